@@ -1,0 +1,141 @@
+"""The figures to reach, and whether a run reached them.
+
+Pure: readings in, verdicts out.  A ratio is taken between medians; its range is that of the ratios of single rounds.
+What was not measured is "not measured", never "reached".
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from benchmarks.readings import FIGURE, OURS, PEERS, PIPE, RAY_QUEUE, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Median and extremes of one figure over the rounds."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One line of the table to reach: (system, figure), or its ratio to another, against a limit."""
+
+    title: str
+    figure: str
+    limit: float
+    over: tuple[str, str] | None = None
+    """(system, figure) of the denominator; the system "best peer" stands for the peer with the highest median."""
+    system: str = OURS
+
+    @property
+    def at_least(self) -> bool:
+        return self.over is not None or FIGURE[self.figure].more_is_better
+
+
+BEST_PEER: Final = "best peer"
+
+GOALS: Final[tuple[Goal, ...]] = (
+    Goal("persistent, producer → consumer → ack, against the bare pipe", "through", 0.6, (PIPE, "through")),
+    Goal("the same against the best peer", "through", 3.0, (BEST_PEER, "through")),
+    Goal("one blocking persistent send, against the bare pipe, window 1", "blocking", 0.5, (PIPE, "blocking")),
+    Goal("one blocking persistent send, against RabbitMQ confirms", "blocking", 2.0, ("rabbitmq", "blocking")),
+    Goal("against ray.util.queue one by one", "through", 100.0, (RAY_QUEUE, "single")),
+    Goal("receive() from a filled buffer, µs", "receive", 5.0),
+    Goal("memory per queued persistent message, bytes", "memory", 32.0),
+    Goal("cost per message, large backlog against 1 k", "backlog", 1.15),
+    Goal("restart with the backlog stored, s to first delivery", "restart", 5.0),
+    Goal("idle dedicated host, MB", "host", 90.0),
+    Goal("idle queue in a shared host, kB", "queue", 200.0),
+    Goal("creating a queue in a shared host, ms", "create", 20.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run says of one goal. ``value`` is None when something was not measured."""
+
+    goal: Goal
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    against: str = ""
+
+    @property
+    def word(self) -> str:
+        if self.value is None:
+            return "not measured"
+        reached = self.value >= self.goal.limit if self.goal.at_least else self.value <= self.goal.limit
+        return "reached" if reached else "missed"
+
+
+Spreads = dict[tuple[str, str], Spread]
+
+
+def settle_pipe(readings: Sequence[Reading]) -> list[Reading]:
+    """Turns the sweep of the bare pipe into its ``through``: the shape whose median over the rounds is highest."""
+    shapes: dict[str, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        if reading.system == PIPE and reading.figure == "sweep":
+            shapes[reading.note].append(reading)
+    if not shapes:
+        return list(readings)
+    best = max(shapes.values(), key=lambda rounds: statistics.median(reading.value for reading in rounds))
+    return [*readings, *(replace(reading, figure="through") for reading in best)]
+
+
+def spreads_of(readings: Iterable[Reading]) -> Spreads:
+    """Median and extremes for each (system, figure)."""
+    found: dict[tuple[str, str], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        if reading.figure != "sweep":
+            found[reading.system, reading.figure].append(reading)
+    spreads: Spreads = {}
+    for key, taken in found.items():
+        values = [reading.value for reading in taken]
+        spreads[key] = Spread(statistics.median(values), min(values), max(values), len(values), taken[0].note)
+    return spreads
+
+
+def best_peer(spreads: Spreads, figure: str) -> str | None:
+    """The peer with the highest median of a figure, or None when no peer was measured."""
+    return max((peer for peer in PEERS if (peer, figure) in spreads),
+               key=lambda peer: spreads[peer, figure].median, default=None)  # fmt: skip
+
+
+def judge(readings: Sequence[Reading], goals: Iterable[Goal] = GOALS) -> list[Verdict]:
+    """One verdict a goal, in order."""
+    spreads = spreads_of(readings)
+    return [_judge(goal, readings, spreads) for goal in goals]
+
+
+def _judge(goal: Goal, readings: Sequence[Reading], spreads: Spreads) -> Verdict:
+    mine = spreads.get((goal.system, goal.figure))
+    if goal.over is None:
+        return Verdict(goal, *((mine.median, mine.low, mine.high) if mine else (None,)))
+    other, figure = goal.over
+    against = best_peer(spreads, figure) if other == BEST_PEER else other
+    theirs = spreads.get((against, figure)) if against else None
+    if mine is None or theirs is None or against is None:
+        return Verdict(goal, None, against=against or "")
+    ratios = _ratios(readings, (goal.system, goal.figure), (against, figure))
+    value = mine.median / theirs.median
+    return Verdict(goal, value, min([*ratios, value]), max([*ratios, value]), against)
+
+
+def _ratios(readings: Sequence[Reading], top: tuple[str, str], bottom: tuple[str, str]) -> list[float]:
+    """The ratio of each round that measured both."""
+    by_round: dict[tuple[str, str], dict[int, float]] = {top: {}, bottom: {}}
+    for reading in readings:
+        if (reading.system, reading.figure) in by_round:
+            by_round[reading.system, reading.figure][reading.round] = reading.value
+    return [value / by_round[bottom][no] for no, value in by_round[top].items() if no in by_round[bottom]]

@@ -1,0 +1,161 @@
+"""raybroker as one of the compared systems, through its public names only: durable queue, sync on, one broker.
+
+The size and time figures (memory, restart, idle queues, …) are in :mod:`benchmarks.ours_scale`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+from benchmarks import ours_scale
+from benchmarks.peers.base import Address, Peer, Span, bodies_of, stream_of
+from benchmarks.ray_head import RayHead, join
+from benchmarks.readings import OURS, Amounts, Reading, Skipped
+from benchmarks.workers import Team, WorkerError
+
+CLUSTER = "bench"
+PREFETCH = 10_000
+TAKE = 1_000
+PATIENCE_SECONDS = 30.0
+CONFIG = {"imq.persist.store": "file", "imq.persist.file.sync.enabled": "true"}
+
+
+def connect(address: Address) -> Any:
+    """A connection to the benchmark's cluster, started."""
+    join(address, CLUSTER)
+    import raybroker as rb
+
+    connection = rb.connect(cluster=CLUSTER)
+    connection.start()
+    return connection
+
+
+def _boot(job: Any, address: Address, folder: str) -> None:
+    join(address, CLUSTER)
+    import raybroker as rb
+
+    rb.start(name=CLUSTER, brokers=1, config={**CONFIG, "raybroker.store.dir": folder})
+    job.ready()
+
+
+def _create(job: Any, address: Address, queue: str) -> None:
+    with connect(address) as connection:
+        connection.admin().create_destination("queue", queue, hosting="dedicated")
+    job.ready()
+
+
+def produce(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
+    """One send_many, which returns when the store has everything."""
+    with connect(address) as connection:
+        session = connection.session()
+        producer = session.producer(session.queue(queue), persistent=True)
+        bodies = list(stream_of(size, count))
+        job.ready()
+        began = monotonic_ns()
+        producer.send_many(bodies)
+        return {"began_ns": began, "ended_ns": monotonic_ns()}
+
+
+def consume(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
+    """receive_many of what is there, at most TAKE, then one client acknowledgement of all of it."""
+    with connect(address) as connection:
+        session = connection.session(ack="client")
+        destination = session.queue(queue)
+        job.ready()
+        began, got = monotonic_ns(), 0
+        consumer = session.consumer(destination, prefetch=PREFETCH)
+        while got < count:
+            messages = consumer.receive_many(max=min(TAKE, count - got), timeout=PATIENCE_SECONDS)
+            if not messages:
+                raise TimeoutError(f"{got} of {count} messages came")
+            for message in messages:
+                assert len(message.body) == size
+            got += len(messages)
+            messages[-1].acknowledge()
+        return {"began_ns": began, "ended_ns": monotonic_ns()}
+
+
+def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
+    """send, which returns when the store has the message, then the next."""
+    with connect(address) as connection:
+        session = connection.session()
+        producer = session.producer(session.queue(queue), persistent=True)
+        bodies = bodies_of(size)
+        job.ready()
+        began = monotonic_ns()
+        for number in range(count):
+            producer.send(bodies[number & 63])
+        return {"began_ns": began, "ended_ns": monotonic_ns()}
+
+
+class Raybroker(Peer):
+    """One broker in a Ray of its own; each queue in a dedicated host."""
+
+    name = OURS
+    produce, consume, blocking = produce, consume, blocking
+
+    def __init__(self) -> None:
+        self._head = RayHead()
+
+    def missing(self) -> str | None:
+        for needed in ("ray", "raybroker"):
+            if not importlib.util.find_spec(needed):
+                return f"{needed} is not installed"
+        import raybroker as rb
+
+        return None if hasattr(rb, "connect") else "this raybroker has no connect()"
+
+    def versions(self) -> list[str]:
+        try:
+            mine = version("raybroker")
+        except PackageNotFoundError:
+            mine = "(not installed, from the source tree)"
+        return [f"raybroker {mine}", f"ray {version('ray')}"]
+
+    def settings(self) -> list[str]:
+        return [
+            ", ".join(f"{name}={value}" for name, value in CONFIG.items()) + ", hosting=dedicated",
+            f"send_many persistent; receive_many of at most {TAKE}, prefetch {PREFETCH}, client ack of each batch",
+        ]
+
+    def environment(self) -> dict[str, str]:
+        source = str(Path(__file__).resolve().parent.parent)
+        given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        path = os.pathsep.join(dict.fromkeys([source, *given]))
+        return {**self._head.environment, "PYTHONPATH": path}
+
+    def start(self, folder: Path) -> Address:
+        self._head.environment["PYTHONPATH"] = self.environment()["PYTHONPATH"]
+        address = {**self._head.start(), "root": os.getpid()}
+        self._run(_boot, address, str(folder / "store"))
+        return address
+
+    def stop(self) -> None:
+        self._head.stop()
+
+    def prepare(self, address: Address, queue: str) -> None:
+        self._run(_create, address, queue)
+
+    def _run(self, work: Any, *args: Any) -> Any:
+        with Team(self.environment()) as team:
+            worker = team.start(work, *args)
+            worker.wait_ready()
+            worker.go()
+            return worker.result()
+
+    def figures(self, address: Address, amounts: Amounts, round_no: int) -> Iterator[Reading | Skipped]:
+        yield from super().figures(address, amounts, round_no)
+        for keys, work in ours_scale.FIGURES.items():
+            try:
+                found = self._run(work, address, amounts)
+            except WorkerError as error:
+                yield from (Skipped(self.name, str(error).strip().splitlines()[-1], key) for key in keys)
+                continue
+            for key, (value, note) in found.items():
+                yield Reading(self.name, key, value, round_no, note)

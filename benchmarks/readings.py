@@ -1,0 +1,75 @@
+"""The vocabulary of the harness: figures, readings, and how much work a round does.  No imports, no measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured quantity. ``more_is_better`` says which end of the scale is good."""
+
+    key: str
+    title: str
+    unit: str
+    more_is_better: bool = True
+
+
+FIGURES: Final[tuple[Figure, ...]] = (
+    Figure("through", "producer → consumer → ack, at once", "msg/s"),
+    Figure("produce", "produce, confirmed", "msg/s"),
+    Figure("consume", "consume a backlog, acknowledged", "msg/s"),
+    Figure("blocking", "one confirmed send at a time", "msg/s"),
+    Figure("single", "put and got one by one", "msg/s"),
+    Figure("receive", "receive() from a filled buffer", "µs", False),
+    Figure("memory", "host memory per queued message", "bytes", False),
+    Figure("backlog", "cost per message, large backlog against 1 k", "×", False),
+    Figure("restart", "SIGKILL to first delivery, backlog stored", "s", False),
+    Figure("host", "idle dedicated host, USS", "MB", False),
+    Figure("queue", "idle queue in a shared host", "kB", False),
+    Figure("create", "creating a queue in a shared host", "ms", False),
+)
+FIGURE: Final[dict[str, Figure]] = {figure.key: figure for figure in FIGURES}
+
+PIPE: Final = "bare pipe"
+OURS: Final = "raybroker"
+RAY_QUEUE: Final = "ray.util.queue"
+PEERS: Final = ("rabbitmq", "redis-streams", "nats-jetstream", "activemq")
+SYSTEMS: Final = (PIPE, OURS, *PEERS, RAY_QUEUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of one round. ``note`` says what the value depends on (batch and window, say)."""
+
+    system: str
+    figure: str
+    value: float
+    round: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A system, or one figure of it, that was not measured, and why."""
+
+    system: str
+    reason: str
+    figure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How many messages each kind of figure takes, and how large a body is."""
+
+    messages: int = 100_000
+    singles: int = 3_000
+    backlog: int = 1_000_000
+    size_bytes: int = 1024
+
+    def __post_init__(self) -> None:
+        if min(self.messages, self.singles, self.backlog) < 1_000:
+            raise ValueError("a figure of fewer than 1000 messages says nothing")
+        if not 16 <= self.size_bytes <= 1 << 20:
+            raise ValueError("size must be 16 bytes to 1 MiB")

@@ -1,0 +1,38 @@
+"""raybroker: the message broker that lives inside a Ray cluster.
+
+    import raybroker as rb
+
+    rb.start()                                    # brokers as actors of the running Ray, or of a local one
+    with rb.connect() as conn:
+        session = conn.session()
+        session.producer("orders").send({"id": 1})
+        print(session.consumer("orders").receive().body)
+
+``rb.loopback()`` is the same without Ray, for tests.  ``raybroker.aio`` has the handles as coroutines.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from raybroker import aio, errors
+from raybroker.client.factory import ConnectionFactory, connect
+from raybroker.client.listener import listener
+from raybroker.client.loopback import loopback
+
+if TYPE_CHECKING:
+    from raybroker.actors.cluster import start
+    from raybroker.actors.pool import deploy
+
+__all__ = ["ConnectionFactory", "aio", "connect", "deploy", "errors", "listener", "loopback", "start"]
+
+
+def __getattr__(name: str) -> Any:
+    """``start`` and ``deploy`` bring Ray in, and only they do."""
+    if name == "start":
+        from raybroker.actors.cluster import start
+
+        return start
+    if name == "deploy":
+        from raybroker.actors.pool import deploy
+
+        return deploy
+    raise AttributeError(f"module 'raybroker' has no attribute {name!r}")

@@ -1,0 +1,177 @@
+"""The destination host actor: a shell around services.hosting.
+
+Survives a crash: everything acknowledged, from its store; the actor restarts, recovers and listens on a new port, which
+clients learn from the broker.  A failed call means that the change may or may not have been made; all calls may be
+repeated.  Messages do not come through actor calls but over the data socket, which has an event loop of its own in a
+thread beside the actor's, so that a slow control call costs messages nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.actors import runtime
+from raybroker.config import Config
+from raybroker.engine.ports import Store
+from raybroker.model.errors import BrokerError, StoreError
+from raybroker.services.hosting import HostService
+from raybroker.store.journal import Journal
+from raybroker.store.memory import MemoryStore
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+from raybroker.transport.loops import new_event_loop
+
+LOCK_WAIT_S: Final = 5.0
+"""How long a restarted host waits for its predecessor to let go of the store."""
+EXIT_FAILED: Final = 3
+"""Exit status after a store error (fail stop)."""
+
+log = logging.getLogger("raybroker.host")
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """Everything a host needs to start again from nothing but its store."""
+
+    cluster: str
+    broker: str
+    host: str
+    hosting: str
+    directory: str
+    token: bytes
+    config: Config
+
+    @property
+    def key(self) -> str:
+        return f"{self.broker}/{self.host}"
+
+
+class DataPlane(threading.Thread):
+    """The thread with the data socket's loop. ``failure`` is set when the host could not start."""
+
+    def __init__(self, spec: HostSpec, ip: str, forgotten: Any) -> None:
+        super().__init__(name="raybroker-data", daemon=True)
+        self.spec = spec
+        self.ip = ip
+        self.loop = new_event_loop()
+        self.service: HostService | None = None
+        self.address: tuple[str, int] | None = None
+        self.failure: BrokerError | None = None
+        self.ready = threading.Event()
+        self._forgotten = forgotten
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.create_task(self._start())
+        self.loop.run_forever()
+
+    async def _start(self) -> None:
+        try:
+            store, incarnation = await self._open_store()
+            self.service = HostService(
+                store, SystemClock(), self.spec.config, token=self.spec.token, incarnation=incarnation,
+                failed=self._failed, forgotten=self._forgotten,
+            )  # fmt: skip
+            await self.service.start(threaded=isinstance(store, Journal))
+            self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
+        except BrokerError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
+            self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
+        finally:
+            self.ready.set()
+
+    async def _open_store(self) -> tuple[Store, int]:
+        config = self.spec.config
+        if config["imq.persist.store"] == "memory":
+            return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1
+        clock = SystemClock()
+        deadline = self.loop.time() + LOCK_WAIT_S
+        while True:
+            try:
+                journal = Journal(
+                    Path(self.spec.directory),
+                    sync=config["imq.persist.file.sync.enabled"],
+                    segment_bytes=config["raybroker.store.segment_bytes"],
+                    monotonic_ns=clock.monotonic_ns,
+                    entropy=entropy.token,
+                )
+            except StoreError as error:
+                if "is open in process" not in str(error) or self.loop.time() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+                continue
+            return journal, journal.incarnation
+
+    def _failed(self, error: BrokerError) -> None:
+        """Fail stop: the process ends at once, and the restarted one trusts nothing but the files."""
+        log.critical("host %s stops: %s", self.spec.key, error)
+        self.loop.call_later(0.2, os._exit, EXIT_FAILED)
+
+    async def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the data loop, from the actor's loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+
+class DestinationHost:
+    """See the module."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        self._spec = spec
+        self._plane = DataPlane(spec, runtime.node_ip(), self._forgotten)
+        self._plane.start()
+        self._plane.ready.wait()
+
+    def _forgotten(self, name: str) -> None:
+        broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
+        if broker is not None:
+            runtime.tell(broker.forget, name)
+
+    def _service(self) -> HostService:
+        if self._plane.failure is not None:
+            raise self._plane.failure
+        assert self._plane.service is not None
+        return self._plane.service
+
+    async def where(self) -> tuple[str, int, int]:
+        """(ip, port, process id); raises what kept the host from starting."""
+        self._service()
+        assert self._plane.address is not None
+        return (*self._plane.address, os.getpid())
+
+    async def create(self, name: str, attributes: dict[str, Any], auto_created: bool) -> None:
+        await self._plane.on_loop(self._service().create(name, attributes, auto_created))
+
+    async def update(self, name: str, changes: dict[str, Any]) -> None:
+        await self._plane.on_loop(self._service().update(name, changes))
+
+    async def destroy(self, name: str) -> None:
+        await self._plane.on_loop(self._service().destroy(name))
+
+    async def purge(self, name: str) -> None:
+        await self._plane.on_loop(self._service().purge(name))
+
+    async def query(self, name: str) -> Any:
+        return await self._plane.on_loop(self._service().query(name))
+
+    async def names(self) -> Any:
+        return await self._plane.on_loop(self._service().names())
+
+    async def consumers(self, name: str | None) -> Any:
+        return await self._plane.on_loop(self._service().consumers(name))
+
+    async def state(self) -> Any:
+        found = await self._plane.on_loop(self._service().state())
+        return {**found, "pid": os.getpid(), "address": self._plane.address}
+
+    async def stop(self) -> None:
+        """Close the store cleanly; the actor is ended by its broker after that."""
+        if self._plane.service is not None and self._plane.failure is None:
+            await self._plane.on_loop(self._plane.service.close())

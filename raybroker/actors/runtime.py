@@ -1,0 +1,133 @@
+"""The wall: every Ray call that is not an actor definition is made here.
+
+Ray's errors become ours: what an actor raised arrives as it was raised, an actor that is gone or restarting as
+ConnectionLostError, which is worth another try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
+
+NAMESPACE: Final = "raybroker"
+CALL_TIMEOUT_S: Final = 30.0
+"""How long a control call may take; after that its outcome is unknown."""
+
+
+def broker_name(cluster: str, broker: str) -> str:
+    return f"{cluster}/broker/{broker}"
+
+
+def host_name(cluster: str, broker: str, host: str) -> str:
+    return f"{cluster}/host/{broker}/{host}"
+
+
+def initialized() -> bool:
+    return bool(ray.is_initialized())
+
+
+def join_ray() -> None:
+    """Connect this process to the Ray cluster it belongs to; raises NoClusterError when there is none."""
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RayError, RuntimeError) as error:
+        raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
+
+
+def start_local_ray() -> None:
+    """Connect to Ray, or start one for this process alone."""
+    if not ray.is_initialized():
+        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+
+def address() -> str:
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def node_ip() -> str:
+    return str(ray.util.get_node_ip_address())
+
+
+def node_id() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def find_actor(name: str) -> Any | None:
+    """A live named actor, or None."""
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def list_actors(prefix: str) -> list[str]:
+    """Names of live actors of our namespace that start with ``prefix``, ascending."""
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(r["name"] for r in rows if r["namespace"] == NAMESPACE and r["name"].startswith(prefix))
+
+
+def create_actor(
+    cls: type, *args: Any, name: str | None, node: str | None = None, concurrency: int | None = None, **options: Any
+) -> Any:  # fmt: skip
+    """A new actor, or the one that has the name already. Named actors outlive their creator and restart for ever."""
+    chosen: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **options}
+    if name is not None:
+        chosen |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+    if node is not None:
+        chosen["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
+    if concurrency is not None:
+        chosen["max_concurrency"] = concurrency
+    return ray.remote(cls).options(**chosen).remote(*args)
+
+
+def translated(error: Exception) -> BrokerError:
+    """Ray's error as ours."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, BrokerError):
+        return error.cause
+    if isinstance(error, BrokerError):
+        return error
+    if isinstance(error, RayActorError):
+        return ConnectionLostError(f"the actor is gone or restarting: {str(error).splitlines()[0]}")
+    if isinstance(error, GetTimeoutError | TimeoutError):
+        return ConnectionLostError(f"no answer from the actor within {CALL_TIMEOUT_S:g} s")
+    return BrokerError(f"an actor call failed: {error}")
+
+
+async def call(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    """Call an actor's method and wait without blocking the loop; raises our errors."""
+    try:
+        future = await asyncio.to_thread(lambda: method.remote(*args).future())
+        return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+    except (RayError, TimeoutError) as error:
+        raise translated(error) from None
+
+
+def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    """Call an actor's method and wait; raises our errors."""
+    try:
+        return ray.get(method.remote(*args), timeout=timeout_s)
+    except RayError as error:
+        raise translated(error) from None
+
+
+def tell(method: Any, *args: Any) -> None:
+    """Call an actor's method and do not wait."""
+    method.remote(*args)
+
+
+def terminate(actor: Any) -> None:
+    """End an actor after what it has accepted; it will not restart."""
+    actor.__ray_terminate__.remote()
+
+
+def kill(actor: Any, *, restart: bool = False) -> None:
+    """End an actor now."""
+    ray.kill(actor, no_restart=not restart)

@@ -1,0 +1,14 @@
+"""raybroker for asyncio: the same names as coroutines, and ``async for`` over a consumer.
+
+    from raybroker import aio
+
+    async with await aio.connect() as conn:
+        session = await conn.session()
+        ...
+"""
+
+from raybroker.client.aio import Connection, Consumer, Producer, Session
+from raybroker.client.factory import connect_async as connect
+from raybroker.client.factory import loopback_async as loopback
+
+__all__ = ["Connection", "Consumer", "Producer", "Session", "connect", "loopback"]

@@ -1,0 +1,90 @@
+"""Connection factories: reusable attributes, and the functions that connect (O-03)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from raybroker.client import aio, ray_seam
+from raybroker.client.blocking import Connection
+from raybroker.client.connection import ConnectionCore
+from raybroker.client.io import IoThread
+from raybroker.client.loopback import make_core
+from raybroker.config import Config
+from raybroker.model.errors import NotSupportedError
+from raybroker.model.names import check_client_id
+from raybroker.model.settings import lookup
+
+
+class ConnectionFactory:
+    """Attributes for connections, checked when set: ``ConnectionFactory(imqConsumerFlowLimit=20).connect()``.
+
+    Names are those of the administered objects (imqConsumerFlowLimit, imqAckTimeout, …) and ours with dots as keys of
+    ``attributes``; raises ConfigError for an unknown name or a value out of bounds.
+    """
+
+    def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
+        values = {**(attributes or {}), **named}
+        for name, value in values.items():
+            lookup(name, "factory").parse(value)
+        self.attributes: dict[str, object] = values
+
+    def connect(
+        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+        client_id: str | None = None, username: str | None = None, password: str | None = None,
+    ) -> Connection:  # fmt: skip
+        """A connection with these attributes; see :func:`connect`."""
+        io = IoThread.shared()
+        return Connection(_core(self.attributes, url, cluster, broker, client_id, username, io))
+
+
+def _core(
+    attributes: Mapping[str, object], url: str | None, cluster: str, broker: str | None, client_id: str | None,
+    username: str | None, io: IoThread,
+) -> ConnectionCore:  # fmt: skip
+    if url is not None or username is not None:
+        raise NotSupportedError(
+            "connections from outside Ray, with an address or a user, are not built yet; connect inside Ray with"
+            " rb.connect(cluster=…)"
+        )
+    checked = check_client_id(client_id) if client_id is not None else None
+    directory = ray_seam.RayDirectory.find(cluster, broker)
+    given = io.run(directory.settings())
+    config = Config.of({**given, **attributes})
+    return ConnectionCore(directory, config, client_id=checked, io=io)
+
+
+def connect(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> Connection:  # fmt: skip
+    """Connect to a cluster that runs in this Ray.
+
+    cluster, broker  by name; without a broker, the one of this node, or the first
+    attributes       as for :class:`ConnectionFactory`
+    Raises NoClusterError, which says how to start one.
+    """
+    return ConnectionFactory(**attributes).connect(
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
+    )
+
+
+async def connect_async(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> aio.Connection:  # fmt: skip
+    """:func:`connect` for asyncio."""
+    checked = ConnectionFactory(**attributes).attributes
+    io = IoThread.shared()
+    return aio.Connection(
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+    )  # fmt: skip
+
+
+async def loopback_async(
+    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, Any] | None = None
+) -> aio.Connection:
+    """:func:`raybroker.loopback` for asyncio."""
+    return aio.Connection(await asyncio.to_thread(make_core, store, properties, client_id, IoThread.shared()))

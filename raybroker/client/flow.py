@@ -1,0 +1,90 @@
+"""When a consumer asks for more, and for how much: the client's side of MQ's flow control (F-05 … F-14).
+
+RUNNING while granted messages are still to come; when the last one has arrived the broker is silent (PAUSED).  The
+consumer asks once it is paused and no more than ``threshold`` messages are left in its buffer, and then for
+``limit - left``.  What counts is what was handed to the application, acknowledged or not (F-13).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNLIMITED: Final = -1
+
+
+def threshold_messages(limit: int, percent: int) -> int:
+    """How many messages may be left when the consumer asks: floor(limit × percent / 100), below the limit (F-12)."""
+    percent = min(max(percent, 0), 100)
+    return min(limit * percent // 100, limit - 1)
+
+
+def memory_bytes_needed(consumers: int, limit: int, message_bytes: int) -> int:
+    """The memory that clients need for their buffers, twice the messages themselves (F-26)."""
+    return consumers * limit * message_bytes * 2
+
+
+class CreditFlow:
+    """Counts for one consumer. ``limit`` -1: granted without limit once and for all."""
+
+    __slots__ = ("buffered", "limit", "threshold", "to_come")
+
+    def __init__(self, limit: int, percent: int) -> None:
+        self.limit = limit
+        self.threshold = threshold_messages(limit, percent) if limit > 0 else 0
+        self.to_come = limit
+        self.buffered = 0
+
+    def arrived(self, count: int) -> int:
+        """``count`` messages came; returns how many to ask for, 0 for none."""
+        self.buffered += count
+        if self.limit > 0:
+            self.to_come -= count
+            return self._ask()
+        return 0
+
+    def consumed(self, count: int) -> int:
+        """``count`` messages were handed to the application; returns how many to ask for, 0 for none."""
+        self.buffered -= count
+        return self._ask() if self.limit > 0 and self.to_come <= 0 else 0
+
+    def _ask(self) -> int:
+        if self.to_come > 0 or self.buffered > self.threshold:
+            return 0
+        self.to_come = self.limit - self.buffered
+        return self.to_come
+
+    def restart(self) -> None:
+        """The buffer is empty and the broker has granted the whole limit anew."""
+        self.to_come = self.limit
+        self.buffered = 0
+
+
+class PrefetchFlow:
+    """The client's side of ActiveMQ's prefetch: the broker counts acknowledgements; only a limit of 0 asks (F-20)."""
+
+    __slots__ = ("buffered", "limit", "polls")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.buffered = 0
+        self.polls = 0
+
+    def arrived(self, count: int) -> int:
+        self.buffered += count
+        self.polls = max(0, self.polls - count)
+        return 0
+
+    def consumed(self, count: int) -> int:
+        self.buffered -= count
+        return 0
+
+    def wanted(self) -> int:
+        """The application waits and nothing is here: how many to poll for."""
+        if self.limit != 0 or self.polls or self.buffered:
+            return 0
+        self.polls = 1
+        return 1
+
+    def restart(self) -> None:
+        self.buffered = 0
+        self.polls = 0

@@ -1,0 +1,55 @@
+"""The thread that does a process's broker IO: one event loop for all connections, started when first needed.
+
+User threads never touch sockets; they hand work over with :meth:`IoThread.post` and wait on futures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from raybroker.transport.loops import new_event_loop
+
+T = TypeVar("T")
+
+
+class IoThread:
+    """An event loop in a daemon thread. :meth:`shared` is the one of this process."""
+
+    _shared: IoThread | None = None
+    _shared_pid = 0
+    _guard = threading.Lock()
+
+    def __init__(self, name: str = "raybroker-io") -> None:
+        self.loop: asyncio.AbstractEventLoop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def shared(cls) -> IoThread:
+        """The process's IO thread; a forked child gets one of its own."""
+        with cls._guard:
+            if cls._shared is None or cls._shared_pid != os.getpid():
+                cls._shared = cls()
+                cls._shared_pid = os.getpid()
+            return cls._shared
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for it; must not be called on the loop itself."""
+        assert threading.current_thread() is not self._thread, "a blocking call on the IO thread would wait for itself"
+        return self.submit(work).result(timeout)
+
+    def post(self, call: Callable[..., object], *args: Any) -> None:
+        self.loop.call_soon_threadsafe(call, *args)

@@ -1,0 +1,127 @@
+"""A whole broker inside this process: the same engine, protocol and handles, without Ray and without a network.
+
+For users' own unit tests and for trying things out. Without a directory nothing is kept; with one, it is the same
+journal that a cluster writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from raybroker.client.blocking import Connection
+from raybroker.client.connection import ConnectionCore
+from raybroker.client.directory import Place
+from raybroker.client.io import IoThread
+from raybroker.config import Config
+from raybroker.engine.ports import Store
+from raybroker.services.broker import Broker
+from raybroker.services.hosting import HostService
+from raybroker.store.journal import Journal
+from raybroker.store.memory import MemoryStore
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+from raybroker.transport.link import memory_pair
+from raybroker.wire.native import TOKEN_BYTES
+
+
+class LocalHost:
+    """The one host of a loopback, as a broker sees it."""
+
+    key = "loopback"
+    hosting = "shared"
+
+    def __init__(self, service: HostService) -> None:
+        self.service = service
+        self.create = service.create
+        self.update = service.update
+        self.destroy = service.destroy
+        self.purge = service.purge
+        self.query = service.query
+        self.names = service.names
+        self.consumers = service.consumers
+        self.state = service.state
+
+
+class LoopbackDirectory:
+    """The control side, in the process."""
+
+    def __init__(self, config: Config, store: Path | None) -> None:
+        self._config = config
+        self._store = store
+        self._token = entropy.token(TOKEN_BYTES)
+        self._service: HostService
+        self._broker: Broker
+        self.settings_: dict[str, Any] = {}
+
+    async def start(self) -> None:
+        clock = SystemClock()
+        store: Store
+        incarnation = 1
+        if self._store is None:
+            store = MemoryStore()
+        else:
+            store = Journal(
+                self._store,
+                sync=self._config["imq.persist.file.sync.enabled"],
+                segment_bytes=self._config["raybroker.store.segment_bytes"],
+                monotonic_ns=clock.monotonic_ns,
+                entropy=entropy.token,
+            )
+            incarnation = store.incarnation
+        self._service = HostService(
+            store, clock, self._config, token=self._token, incarnation=incarnation, forgotten=self._forget
+        )
+        await self._service.start(threaded=self._store is not None)
+        host = LocalHost(self._service)
+
+        async def make_host(hosting: str) -> LocalHost:
+            return host
+
+        async def drop_host(dropped: object) -> None:
+            """The loopback's one host stays."""
+
+        self._broker = Broker(self._config, make_host=make_host, drop_host=drop_host)
+        await self._broker.adopt(host)
+
+    def _forget(self, name: str) -> None:
+        self._broker.forget(name)
+
+    async def _dial(self, factory: Callable[[], asyncio.Protocol]) -> object:
+        protocol = factory()
+        memory_pair(asyncio.get_running_loop(), protocol, self._service.service.accept())
+        return protocol
+
+    async def locate(self, kind: str, name: str, create: bool) -> Place:
+        host = await self._broker.locate(kind, name, create)
+        return Place(host.key, self._token, self._dial)
+
+    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        return await self._broker.admin(verb, args)
+
+    async def close(self) -> None:
+        await self._service.close()
+
+
+def make_core(
+    store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread
+) -> ConnectionCore:
+    """The connection of a new loopback broker; ``properties`` are broker and factory settings."""
+    values = {"raybroker.hosting.default": "shared", **(properties or {})}
+    config = Config.of(values)
+    directory = LoopbackDirectory(config, Path(store) if store is not None else None)
+    io.run(directory.start())
+    return ConnectionCore(directory, config, client_id=client_id, io=io)
+
+
+def loopback(
+    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, object] | None = None
+) -> Connection:
+    """A connection to a broker that lives in this process, and ends with it.
+
+    store       a directory for the journal; without one nothing is kept
+    properties  broker and connection factory settings by name; raises ConfigError for an unknown one
+    """
+    return Connection(make_core(store, properties, client_id, IoThread.shared()))

@@ -1,0 +1,178 @@
+"""What a producer handle has accepted and not settled: a machine without IO or threads.
+
+Messages collect in an open batch, which is sealed into a block when it is full, when a message with other shared
+attributes comes, or when somebody flushes.  Sealed persistent blocks stay until the broker settles them and are sent
+again, in order and with their old sequence numbers, after a reconnect (the broker recognises them).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
+
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a waiting message costs beside its body, for the bound on a handle's memory."""
+
+
+class Shared(NamedTuple):
+    """What all messages of a block have in common."""
+
+    persistent: bool
+    priority: int
+
+
+class Batch:
+    """Messages first_seq … first_seq + count - 1; ``waiters`` are (index, waiter) or (-1, waiter) for all of them."""
+
+    __slots__ = ("bodies", "count", "data", "first_seq", "headers", "kinds", "shared", "size", "timestamp_ms", "waiters")
+
+    def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
+        self.first_seq = first_seq
+        self.shared = shared
+        self.timestamp_ms = timestamp_ms
+        self.count = 0
+        self.size = 0
+        self.bodies: list[bytes] = []
+        self.kinds = bytearray()
+        self.headers: list[bytes] | None = None
+        self.waiters: list[tuple[int, Any]] = []
+        self.data = b""
+
+    def add(self, kind: int, body: bytes, header: bytes) -> None:
+        if header and self.headers is None:
+            self.headers = [b""] * self.count
+        if self.headers is not None:
+            self.headers.append(header)
+        self.bodies.append(body)
+        self.kinds.append(kind)
+        self.count += 1
+        self.size += len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
+
+    def full_for(self, size: int) -> bool:
+        return self.count >= BLOCK_MESSAGES_MAX or (self.count > 0 and self.size + size > BLOCK_BYTES_TARGET)
+
+    def encode(self, producer: int) -> None:
+        """Make the block; bodies are not needed after that."""
+        kinds = self.kinds
+        first = kinds[0]
+        uniform = kinds.count(first) == self.count
+        self.data = encode_block(
+            self.bodies,
+            producer=producer,
+            first_seq=self.first_seq,
+            timestamp_ms=self.timestamp_ms,
+            persistent=self.shared.persistent,
+            kinds=first if uniform else bytes(kinds),
+            headers=self.headers,
+            priority=self.shared.priority,
+        )
+        self.bodies = []
+        self.headers = None
+
+
+class Producing:
+    """State of one producer handle; ``producer`` is its identity for as long as it lives.
+
+    Whoever uses it from several threads holds a lock around every call.
+    """
+
+    __slots__ = ("_open", "held_bytes", "next_seq", "producer", "ready", "unsettled")
+
+    def __init__(self, producer: int) -> None:
+        self.producer = producer
+        self.next_seq = 1
+        self._open: Batch | None = None
+        self.ready: deque[Batch] = deque()
+        """Sealed and not written to a connection."""
+        self.unsettled: deque[Batch] = deque()
+        """Persistent, written to the present connection, and not settled."""
+        self.held_bytes = 0
+        """All of the above, for the bound on memory."""
+
+    def add(self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Any) -> int:
+        """Accept one message; returns its sequence number."""
+        size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
+        batch = self._open
+        if batch is None or batch.shared != shared or batch.full_for(size):
+            self.seal()
+            batch = self._open = Batch(self.next_seq, shared, now_ms)
+        seq = self.next_seq
+        self.next_seq += 1
+        if waiter is not None:
+            batch.waiters.append((batch.count, waiter))
+        batch.add(kind, body, header)
+        self.held_bytes += size
+        return seq
+
+    def add_many(self, items: Sequence[tuple[int, bytes]], shared: Shared, now_ms: int, waiter: Any) -> None:
+        """Accept a run of (kind, body) as one block of its own; ``waiter`` waits for all of them."""
+        self.seal()
+        batch = Batch(self.next_seq, shared, now_ms)
+        kinds, bodies = zip(*items, strict=True)
+        batch.bodies = list(bodies)
+        batch.kinds = bytearray(kinds)
+        batch.count = len(bodies)
+        batch.size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * batch.count
+        batch.waiters.append((-1, waiter))
+        batch.encode(self.producer)
+        self.next_seq += batch.count
+        self.held_bytes += batch.size
+        self.ready.append(batch)
+
+    def seal(self) -> None:
+        """Close the open batch, if there is one."""
+        batch, self._open = self._open, None
+        if batch is not None:
+            batch.encode(self.producer)
+            self.ready.append(batch)
+
+    def next_ready(self) -> Batch | None:
+        """Take the next block to write; a persistent one then waits to be settled, another one is done."""
+        if not self.ready:
+            return None
+        batch = self.ready.popleft()
+        if batch.shared.persistent:
+            self.unsettled.append(batch)
+        else:
+            self.held_bytes -= batch.size
+        return batch
+
+    @property
+    def floor(self) -> int:
+        """No sequence number below this one will be sent again."""
+        if self.unsettled:
+            return self.unsettled[0].first_seq
+        if self.ready:
+            return self.ready[0].first_seq
+        return self._open.first_seq if self._open is not None else self.next_seq
+
+    def settle(self, first_seq: int) -> Batch | None:
+        """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
+        unsettled = self.unsettled
+        if unsettled and unsettled[0].first_seq == first_seq:
+            batch = unsettled.popleft()
+            self.held_bytes -= batch.size
+            return batch
+        for batch in unsettled:
+            if batch.first_seq == first_seq:
+                unsettled.remove(batch)
+                self.held_bytes -= batch.size
+                return batch
+        return None
+
+    def send_again(self) -> None:
+        """The connection was lost: everything unsettled goes out again, before what never went out."""
+        self.ready.extendleft(reversed(self.unsettled))
+        self.unsettled.clear()
+
+    def abandon(self) -> list[Batch]:
+        """Give up everything; returns it so that those who wait can be told."""
+        self.seal()
+        batches = [*self.unsettled, *self.ready]
+        self.unsettled.clear()
+        self.ready.clear()
+        self.held_bytes = 0
+        return batches

@@ -1,0 +1,77 @@
+"""The few lines of the client that know Ray: finding a broker's actor and asking it.
+
+Ray and the actors are imported when a connection is made, so that the loopback works without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.directory import Place
+from raybroker.model.errors import NoClusterError
+from raybroker.model.names import check_cluster_name
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def _runtime() -> ModuleType:
+    from raybroker.actors import runtime
+
+    return runtime
+
+
+class RayDirectory:
+    """The control side of a cluster in this Ray."""
+
+    def __init__(self, cluster: str, broker: str) -> None:
+        self.cluster = cluster
+        self.broker = broker
+        self._ray = _runtime()
+        self._actor: Any = None
+
+    @classmethod
+    def find(cls, cluster: str, broker: str | None) -> RayDirectory:
+        """The directory of a running cluster; raises NoClusterError."""
+        check_cluster_name(cluster)
+        ray = _runtime()
+        ray.join_ray()
+        prefix = ray.broker_name(cluster, "")
+        brokers = [name.removeprefix(prefix) for name in ray.list_actors(prefix)]
+        if not brokers:
+            raise NoClusterError(
+                f"no cluster named {cluster!r} in the Ray at {ray.address()};"
+                f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
+            )
+        if broker is not None and broker not in brokers:
+            raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
+        return cls(cluster, broker or brokers[0])
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        if self._actor is None:
+            name = self._ray.broker_name(self.cluster, self.broker)
+            self._actor = await asyncio.to_thread(self._ray.find_actor, name)
+            if self._actor is None:
+                raise NoClusterError(f"broker {self.broker} of cluster {self.cluster!r} is not running")
+        return await self._ray.call(getattr(self._actor, method), *args)
+
+    async def locate(self, kind: str, name: str, create: bool) -> Place:
+        key, ip, port, token = await self._call("locate", kind, name, create)
+        return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port))
+
+    async def settings(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._call("settings")
+        return found
+
+    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        return await self._call("admin", verb, args)
+
+    async def close(self) -> None:
+        """Nothing to give back: the broker keeps no state for a directory."""
+
+
+async def _dial(ip: str, port: int, factory: Callable[[], asyncio.Protocol]) -> object:
+    return await asyncio.get_running_loop().create_connection(factory, ip, port)

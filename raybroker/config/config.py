@@ -1,0 +1,119 @@
+"""The configuration of a broker or a client as one frozen value.
+
+Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags
+(B-18).  Unlike in the seeds, a name that does not exist or a value out of bounds is an error that names the file and
+line, variable or flag: a misspelled limit that is silently ignored is a limit that nobody has.
+
+It holds the broker's properties and those of connection factories, so that one file can serve both sides.  It is built
+by whoever starts something and handed down; it can be pickled and travels to actors as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.config.layers import Given, environment_layer, file_layer, flag_layer, state_home
+from raybroker.model.errors import ConfigError
+from raybroker.model.names import check_broker_name, check_cluster_name
+from raybroker.model.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
+
+DEFAULT_ORIGIN: Final = "default"
+_SCOPES: Final[tuple[Scope, ...]] = ("broker", "factory")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Values by property name: ``config["imq.message.max_size"]``; what nobody set has its default.
+
+    ``given`` holds what was set, as name → (typed value, origin).  Build one with :meth:`load` or :meth:`of`.
+    """
+
+    given: tuple[tuple[str, Value, str], ...] = ()
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        cluster_file: str | Path | None = None,
+        instance_file: str | Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        flags: Mapping[str, object] | Iterable[str] = (),
+    ) -> Config:
+        """Build the configuration from all its layers; ``environ`` stands in for the process's environment.
+
+        Raises ConfigError naming the origin of the first name or value that is not allowed.
+        """
+        layers: list[Given] = []
+        if cluster_file is not None:
+            layers += file_layer(Path(cluster_file), "cluster file")
+        if instance_file is not None:
+            layers += file_layer(Path(instance_file), "instance file")
+        layers += environment_layer((setting.name for setting in _settings()), environ)
+        layers += flag_layer(flags)
+        return cls()._with(layers)
+
+    @classmethod
+    def of(cls, values: Mapping[str, object] | None = None) -> Config:
+        """The defaults with ``values``, without looking at files or the environment; for tests and loopbacks."""
+        return cls().with_values(values or {}, origin="argument")
+
+    def with_values(self, values: Mapping[str, object], *, origin: str) -> Config:
+        """This configuration with ``values`` on top; raises ConfigError as :meth:`load` does."""
+        return self._with([Given(name, value, origin) for name, value in values.items()])
+
+    def __getitem__(self, name: str) -> Any:
+        """The typed value of a property; raises ConfigError naming the nearest valid name."""
+        for known, value, _ in self.given:
+            if known == name:
+                return value
+        return _find(name).default
+
+    def __iter__(self) -> Iterator[str]:
+        return (setting.name for setting in _settings())
+
+    def origin(self, name: str) -> str:
+        """Where the value of a property comes from: 'default', a file and line, a variable or a flag."""
+        for known, _, origin in self.given:
+            if known == name:
+                return origin
+        _find(name)
+        return DEFAULT_ORIGIN
+
+    def explain(self) -> list[tuple[str, Value, str]]:
+        """(name, value, origin) of every property, in the order of the table (``raybroker query bkr --explain``)."""
+        return [(name, self[name], self.origin(name)) for name in self]
+
+    def _with(self, layers: Iterable[Given]) -> Config:
+        given = {name: (value, origin) for name, value, origin in self.given}
+        for name, value, origin in layers:
+            try:
+                given[name] = (_find(name).parse(value), origin)
+            except ConfigError as error:
+                raise ConfigError(f"{origin}: {error}") from None
+        return replace(self, given=tuple((name, *found) for name, found in given.items()))
+
+
+def store_directory(config: Config, cluster: str, broker: str, environ: Mapping[str, str] | None = None) -> Path:
+    """The directory of one broker's stores: <raybroker.store.dir>/<broker> (B-19, P-06); nothing is created.
+
+    Without ``raybroker.store.dir`` it is below the user's state directory, apart for each cluster.
+    """
+    check_cluster_name(cluster)
+    check_broker_name(broker)
+    configured = config["raybroker.store.dir"]
+    base = Path(configured).expanduser() if configured else state_home(environ) / "raybroker"
+    return base / cluster / broker
+
+
+def _settings() -> tuple[Setting, ...]:
+    return settings_of("broker") + settings_of("factory")
+
+
+def _find(name: str) -> Setting:
+    for scope in _SCOPES:
+        if (scope, name) in SETTINGS:
+            return SETTINGS[scope, name]
+    return lookup(name, "factory" if name.startswith("imq") and "." not in name else "broker")

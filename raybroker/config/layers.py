@@ -1,0 +1,130 @@
+"""Reads one layer of configuration each: a TOML file, the environment, ``-D`` flags.  The only reader of os.environ.
+
+A layer is a list of :class:`Given`: a property name and value as written, and where they stand, so that every complaint
+can say which file and line, which variable or which flag to change.  Whether the names exist and the values are
+allowed is decided by ``config.py``.
+
+Files are TOML and may use sections, dotted keys or quoted flat keys; all mean the same property::
+
+    "imq.message.max_size" = "16m"
+
+    [imq.system]
+    max_count = 100000
+
+Where one property's name begins another's (``imq.autocreate.queue``, ``imq.autocreate.queue.consumerFlowLimit``) TOML
+wants both written as quoted flat keys.
+
+Variables are RAYBROKER_ and the property's name in upper case with ``__`` for each dot; the prefix ``raybroker.`` of
+our own properties may be left out: RAYBROKER_IMQ__MESSAGE__MAX_SIZE, RAYBROKER_STORE__DIR.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from raybroker.model.errors import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "RAYBROKER_"
+OWN_PREFIX: Final = "raybroker."
+
+
+class Given(NamedTuple):
+    """One property as somebody wrote it down."""
+
+    name: str
+    value: object
+    origin: str
+
+
+def file_layer(path: Path, what: str) -> list[Given]:
+    """The properties of a TOML file; ``what`` names its role, such as 'cluster file'.
+
+    Raises ConfigError when it cannot be read or is no TOML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error}") from error
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{what} {path} is not TOML: {error}; where one property's name begins another's, "
+            'write both as quoted keys: "imq.autocreate.queue" = true'
+        ) from error
+    lines = _lines_of(text)
+    found = []
+    for name, value in _flatten(document, ""):
+        line = lines.get(name)
+        found.append(Given(name, value, f"{what} {path}" + (f", line {line}" if line else "")))
+    return found
+
+
+def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = None) -> list[Given]:
+    """The properties in the environment: every RAYBROKER_ variable, matched with the ``known`` names.
+
+    A variable that matches none is given under its own name, which no property has, so it will be refused.
+    """
+    names = variable_names(known)
+    return [
+        Given(names.get(variable, variable), value, f"environment variable {variable}")
+        for variable, value in sorted((os.environ if environ is None else environ).items())
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    ]
+
+
+def variable_names(known: Iterable[str]) -> dict[str, str]:
+    """Variable → property, for every spelling that is understood."""
+    names: dict[str, str] = {}
+    for name in known:
+        for spelling in {name, name.removeprefix(OWN_PREFIX)}:
+            names[ENVIRONMENT_PREFIX + spelling.upper().replace(".", "__")] = name
+    return names
+
+
+def flag_layer(flags: Mapping[str, object] | Iterable[str]) -> list[Given]:
+    """The properties given by ``-D``: a mapping, or texts ``name=value``.  Raises ConfigError for any other text."""
+    if isinstance(flags, Mapping):
+        return [Given(name, value, f"-D{name}") for name, value in flags.items()]
+    found = []
+    for flag in flags:
+        name, equals, value = flag.removeprefix("-D").partition("=")
+        if not equals or not name:
+            raise ConfigError(f"-D{flag.removeprefix('-D')} is not understood: write -Dname=value")
+        found.append(Given(name.strip(), value, f"-D{name.strip()}"))
+    return found
+
+
+def state_home(environ: Mapping[str, str] | None = None) -> Path:
+    """The user's state directory: $XDG_STATE_HOME, or .local/state below the home directory."""
+    configured = (os.environ if environ is None else environ).get("XDG_STATE_HOME", "")
+    return Path(configured) if configured else Path.home() / ".local" / "state"
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _lines_of(text: str) -> dict[str, int]:
+    """Property → line, for keys at the start of a line: enough for people; the values themselves come from tomllib."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if line.startswith("["):
+            section = _bare(line.partition("]")[0].strip("[]")) + "."
+        elif "=" in line and not line.startswith("#"):
+            lines.setdefault(section + _bare(line.partition("=")[0]), number)
+    return lines
+
+
+def _bare(key: str) -> str:
+    return key.strip().replace('"', "").replace("'", "").replace(" ", "")

@@ -1,0 +1,89 @@
+"""What a destination decided: records to make durable and effects to release, in an order that the outcome states.
+
+The engine appends ``records`` in order, releases ``after_durable`` only once they and everything appended before them
+are durable, and ``immediate`` at once.  A producer's acknowledgement or a persistent delivery can therefore not come
+before the disk by accident: it would have to be put into the wrong tuple here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raybroker.model.record import Entry
+
+
+class Refused(NamedTuple):
+    """Messages start … end - 1 of a block (indexes) that were not taken, and why (an error code and its text)."""
+
+    start: int
+    end: int
+    code: str
+    text: str
+
+
+class Sent(NamedTuple):
+    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused (B-04, P-05)."""
+
+    attachment: int
+    first_seq: int
+    messages: int
+    refused: tuple[Refused, ...]
+
+
+class Deliver(NamedTuple):
+    """To a consumer: messages start … end - 1 of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
+
+    attachment: int
+    tag: int
+    ordinal: int
+    start: int
+    end: int
+    attempt: int
+
+
+class Acked(NamedTuple):
+    """To a consumer: its acknowledgement is durable (B-06). ``unknown`` messages of it were not with this consumer."""
+
+    attachment: int
+    request: int
+    unknown: int
+
+
+class Released(NamedTuple):
+    """To a consumer: what it gave back is back; deliveries from ``next_tag`` on are new ones."""
+
+    attachment: int
+    request: int
+    next_tag: int
+
+
+class Promoted(NamedTuple):
+    """A backup consumer became an active one (D-16)."""
+
+    attachment: int
+
+
+class Retire(NamedTuple):
+    """No message of these blocks is held any more: their bytes may go. ``persistent``: the store has them too."""
+
+    ordinals: tuple[int, ...]
+    persistent: bool
+
+
+class Idle(NamedTuple):
+    """Nothing has used this auto-created destination for the reap time (D-22)."""
+
+
+Effect = Sent | Deliver | Acked | Released | Promoted | Retire | Idle
+
+
+@dataclass(slots=True)
+class Outcome:
+    """See the module. ``accepted`` is the ordinal that a Send's block got, or None when nothing of it was taken."""
+
+    records: list[Entry] = field(default_factory=list)
+    after_durable: list[Effect] = field(default_factory=list)
+    immediate: list[Effect] = field(default_factory=list)
+    wake_at: int | None = None
+    accepted: int | None = None

@@ -1,0 +1,52 @@
+"""Sets of integers as sorted, disjoint, half-open ranges: the shape of sequence numbers and of settled messages.
+
+Almost always such a set is one range, so a plain list beats anything cleverer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+Ranges = list[tuple[int, int]]
+
+
+def add(ranges: Ranges, start: int, end: int) -> None:
+    """Put ``start … end - 1`` into the set."""
+    if start >= end:
+        return
+    if ranges and ranges[-1][1] == start:
+        ranges[-1] = (ranges[-1][0], end)
+        return
+    low = bisect_left(ranges, start, key=lambda r: r[1])
+    high = bisect_right(ranges, end, key=lambda r: r[0])
+    if low < high:
+        start = min(start, ranges[low][0])
+        end = max(end, ranges[high - 1][1])
+    ranges[low:high] = [(start, end)]
+
+
+def missing(ranges: Ranges, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of ``start … end - 1`` that are not in the set, ascending."""
+    at = start
+    for low, high in ranges[bisect_right(ranges, start, key=lambda r: r[1]) :]:
+        if low >= end:
+            break
+        if at < low:
+            yield at, low
+        at = max(at, high)
+    if at < end:
+        yield at, end
+
+
+def drop_below(ranges: Ranges, floor: int) -> None:
+    """Forget everything under ``floor``."""
+    keep = bisect_right(ranges, floor, key=lambda r: r[1])
+    del ranges[:keep]
+    if ranges and ranges[0][0] < floor:
+        ranges[0] = (floor, ranges[0][1])
+
+
+def total(ranges: Ranges) -> int:
+    """How many integers are in the set."""
+    return sum(end - start for start, end in ranges)

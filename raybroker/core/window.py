@@ -1,0 +1,114 @@
+"""How many messages may be on their way to a consumer: two rules, one face.
+
+``CreditWindow`` is the rule of MQ (F-05 … F-13): the consumer grants a number, the broker sends that many and is then
+silent until the next grant; what counts at the consumer is what it handed to the application.  ``PrefetchWindow`` is
+the rule of ActiveMQ (F-17 … F-20): at most ``limit`` dispatched and unacknowledged; once full, nothing more until half
+of the limit is acknowledged.  Neither knows messages, only counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+UNLIMITED: Final = 1 << 62
+"""Stands for "no limit" in ``room``: more than there can ever be messages."""
+CREDIT_MAX: Final = (1 << 31) - 1
+"""Largest finite limit (F-02)."""
+
+
+class Window(Protocol):
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        ...
+
+    def sent(self, count: int) -> None: ...
+
+    def settled(self, count: int) -> None:
+        """``count`` messages were acknowledged or given back."""
+        ...
+
+    def granted(self, count: int) -> None:
+        """The consumer asked for ``count`` more."""
+        ...
+
+    def restart(self, credit: int) -> None:
+        """The consumer holds nothing any more and begins anew."""
+        ...
+
+
+class CreditWindow:
+    """RUNNING while credit is left, then PAUSED until a grant (F-08); a credit of -1 is unlimited."""
+
+    __slots__ = ("credit",)
+
+    def __init__(self, credit: int) -> None:
+        self.credit = credit
+
+    def room(self) -> int:
+        return UNLIMITED if self.credit < 0 else self.credit
+
+    def sent(self, count: int) -> None:
+        if self.credit >= 0:
+            assert count <= self.credit, "sent more than the consumer granted"
+            self.credit -= count
+
+    def settled(self, count: int) -> None:
+        """Acknowledgements do not matter here: the consumer asks by what it has consumed (F-13)."""
+
+    def granted(self, count: int) -> None:
+        if count < 0:
+            self.credit = -1
+        elif self.credit >= 0:
+            self.credit = min(self.credit + count, CREDIT_MAX)
+
+    def restart(self, credit: int) -> None:
+        self.credit = credit
+
+
+class PrefetchWindow:
+    """At most ``limit`` unacknowledged; full is full until half is acknowledged (F-18); limit 0 is polled (F-20)."""
+
+    __slots__ = ("full", "limit", "outstanding", "polls")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.outstanding = 0
+        self.full = False
+        self.polls = 0
+
+    def room(self) -> int:
+        if self.limit == 0:
+            return self.polls
+        if self.limit < 0:
+            return UNLIMITED
+        return 0 if self.full else self.limit - self.outstanding
+
+    def sent(self, count: int) -> None:
+        assert count <= self.room(), "sent more than the prefetch limit allows"
+        self.outstanding += count
+        if self.limit == 0:
+            self.polls -= count
+        elif self.outstanding >= self.limit > 0:
+            self.full = True
+
+    def settled(self, count: int) -> None:
+        self.outstanding -= count
+        assert self.outstanding >= 0
+        if self.full and self.outstanding * 2 <= self.limit:
+            self.full = False
+
+    def granted(self, count: int) -> None:
+        if self.limit == 0:
+            self.polls = min(self.polls + max(count, 0), CREDIT_MAX)
+
+    def restart(self, credit: int) -> None:
+        self.outstanding = 0
+        self.full = False
+        self.polls = 0
+
+
+def make_window(flow: str, limit: int) -> Window:
+    """The window of a new consumer: ``flow`` is "credit" or "prefetch"."""
+    assert flow in ("credit", "prefetch")
+    assert -1 <= limit <= CREDIT_MAX
+    return CreditWindow(limit) if flow == "credit" else PrefetchWindow(limit)

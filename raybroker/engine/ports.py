@@ -1,0 +1,113 @@
+"""What the engine needs from the world, as protocols: it never imports the things themselves.
+
+A store, a clock and the way to a connected client are all that stands between a decision of the core and its effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from raybroker.core.outcome import Refused
+from raybroker.model.record import Buffer, Entry, StoreStats
+
+
+class Store(Protocol):
+    """A durable, ordered log of entries with random access to message blocks.
+
+    One process has one store open at a time.  ``commit`` and ``maintain`` are called from one thread only; everything
+    else may be called from any thread.  After any error raised by ``commit`` the store is dead: nothing is retried.
+    """
+
+    def recover(self) -> Iterator[Entry]:
+        """Give back what was stored; called once, before anything else.
+
+        First the last complete CHECKPOINT (if any), then every BLOCK written before it that is still there (payload
+        empty), then every BLOCK and NOTE after it, in log order.  A (destination, ordinal) is given once, however
+        often it was moved.
+        """
+        ...
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Write one batch and return when it is durable: all of it survives a crash, or none of it."""
+        ...
+
+    def read(self, destination: int, ordinal: int) -> bytes:
+        """The verified payload of a live block; raises StoreDamagedError naming what cannot be trusted."""
+        ...
+
+    def free(self, destination: int, ordinals: Iterable[int]) -> None:
+        """These blocks are dead and durably known to be: their space may be used again."""
+        ...
+
+    def checkpoint_due(self) -> bool:
+        """True when committing a CHECKPOINT now would let space be reclaimed or recovery be shorter."""
+        ...
+
+    def maintain(self, budget_bytes: int) -> bool:
+        """Reclaim space, copying at most ``budget_bytes`` of survivors; True when more is left to do."""
+        ...
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a batch of about ``nbytes`` with a block would be taken now; False before the disk is full."""
+        ...
+
+    def stats(self) -> StoreStats: ...
+
+    def close(self) -> None: ...
+
+
+class Committer(Protocol):
+    """Makes batches durable in the order given, and says so in that order: one sync is in flight at a time."""
+
+    overloaded: bool
+    """True while so much waits that no more should be taken from producers."""
+    pending_bytes: int
+    """What was submitted and is not durable."""
+
+    def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+        """Queue ``entries``; call ``done`` in the engine's own thread once they are durable."""
+        ...
+
+    def close(self) -> None:
+        """Finish what waits, then end."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall time for what users see, monotonic time for everything that measures."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01T00:00Z."""
+        ...
+
+    def monotonic_ns(self) -> int: ...
+
+
+class Peer(Protocol):
+    """The client at the other end of a connection, as the engine sees it: somebody to tell things to.
+
+    Calls never block and never raise; a peer that is gone ignores them.
+    """
+
+    def reply(self, request: int, result: object) -> None: ...
+
+    def failed(self, request: int, code: str, text: str) -> None: ...
+
+    def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None: ...
+
+    def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None: ...
+
+    def acked(self, request: int, unknown: int) -> None: ...
+
+    def released(self, handle: int, request: int, next_tag: int) -> None: ...
+
+    def promoted(self, handle: int) -> None: ...
+
+    def event(self, name: str, data: dict[str, object]) -> None: ...
+
+    def congested(self) -> bool:
+        """True while it would have to buffer more than it should; the engine then waits for ``Session.writable``."""
+        ...
+
+    def close(self, code: str, text: str) -> None: ...

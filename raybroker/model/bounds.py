@@ -1,0 +1,29 @@
+"""Limits that several layers must agree on, each with its reason and with what happens at the edge.
+
+A limit that one layer keeps for itself stands in that layer; a limit that a user may move is a setting.  The relations
+between these and the limits of the block format and the wire are asserted in ``tests/unit/model/test_bounds.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.model.sizes import KIB, MIB
+
+MESSAGE_BYTES_MAX: Final = 70 * MIB
+"""Largest body of one message, however ``imq.message.max_size`` is set: the seeds' default (B-10).
+
+A block is read, checked and written whole, so a larger one would stall everybody behind it.  At the edge: the send
+raises MessageTooLargeError and nothing is stored.
+"""
+
+MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
+"""Largest encoded headers (properties, correlation id, …) of one message.
+
+Headers are kept in memory for selectors, where bodies need not be.  At the edge: the send raises MessageTooLargeError.
+"""
+
+
+def message_bytes_max(setting_bytes: int) -> int:
+    """The body size that holds for a value of ``imq.message.max_size``: -1 means what can travel at all."""
+    return MESSAGE_BYTES_MAX if setting_bytes < 0 else min(setting_bytes, MESSAGE_BYTES_MAX)

@@ -1,0 +1,144 @@
+"""Names: which texts may name a destination, a cluster, a broker and a client.
+
+Destination names follow D-04: letters and digits, no blanks, starting with a letter, ``_`` or ``$``, and nothing that
+starts with ``mq.``, which is the system's own (the dead message queue, the metrics topics).  What the row leaves open
+is decided here:
+
+* ``.`` is allowed inside: wildcard topics (D-05) split names at it and the system's own names have it.  The reserved
+  prefix is therefore ``mq.`` with its dot, as in the seed, not every name starting with ``mq`` as in the later manual:
+  ``mqtt_in`` is an honest name.
+* ``-`` is allowed inside, though the row does not list it: ``orders-eu`` is how people name queues today, it is no
+  wildcard and is safe in a file name, a URL and a metric label.  It may not come first, where it reads as an option.
+* ASCII only.  The seed says 英数字, the ASCII letters and digits; and two spellings of one text (composed and
+  decomposed accents, Latin and Cyrillic ``a``) would be two queues that look like one.
+* Names are case sensitive, and at most 255 bytes, the longest file name that file systems take.
+
+Cluster and broker names become Ray actor names, directories and metric labels, so they are one path-safe word.
+A client id is the user's own text and only has to be printable (R-18).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, TypeGuard
+
+from raybroker.model.errors import ConfigError, InvalidClientIDError, InvalidDestinationError
+
+DestinationType = Literal["queue", "topic"]
+DESTINATION_TYPES: Final[tuple[DestinationType, ...]] = ("queue", "topic")
+DESTINATION_TYPE_SHORT: Final[dict[str, DestinationType]] = {"q": "queue", "t": "topic"}
+"""The command line's ``-t q`` and ``-t t`` (A-31)."""
+
+RESERVED_PREFIX: Final = "mq."
+DESTINATION_NAME_BYTES_MAX: Final = 255
+INSTANCE_NAME_BYTES_MAX: Final = 63
+"""Cluster and broker names: two of them and a destination's name still make one readable Ray actor name."""
+CLIENT_ID_BYTES_MAX: Final = 255
+
+_DESTINATION = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.\-]*", re.ASCII)
+_DESTINATION_OTHER = re.compile(r"[^A-Za-z0-9_$.\-]", re.ASCII)
+_INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*", re.ASCII)
+_SHOWN_CHARS_MAX = 80
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_CHARS_MAX else name[:_SHOWN_CHARS_MAX] + "…")
+
+
+def check_destination_name(name: object, *, allow_reserved: bool = False) -> str:
+    """The name, unchanged, if it may name a destination (D-04).
+
+    ``allow_reserved`` lets the system's own ``mq.…`` names through.
+    Raises InvalidDestinationError naming the name, the rule it breaks and what to do.
+    """
+    if not isinstance(name, str):
+        raise InvalidDestinationError(f"a destination name is a text, not {type(name).__name__}: {name!r}")
+    if not name:
+        raise InvalidDestinationError("a destination name may not be empty; give it at least one letter, '_' or '$'")
+    if len(name.encode("utf-8", "surrogatepass")) > DESTINATION_NAME_BYTES_MAX:
+        raise InvalidDestinationError(
+            f"destination name {_shown(name)} has {len(name)} characters; "
+            f"at most {DESTINATION_NAME_BYTES_MAX} bytes are allowed: shorten it"
+        )
+    if not _DESTINATION.fullmatch(name):
+        raise InvalidDestinationError(f"destination name {_shown(name)} {_destination_fault(name)}")
+    if name.startswith(RESERVED_PREFIX) and not allow_reserved:
+        raise InvalidDestinationError(
+            f"destination name {_shown(name)} starts with {RESERVED_PREFIX!r}, "
+            "which is reserved for the broker's own destinations: choose another prefix"
+        )
+    return name
+
+
+def _destination_fault(name: str) -> str:
+    other = _DESTINATION_OTHER.search(name)
+    if other is not None and other.group().isspace():
+        return "contains a blank; use '_', '-' or '.' to separate words"
+    if other is not None:
+        return (
+            f"contains {other.group()!r}; only ASCII letters, digits, '_', '$', '.' and '-' are allowed: "
+            "leave it out or replace it"
+        )
+    return f"starts with {name[0]!r}; the first character must be a letter, '_' or '$': put one in front"
+
+
+def is_reserved_name(name: str) -> bool:
+    """True for the broker's own names, ``mq.…`` (D-04)."""
+    return name.startswith(RESERVED_PREFIX)
+
+
+def is_destination_type(value: object) -> TypeGuard[DestinationType]:
+    return value in DESTINATION_TYPES
+
+
+def check_destination_type(value: object) -> DestinationType:
+    """'queue' or 'topic'; the command line's short 'q' and 't' are understood.
+
+    Raises InvalidDestinationError for anything else.
+    """
+    if isinstance(value, str):
+        value = DESTINATION_TYPE_SHORT.get(value, value)
+    if is_destination_type(value):
+        return value
+    raise InvalidDestinationError(f"destination type {value!r} does not exist; use 'queue' or 'topic' (short: q, t)")
+
+
+def check_cluster_name(name: object) -> str:
+    """The name, unchanged, if it may name a cluster.  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "cluster")
+
+
+def check_broker_name(name: object) -> str:
+    """The name, unchanged, if it may name a broker instance (B-19).  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "broker")
+
+
+def _check_instance_name(name: object, what: str) -> str:
+    if not isinstance(name, str) or not _INSTANCE.fullmatch(name):
+        raise ConfigError(
+            f"{what} name {name!r} is not allowed: it is one word of ASCII letters, digits, '_', '.' and '-' "
+            "that starts with a letter or digit"
+        )
+    if len(name) > INSTANCE_NAME_BYTES_MAX:
+        raise ConfigError(
+            f"{what} name {_shown(name)} has {len(name)} characters; at most {INSTANCE_NAME_BYTES_MAX} are allowed"
+        )
+    return name
+
+
+def check_client_id(client_id: object) -> str:
+    """The client id, unchanged, if it is 1 to 255 bytes of printable text without blanks at its ends (R-18).
+
+    Raises InvalidClientIDError saying what is wrong.
+    """
+    if not isinstance(client_id, str):
+        raise InvalidClientIDError(f"a client id is a text, not {type(client_id).__name__}: {client_id!r}")
+    if not client_id or client_id != client_id.strip():
+        raise InvalidClientIDError(f"client id {_shown(client_id)} is empty or has blanks at an end: take them off")
+    if not client_id.isprintable():
+        raise InvalidClientIDError(f"client id {_shown(client_id)} contains a character that cannot be printed")
+    if len(client_id.encode("utf-8")) > CLIENT_ID_BYTES_MAX:
+        raise InvalidClientIDError(
+            f"client id {_shown(client_id)} is longer than {CLIENT_ID_BYTES_MAX} bytes in UTF-8: shorten it"
+        )
+    return client_id

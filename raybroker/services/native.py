@@ -1,0 +1,224 @@
+"""The native connection service: our protocol on TCP, between sessions of the engine and clients' links.
+
+A connection that has not shown the cluster's token within the handshake time is closed; at most ``connections_max`` are
+open at a time.  While the committer is overloaded nothing more is read from anybody who sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from raybroker.core.outcome import Refused
+from raybroker.engine.host import Host
+from raybroker.engine.ports import Committer
+from raybroker.engine.session import Session
+from raybroker.model.block import count_of
+from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, ResourceAllocationError, from_code
+from raybroker.model.record import Buffer
+from raybroker.model.setting import PortRange
+from raybroker.transport.link import Link
+from raybroker.wire import native as wire
+
+BACKLOG: Final = 512
+"""Connections the system may hold that are not accepted yet."""
+
+
+class Connection:
+    """One client: implements the engine's Peer on a Link."""
+
+    def __init__(self, service: NativeService) -> None:
+        self._service = service
+        self._session: Session | None = None
+        self._sent: list[tuple[int, int, int]] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self._heard = True
+        self._meter_max = 0
+        self._metered = 0
+        """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it (F-16)."""
+        self.link = Link(
+            wire.Native(token=service.token),
+            on_frames=self._frames,
+            on_lost=self._lost,
+            on_writable=self._writable,
+            on_made=self._made,
+        )
+
+    def _made(self, link: Link) -> None:
+        self._service.opened(self)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._service.handshake_s, self._check_handshake)
+
+    def _check_handshake(self) -> None:
+        if self._session is None:
+            self.link.abort()
+
+    def _frames(self, frames: list[wire.Frame]) -> None:
+        self._heard = True
+        if self._session is None:
+            self._session = Session(self._service.host, self)
+        session = self._session
+        for frame in frames:
+            if isinstance(frame, wire.Send):
+                session.send(frame.handle, frame.floor, frame.block)
+            elif isinstance(frame, wire.Ack):
+                session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
+            elif isinstance(frame, wire.Credit):
+                session.credit(frame.handle, frame.epoch, frame.credit)
+            elif isinstance(frame, wire.Call):
+                if frame.op == "hello":
+                    self._meter_max = int(frame.args.get("flow_count", 0))
+                session.call(frame.request, frame.op, frame.args)
+            elif isinstance(frame, wire.Flow):
+                self._metered = 0
+                session.flow(frame.go)
+                session.writable()
+            elif isinstance(frame, wire.Ping):
+                self.link.write(wire.pong(frame.nonce))
+        if self._service.overloaded():
+            self._service.hold(self)
+
+    def ping(self) -> None:
+        """Close a connection that said nothing since the last ping (C-09)."""
+        if not self._heard:
+            self.link.close(ProtocolError("no answer to a ping"))
+            return
+        self._heard = False
+        self.link.write(wire.ping(0))
+
+    def _writable(self) -> None:
+        if self._session is not None:
+            self._session.writable()
+
+    def _lost(self, error: BrokerError | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._service.closed(self)
+        if self._session is not None:
+            self._session.close()
+
+    # ---- the engine's Peer -----------------------------------------------------------------------------------------
+
+    def reply(self, request: int, result: object) -> None:
+        self.link.write(wire.reply(request, result))
+
+    def failed(self, request: int, code: str, text: str) -> None:
+        self.link.write(wire.failed(request, code, text))
+
+    def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None:
+        if refused:
+            self.link.write(wire.refused(handle, first_seq, count, list(refused)))
+            return
+        if not self._sent:
+            asyncio.get_running_loop().call_soon(self._flush_sent)
+        self._sent.append((handle, first_seq, count))
+
+    def _flush_sent(self) -> None:
+        rows, self._sent = self._sent, []
+        self.link.write(wire.sent(rows))
+
+    def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
+        if self._meter_max > 0:
+            self._metered += count_of(block[0])
+        self.link.write(*wire.deliver(handle, epoch, tag, attempt, block))
+
+    def acked(self, request: int, unknown: int) -> None:
+        self.link.write(wire.acked(request, unknown))
+
+    def released(self, handle: int, request: int, next_tag: int) -> None:
+        self.link.write(wire.released(handle, request, next_tag))
+
+    def promoted(self, handle: int) -> None:
+        self.link.write(wire.promoted(handle))
+
+    def event(self, name: str, data: dict[str, object]) -> None:
+        self.link.write(wire.event(name, data))
+
+    def congested(self) -> bool:
+        return self.link.congested or 0 < self._meter_max <= self._metered
+
+    def close(self, code: str, text: str) -> None:
+        self.link.write(wire.event("closing", {"code": code, "text": text}))
+        self.link.close(from_code(code, text))
+
+
+class NativeService:
+    """Listens for clients of one host. ``token``: what they must show."""
+
+    def __init__(self, host: Host, *, token: bytes) -> None:
+        config = host.config
+        self.host = host
+        self.token = token
+        self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
+        self.connections_max: int = config["raybroker.connections_max"]
+        self.connections: set[Connection] = set()
+        self.address: tuple[str, int] | None = None
+        self._committer: Committer | None = None
+        self._held: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+        self._ping_s: int = config["imq.ping.interval"]
+        self._ping_task: asyncio.Task[None] | None = None
+
+    async def listen(self, ip: str, ports: PortRange) -> tuple[str, int]:
+        """Bind the first free port of the range; raises ConfigError when there is none."""
+        loop = asyncio.get_running_loop()
+        last: OSError | None = None
+        for port in range(ports.low, ports.high + 1):
+            try:
+                self._server = await loop.create_server(
+                    lambda: Connection(self).link, ip, port, backlog=BACKLOG, reuse_address=True
+                )
+            except OSError as error:
+                last = error
+                continue
+            host, bound = self._server.sockets[0].getsockname()[:2]
+            self.address = (host, bound)
+            if self._ping_s > 0:
+                self._ping_task = asyncio.create_task(self._ping_all())
+            return self.address
+        raise ConfigError(f"no free port in raybroker.data.ports={ports} on {ip}: {last}")
+
+    def accept(self) -> Link:
+        """A connection's own end, for a pipe within the process."""
+        return Connection(self).link
+
+    def use(self, committer: Committer) -> None:
+        self._committer = committer
+
+    def overloaded(self) -> bool:
+        return self._committer is not None and self._committer.overloaded
+
+    def hold(self, connection: Connection) -> None:
+        self._held.add(connection)
+        connection.link.pause_reading()
+
+    def relieved(self) -> None:
+        """The committer has caught up."""
+        held, self._held = self._held, set()
+        for connection in held:
+            connection.link.resume_reading()
+
+    def opened(self, connection: Connection) -> None:
+        if len(self.connections) >= self.connections_max:
+            connection.link.close(ResourceAllocationError("too many connections"))
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._held.discard(connection)
+
+    async def _ping_all(self) -> None:
+        while True:
+            await asyncio.sleep(self._ping_s)
+            for connection in list(self.connections):
+                connection.ping()
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        if self._ping_task is not None:
+            self._ping_task.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.link.close()

@@ -1,0 +1,61 @@
+"""A broker's list of its hosts and the cluster's token: one small file, replaced whole.
+
+Written to a temporary file, synced, renamed, and the directory synced, so that a crash leaves the old list or the new
+one.  Only the owner may read it, since whoever has the token may send and receive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raybroker.model.errors import StoreDamagedError, StoreError
+
+_NAME = "catalogue.json"
+
+
+@dataclass
+class Catalogue:
+    """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice."""
+
+    token: bytes
+    next_id: int = 1
+    hosts: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, directory: Path) -> Catalogue | None:
+        """What was saved, or None before the first save. Raises StoreDamagedError."""
+        path = directory / _NAME
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error}") from None
+        checksum, _, body = data.partition(b"\n")
+        if checksum != b"%08x" % zlib.crc32(body):
+            raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
+        fields = json.loads(body)
+        return cls(bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"])
+
+    def save(self, directory: Path) -> None:
+        """Replace the file; raises StoreError."""
+        body = json.dumps({"token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts}).encode()
+        path, temporary = directory / _NAME, directory / (_NAME + ".new")
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(b"%08x\n" % zlib.crc32(body) + body)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            handle = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error}") from None

@@ -1,0 +1,138 @@
+"""The only system calls of the journal, behind one small object, so that tests can fail, record and reorder them.
+
+It decides nothing: errors leave as OSError.  What an error means is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.record import Buffer
+
+IOV_MAX: Final = 1024
+"""Buffers a pwritev takes at once on Linux (UIO_MAXIOV)."""
+
+
+class FileIO:
+    """Plain files.  Offsets and sizes are bytes; every method may raise OSError."""
+
+    def make_directory(self, path: Path) -> None:
+        """Create ``path`` for its owner only, and its missing parents."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkdir(path, 0o700)
+
+    def names(self, directory: Path) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def mode(self, path: Path) -> int:
+        """Permission bits of ``path``."""
+        return stat.S_IMODE(os.stat(path).st_mode)
+
+    def exists(self, path: Path) -> bool:
+        return os.path.lexists(path)
+
+    def create(self, path: Path) -> int:
+        """A new empty file, 0600, opened for reading and writing; it must not exist yet."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def open(self, path: Path, *, write: bool = True) -> int:
+        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def pread(self, fd: int, nbytes: int, offset: int) -> bytes:
+        """Up to ``nbytes``; fewer only at the end of the file (or of the kernel's patience)."""
+        return os.pread(fd, nbytes, offset)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write at most IOV_MAX buffers; gives back how many bytes were taken."""
+        return os.pwritev(fd, buffers, offset)
+
+    def fallocate(self, fd: int, nbytes: int) -> None:
+        """Reserve the first ``nbytes`` of a file on the disk, growing it: a later write there cannot lack room."""
+        os.posix_fallocate(fd, 0, nbytes)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def fsync_dir(self, path: Path) -> None:
+        """Make creations and removals in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """What the file system would still give to us."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the exclusive flock; False if somebody else holds it.  The kernel drops it with the last descriptor."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def write_all(io: FileIO, fd: int, buffers: Sequence[Buffer], offset: int) -> None:
+    """Write every byte of ``buffers`` at ``offset``.
+
+    A short write is continued (it is legal, after a signal for one); a write that takes nothing is an error, because
+    repeating it could go on for ever.
+    """
+    todo: list[Buffer] = list(buffers)
+    while todo:
+        part = todo[:IOV_MAX]
+        wanted = sum(memoryview(buffer).nbytes for buffer in part)
+        taken = io.pwritev(fd, part, offset)
+        offset += taken
+        if taken == wanted:
+            del todo[:IOV_MAX]
+            continue
+        if taken <= 0:
+            raise OSError(5, f"a write of {wanted} bytes at {offset} took nothing")
+        todo[: len(part)] = _rest(part, taken)
+
+
+def _rest(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:
+    """What is left of ``buffers`` after their first ``taken`` bytes."""
+    left: list[Buffer] = []
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        if taken >= view.nbytes:
+            taken -= view.nbytes
+        else:
+            left.append(view[taken:])
+            taken = 0
+    return left
+
+
+def read_exact(io: FileIO, fd: int, nbytes: int, offset: int) -> bytes:
+    """``nbytes`` from ``offset``, or what there is before the end of the file."""
+    data = io.pread(fd, nbytes, offset)
+    if len(data) == nbytes or not data:
+        return data
+    parts = [data]
+    have = len(data)
+    while have < nbytes:
+        data = io.pread(fd, nbytes - have, offset + have)
+        if not data:
+            break
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)

@@ -1,0 +1,290 @@
+"""The bytes of the journal: pure encoding and decoding, no files.
+
+A segment file is a header, batches, and, once sealed, a summary.  All of them start at multiples of 512 bytes, so that
+no sector ever holds bytes of two batches: a write that is torn cannot hurt what was durable before it.
+
+    batch    header | entry rows | metas | payloads | zeros up to the next sector
+    summary  rows of all blocks of the segment | their metas
+
+The *chain* is a CRC that runs over the heads (header, rows, metas) of all batches of a segment, started from the
+store's UUID, the segment's number and the chain of the segment before.  A head that is stale (of an earlier life of a
+recycled file), misdirected or from another store does not continue the chain.  Each batch also carries the chain value
+before it, so that a lone batch behind a damaged one can be told from noise.  Each row carries the CRC of its payload:
+who trusts the head knows what the payload must be.
+
+What a failed check means (a torn tail, or damage) is decided by ``recovery``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry
+
+SECTOR_BYTES: Final = 512
+ZEROS: Final = bytes(SECTOR_BYTES)
+
+BATCH_MAGIC: Final = b"RBbatch1"
+SEGMENT_MAGIC: Final = b"RBsegmt1"
+
+RELOCATED: Final = 1
+"""Row flag: a copy of a block that lives on; not a new block."""
+
+HEAD_BYTES_MAX: Final = 1 << 30
+SEGMENT_BYTES_MAX: Final = (1 << 32) - 1
+"""Offsets within a segment are kept in 32 bits."""
+
+_BATCH = struct.Struct("<8sQQQIIIIII")
+_BATCH_UNCHAINED: Final = _BATCH.size - 4
+_CHAIN = struct.Struct("<I")
+_ROW = struct.Struct("<BBHIQIII")
+_SEGMENT = struct.Struct("<8s16sQIIQQII")
+_SUMMARY_ROW = struct.Struct("<QIIIIII")
+
+BATCH_HEADER_BYTES: Final = _BATCH.size
+ROW_BYTES: Final = _ROW.size
+SUMMARY_ROW_BYTES: Final = _SUMMARY_ROW.size
+
+
+class FormatError(ValueError):
+    """These bytes are not what this function decodes; the text says why.  Never leaves the store."""
+
+
+def padded(nbytes: int) -> int:
+    """``nbytes`` rounded up to whole sectors."""
+    return -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES
+
+
+class BlockRow(NamedTuple):
+    """Where a block's payload is, counted from the start of its batch's payloads or of its segment."""
+
+    ordinal: int
+    destination: int
+    offset: int
+    nbytes: int
+    crc: int
+    meta: bytes
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Entries as bytes, before it is known where they go."""
+
+    count: int
+    body: bytes
+    payloads: list[Buffer]
+    payload_bytes: int
+    blocks: list[BlockRow]
+    checkpoint: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole batch in the file."""
+        return padded(BATCH_HEADER_BYTES + len(self.body) + self.payload_bytes)
+
+    @property
+    def summary_bytes(self) -> int:
+        """What the batch adds to the summary of its segment."""
+        return sum([SUMMARY_ROW_BYTES + len(block.meta) for block in self.blocks])
+
+
+def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
+    """Check and encode ``entries``; every payload is read once, for its CRC."""
+    assert entries, "a batch has at least one entry"
+    rows: list[bytes] = []
+    metas: list[bytes] = []
+    payloads: list[Buffer] = []
+    blocks: list[BlockRow] = []
+    offset = 0
+    checkpoint = False
+    for entry in entries:
+        kind = entry.kind
+        meta = entry.meta
+        crc = nbytes = 0
+        if kind == BLOCK:
+            for buffer in entry.payload:
+                nbytes += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+                crc = crc32(buffer, crc)
+                payloads.append(buffer)
+            blocks.append(BlockRow(entry.ordinal, entry.destination, offset, nbytes, crc, meta, flags))
+            offset += nbytes
+        else:
+            assert kind in (NOTE, CHECKPOINT), f"no such kind of entry: {kind}"
+            assert not entry.payload, "only blocks have a payload"
+            assert not entry.ordinal, "only blocks have an ordinal"
+            assert kind == CHECKPOINT or len(meta) <= NOTE_BYTES_MAX, "a note is small"
+            checkpoint = checkpoint or kind == CHECKPOINT
+        rows.append(_ROW.pack(kind, flags, 0, entry.destination, entry.ordinal, len(meta), nbytes, crc))
+        metas.append(meta)
+    return Packed(len(rows), b"".join(rows + metas), payloads, offset, blocks, checkpoint)
+
+
+def batch_head(packed: Packed, *, segment: int, incarnation: int, first_seq: int, chain: int) -> tuple[bytes, int]:
+    """The head of a batch that follows the chain value ``chain``, and the chain value after it."""
+    head_bytes = BATCH_HEADER_BYTES + len(packed.body)
+    header = _BATCH.pack(
+        BATCH_MAGIC,
+        segment,
+        first_seq,
+        head_bytes + packed.payload_bytes,
+        head_bytes,
+        packed.count,
+        incarnation,
+        0,
+        chain,
+        0,
+    )[:_BATCH_UNCHAINED]
+    after = crc32(packed.body, crc32(header, chain))
+    return b"".join((header, _CHAIN.pack(after), packed.body)), after
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, not yet trusted: only the chain makes it so."""
+
+    magic: bytes
+    segment: int
+    first_seq: int
+    nbytes: int
+    head_bytes: int
+    entries: int
+    incarnation: int
+    reserved: int
+    chain_before: int
+    chain: int
+
+
+def decode_batch_header(data: Buffer, offset: int, *, segment: int, room_bytes: int) -> BatchHeader:
+    """The header at ``offset`` of ``data``, checked for sense only; raises FormatError."""
+    if len(data) - offset < BATCH_HEADER_BYTES:
+        raise FormatError("no room for a batch header")
+    header = BatchHeader._make(_BATCH.unpack_from(data, offset))
+    if header.magic != BATCH_MAGIC:
+        raise FormatError("no batch starts here")
+    if header.segment != segment:
+        raise FormatError(f"a batch of segment {header.segment}")
+    least = BATCH_HEADER_BYTES + header.entries * ROW_BYTES
+    if not (header.entries and least <= header.head_bytes <= min(header.nbytes, HEAD_BYTES_MAX)):
+        raise FormatError("lengths make no sense")
+    if header.nbytes > room_bytes:
+        raise FormatError("longer than its segment")
+    return header
+
+
+class Row(NamedTuple):
+    """One entry of a batch as found in a file."""
+
+    kind: int
+    flags: int
+    destination: int
+    ordinal: int
+    meta: bytes
+    offset: int
+    nbytes: int
+    crc: int
+
+
+def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
+    """The rows of a batch; ``head`` is its header, rows and metas.  Raises FormatError unless the chain fits.
+
+    Offsets are counted from the start of the batch.
+    """
+    view = memoryview(head)
+    if view.nbytes != header.head_bytes:
+        raise FormatError("the head is cut off")
+    after = crc32(view[BATCH_HEADER_BYTES:], crc32(view[:_BATCH_UNCHAINED], header.chain_before))
+    if after != header.chain:
+        raise FormatError("the checksum of the head is wrong")
+    metas = BATCH_HEADER_BYTES + header.entries * ROW_BYTES
+    offset = header.head_bytes
+    rows: list[Row] = []
+    for kind, flags, _, destination, ordinal, meta_bytes, nbytes, crc in _ROW.iter_unpack(
+        view[BATCH_HEADER_BYTES:metas]
+    ):
+        meta = bytes(view[metas : metas + meta_bytes])
+        rows.append(Row(kind, flags, destination, ordinal, meta, offset, nbytes, crc))
+        metas += meta_bytes
+        offset += nbytes
+    if metas != header.head_bytes or offset != header.nbytes:
+        raise FormatError("the lengths of its entries do not add up")
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What a segment file says about itself, from its first batch on."""
+
+    store: bytes
+    number: int
+    slot: int
+    incarnation: int
+    first_seq: int
+    size_bytes: int
+    chain: int
+
+    def encode(self) -> bytes:
+        fields = _SEGMENT.pack(
+            SEGMENT_MAGIC,
+            self.store,
+            self.number,
+            self.slot,
+            self.incarnation,
+            self.first_seq,
+            self.size_bytes,
+            self.chain,
+            0,
+        )
+        return (fields + _CHAIN.pack(crc32(fields))).ljust(SECTOR_BYTES, b"\0")
+
+    @staticmethod
+    def decode(data: bytes) -> SegmentHeader:
+        fields = data[: _SEGMENT.size]
+        if len(data) < SECTOR_BYTES or data[:8] != SEGMENT_MAGIC:
+            raise FormatError("no segment header")
+        if _CHAIN.unpack_from(data, _SEGMENT.size)[0] != crc32(fields) or any(data[_SEGMENT.size + 4 : SECTOR_BYTES]):
+            raise FormatError("the checksum of the segment header is wrong")
+        _, store, number, slot, incarnation, first_seq, size_bytes, chain, _ = _SEGMENT.unpack(fields)
+        return SegmentHeader(store, number, slot, incarnation, first_seq, size_bytes, chain)
+
+
+def first_chain(store: bytes, number: int, chain_before: int) -> int:
+    """The chain value at the start of a segment that follows one ending with ``chain_before``."""
+    return crc32(store + number.to_bytes(8, "little"), chain_before)
+
+
+class SummaryWriter:
+    """Collects the summary of the segment being written: every block, nothing else.
+
+    Notes are left out: before the last checkpoint they are superseded, after it the batches themselves are read.
+    """
+
+    __slots__ = ("_metas", "_rows", "blocks")
+
+    def __init__(self) -> None:
+        self._rows = bytearray()
+        self._metas: list[bytes] = []
+        self.blocks = 0
+
+    def add(self, block: BlockRow, base_offset: int) -> None:
+        """One block whose ``offset`` counts from ``base_offset`` of the segment."""
+        ordinal, destination, offset, nbytes, crc, meta, flags = block
+        self._rows += _SUMMARY_ROW.pack(ordinal, destination, offset + base_offset, nbytes, crc, len(meta), flags)
+        self._metas.append(meta)
+        self.blocks += 1
+
+    def encode(self) -> bytes:
+        return b"".join((self._rows, *self._metas))
+
+
+def iter_summary(data: bytes, blocks: int) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+    """The fields of a BlockRow for every block of a summary whose checksum was verified; offsets within the segment."""
+    rows_bytes = blocks * SUMMARY_ROW_BYTES
+    at = rows_bytes
+    for ordinal, destination, offset, nbytes, crc, meta_bytes, flags in _SUMMARY_ROW.iter_unpack(data[:rows_bytes]):
+        end = at + meta_bytes
+        yield ordinal, destination, offset, nbytes, crc, data[at:end], flags
+        at = end

@@ -1,0 +1,320 @@
+"""The journal: a durable store in an append-only log of segment files.
+
+This file is the Store contract (``raybroker.engine.ports``) and the index of live blocks; it leaves the bytes to
+``format``, writing to ``log``, what a crash left behind to ``recovery``, and space to ``reclaim``.
+
+    directory/            0700, every file 0600
+      lock                flock and pid of the holder
+      manifest.0, .1      which segments there are; the newer valid one counts
+      commit.mark         how far the log was durable at least
+      segment-NNNNNN      segments and free files
+
+Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; ``read``, ``free`` and the rest to any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.model.record import Entry, StoreStats
+from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
+from raybroker.store.journal.fileio import FileIO
+from raybroker.store.journal.format import SECTOR_BYTES, pack_entries, padded
+from raybroker.store.journal.lockfile import LockFile
+from raybroker.store.journal.log import LogWriter
+from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
+from raybroker.store.journal.recovery import Recovery, location_parts, newest_manifest
+from raybroker.store.journal.segment import SegmentFiles, slot_of
+
+SEGMENT_BYTES: Final = 64 << 20
+_STORE_ID_BYTES: Final = 16
+
+
+class Journal:
+    """An open journal; constructing one opens (or creates) it and holds it until ``close``.
+
+    directory      created if missing; must belong to its owner alone (0700)
+    monotonic_ns   clock for measuring syncs
+    entropy        source of the store's id, used once, at creation
+    sync           False leaves durability to the operating system: a killed process loses nothing, a power cut may lose
+                   the end of the log (``imq.persist.file.sync.enabled``)
+    segment_bytes  size of a segment file; a batch larger than one gets a file of its own
+
+    Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
+    not there, StoreFullError if a new store has no room for its first segment.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        monotonic_ns: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        sync: bool = True,
+        segment_bytes: int = SEGMENT_BYTES,
+        io: FileIO | None = None,
+    ) -> None:
+        assert segment_bytes % SECTOR_BYTES == 0, segment_bytes
+        assert segment_bytes >= 8 * SECTOR_BYTES, segment_bytes
+        self.directory = directory
+        self._io = io or FileIO()
+        self._segment_bytes = segment_bytes
+        self._lock = threading.Lock()
+        self._ready = False
+        self._closed = False
+        self._bytes_since_checkpoint = 0
+        self._checkpoint_bytes = 0
+        try:
+            self._open_directory()
+            self._lock_file = LockFile(self._io, directory)
+        except OSError as error:
+            raise StoreError(f"the store {directory} cannot be opened: {error}") from error
+        self._files = SegmentFiles(self._io, directory, segment_bytes)
+        self._manifests = ManifestFiles(self._io, directory)
+        self._mark_file = MarkFile(self._io, directory)
+        try:
+            self._open_log(entropy, sync, monotonic_ns)
+        except OSError as error:
+            self._release()
+            raise StoreError(f"the store {directory} cannot be opened: {error}") from error
+        except BaseException:
+            self._release()
+            raise
+
+    def recover(self) -> Iterator[Entry]:
+        """What was stored; to be exhausted once before anything else.  See ``recovery`` for the order.
+
+        Every block given back counts as live until it is freed.
+        """
+        assert not self._ready, "recover() is called once"
+        self._log.check()
+        try:
+            yield from self._recovery.entries()
+        except OSError as error:
+            raise StoreError(f"the store {self.directory} cannot be read: {error}") from error
+        self._recovery.forget_tail()
+        self._ready = True
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Write one batch; on return it is durable.
+
+        StoreFullError: nothing was written and the store lives on (a batch without blocks may still succeed).  Any
+        other StoreError: the store is dead, nothing of the batch may be acknowledged.
+        """
+        self._check()
+        if not entries:
+            return
+        packed = pack_entries(entries)
+        index = self._index
+        for block in packed.blocks:
+            assert block.ordinal not in index.get(block.destination, ()), f"stored already: {block[:2]}"
+        segment, base = self._log.append(packed, use_reserve=not packed.blocks)
+        if packed.blocks:
+            prefix = segment.number << 96
+            with self._lock:
+                for ordinal, destination, offset, nbytes, crc, _, _ in packed.blocks:
+                    known = index.get(destination)
+                    if known is None:
+                        known = index[destination] = {}
+                    known[ordinal] = prefix | base + offset << 64 | nbytes << 32 | crc
+                segment.live_blocks += len(packed.blocks)
+                segment.live_bytes += packed.payload_bytes
+        if packed.checkpoint:
+            self._checkpoint = LastCheckpoint(segment.number, segment.next_seq - packed.count)
+            self._checkpoint_bytes = packed.nbytes
+            self._bytes_since_checkpoint = 0
+            self._work = True
+        else:
+            self._bytes_since_checkpoint += packed.nbytes
+
+    def read(self, destination: int, ordinal: int) -> bytes:
+        """The payload of a live block, verified.
+
+        KeyError if there is no such live block; StoreDamagedError if its bytes are not what was written (the store
+        lives on: the damage is to this block).
+        """
+        self._check()
+        with self._lock:
+            number, offset, nbytes, crc = location_parts(self._index[destination][ordinal])
+            segment = self._log.segments[number]
+            fd = self._files.pin(segment.slot)
+        try:
+            return self._recovery.payload(segment, destination, ordinal, offset, nbytes, crc, fd)
+        finally:
+            self._files.unpin(segment.slot)
+
+    def free(self, destination: int, ordinals: Iterable[int]) -> None:
+        """These blocks are dead; one that is not known is passed over."""
+        self._check()
+        segments = self._log.segments
+        now = self._log.active.next_seq
+        with self._lock:
+            known = self._index.get(destination)
+            if known is None:
+                return
+            for ordinal in ordinals:
+                value = known.pop(ordinal, None)
+                if value is not None:
+                    segment = segments[value >> 96]
+                    segment.live_blocks -= 1
+                    segment.live_bytes -= value >> 32 & 0xFFFFFFFF
+                    segment.freed_seq = now
+            if not known:
+                del self._index[destination]
+            self._work = True
+
+    def checkpoint_due(self) -> bool:
+        """True once the log has gone on to another segment since the last checkpoint.
+
+        A checkpoint larger than a segment does not ask for the next one at once: twice its size has to be written.
+        """
+        if self._log.active.number == self._checkpoint.segment:
+            return False
+        return self._bytes_since_checkpoint >= 2 * self._checkpoint_bytes
+
+    def maintain(self, budget_bytes: int) -> bool:
+        """Remove dead segments, copy survivors out of sparse ones, prepare the next file: a step of that many bytes."""
+        self._check()
+        if self._work:
+            self._work = False
+            if self._reclaimer.step(self._checkpoint, budget_bytes):
+                self._work = True
+                return True
+        return self._log.prepare(budget_bytes)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a batch of about ``nbytes`` with blocks would be taken now; never touches the reserve."""
+        active = self._log.active
+        needed = padded(nbytes) + SECTOR_BYTES
+        if active.data_end + active.summary_bytes + needed <= active.size_bytes:
+            return True
+        if needed + SECTOR_BYTES <= self._segment_bytes and len(self._files.free) > 1:
+            return True
+        return self._io.free_bytes(self.directory) > max(self._segment_bytes, needed) + (1 << 20)
+
+    @property
+    def incarnation(self) -> int:
+        """How often this store was opened: larger with every open, durably."""
+        return self._log.manifest.incarnation
+
+    def stats(self) -> StoreStats:
+        log = self._log
+        with self._lock:
+            segments = list(log.segments.values())
+        return StoreStats(
+            reserved_bytes=self._files.reserved_bytes(),
+            used_bytes=sum([s.data_end + (s.summary_bytes if s.sealed else 0) for s in segments]),
+            live_bytes=sum([s.live_bytes for s in segments]),
+            segments=len(segments),
+            commits=log.commits,
+            syncs=log.syncs,
+            sync_ns=log.sync_ns,
+            sync_ns_last=log.sync_ns_last,
+            sync_ns_max=log.sync_ns_max,
+        )
+
+    def notices(self) -> list[str]:
+        """What was found damaged and could be read from another place: for the log of the host."""
+        return list(self._recovery.notices)
+
+    def close(self) -> None:
+        """Write the mark of a clean end and release the directory; twice is harmless.
+
+        A dead store only releases it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._log.close()
+        finally:
+            self._log.dead = self._log.dead or f"the store {self.directory} is closed"
+            self._release()
+
+    def _check(self) -> None:
+        self._log.check()
+        assert self._ready, "recover() comes first"
+
+    def _release(self) -> None:
+        self._files.close()
+        self._manifests.close()
+        self._mark_file.close()
+        self._lock_file.release()
+
+    def _open_directory(self) -> None:
+        io = self._io
+        if not io.exists(self.directory):
+            io.make_directory(self.directory)
+            io.fsync_dir(self.directory.parent)
+        for path in [self.directory, *(self.directory / name for name in io.names(self.directory))]:
+            mode = io.mode(path)
+            if mode & 0o077:
+                raise StoreError(f"{path} has mode {mode:03o}: a store is for its owner alone (chmod go= {path})")
+
+    def _open_log(self, entropy: Callable[[int], bytes], sync: bool, monotonic_ns: Callable[[], int]) -> None:
+        mark, faults = self._load_anchors(entropy)
+        manifest = newest_manifest(self._manifests, faults, mark, self.directory)
+        self._recovery = Recovery(self._io, self._files, manifest, mark)
+        self._recovery.find_end()
+        self._index = self._recovery.index
+        self._files.sort_out({record.slot for record in manifest.segments})
+        self._log = LogWriter(
+            self._io,
+            self.directory,
+            self._files,
+            self._manifests,
+            self._mark_file,
+            self._recovery.segments,
+            sync=sync,
+            segment_bytes=self._segment_bytes,
+            monotonic_ns=monotonic_ns,
+        )
+        self._log.begin()
+        found = [segment.number for segment in self._log.segments.values() if segment.checkpoint_offset]
+        self._checkpoint = LastCheckpoint(max(found, default=1))
+        self._reclaimer = Reclaimer(
+            self._log, self._files, self._recovery, self._index, self._lock, self._segment_bytes
+        )
+        self._work = True
+
+    def _load_anchors(self, entropy: Callable[[int], bytes]) -> tuple[Mark, list[str]]:
+        """The manifest and the mark; a directory without any segment may be a store whose creation was cut short."""
+        names = self._io.names(self.directory)
+        anchors: list[str] = [name for name in (*MANIFEST_NAMES, MARK_NAME) if name in names]
+        if any(slot_of(name) is not None for name in names):
+            if len(anchors) < 3:
+                missing = sorted({*MANIFEST_NAMES, MARK_NAME} - set(anchors))
+                raise StoreDamagedError(f"{self.directory}: {', '.join(missing)} is missing: what it held is unknown")
+            faults = self._manifests.load()
+            return self._mark_file.load(), faults
+        generation = 0
+        with suppress(FileNotFoundError):
+            self._manifests.load()
+        with suppress(FileNotFoundError, StoreDamagedError):
+            generation = self._mark_file.load().generation
+        if generation > 1:
+            raise StoreDamagedError(f"{self.directory}: its segments are missing, every one of them")
+        return self._create(anchors, entropy)
+
+    def _create(self, anchors: list[str], entropy: Callable[[int], bytes]) -> tuple[Mark, list[str]]:
+        """A new store, unless what is there tells of an older one that has lost its segments."""
+        found = self._manifests.current
+        if found is not None and found.segments:
+            raise StoreDamagedError(f"{self.directory}: its segments are missing, every one of them")
+        self._manifests.close()
+        self._mark_file.close()
+        for name in anchors:
+            self._io.unlink(self.directory / name)
+        self._manifests = ManifestFiles(self._io, self.directory)
+        self._mark_file = MarkFile(self._io, self.directory)
+        manifest = Manifest(1, entropy(_STORE_ID_BYTES), 0, 0, False, ())
+        mark = Mark(manifest.store, 1, 0, True, 0, 0, 0)
+        self._manifests.create(manifest)
+        self._mark_file.create(mark)
+        self._io.fsync_dir(self.directory)
+        return mark, []

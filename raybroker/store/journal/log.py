@@ -1,0 +1,285 @@
+"""Appending to the log: the only file that writes batches, seals segments and changes the manifest.
+
+The order of writes is what makes every crash recoverable:
+
+    append   batch into the active segment, one fdatasync, then the commit mark (not synced)
+    roll     take an allocated file; summary into the old segment, sync; header into the new file, sync;
+             manifest naming both, sync; only then batches into the new segment
+    retire   manifest without the segments, sync; only then are their files free or removed
+
+Whatever fails in between leaves the log dead (fail-stop): after a failed sync nobody knows what the kernel has dropped,
+so nothing is retried, nothing of that batch is acknowledged, and only reading the files anew can tell what is there.
+The one exception is a lack of room for a new segment, which is found out before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+from raybroker.model.errors import StoreError
+from raybroker.model.record import Buffer
+from raybroker.store.journal.anchors import Manifest, ManifestFiles, Mark, MarkFile
+from raybroker.store.journal.fileio import FileIO, write_all
+from raybroker.store.journal.format import (
+    SEGMENT_BYTES_MAX,
+    ZEROS,
+    Packed,
+    SegmentHeader,
+    batch_head,
+    first_chain,
+)
+from raybroker.store.journal.segment import FULL_ERRNOS, Segment, SegmentFiles, size_for
+
+_MANIFEST_SPARE_ROWS = 8
+
+
+class LogWriter:
+    """The end of the log.  All methods belong to the committing thread; times are nanoseconds."""
+
+    def __init__(
+        self,
+        io: FileIO,
+        directory: Path,
+        files: SegmentFiles,
+        manifests: ManifestFiles,
+        mark: MarkFile,
+        segments: dict[int, Segment],
+        *,
+        sync: bool,
+        segment_bytes: int,
+        monotonic_ns: Callable[[], int],
+    ) -> None:
+        self._io = io
+        self._directory = directory
+        self._files = files
+        self._manifests = manifests
+        self._mark = mark
+        self._sync = sync
+        self._segment_bytes = segment_bytes
+        self._monotonic_ns = monotonic_ns
+        self._fd = -1
+        self._durable_seq = 0
+        self.segments = segments
+        self.dead: str | None = None
+        self.commits = 0
+        self.syncs = 0
+        self.sync_ns = 0
+        self.sync_ns_last = 0
+        self.sync_ns_max = 0
+
+    def begin(self) -> None:
+        """Start a new incarnation at the end that recovery found.
+
+        The tail is synced first: it may so far be only in memory, where the death of the last process left it, and is
+        about to be given back as durable.
+        """
+        manifest = self.manifest
+        try:
+            if self.segments:
+                self.active = self.segments[max(self.segments)]
+                self._fd = self._files.pin(self.active.slot)
+                self._io.fdatasync(self._fd)
+            else:
+                self.active = self._start_segment(1, 0, 0, self._segment_bytes, True, manifest.incarnation + 1)
+            self._durable_seq = self.active.next_seq
+            self._manifests.write(
+                replace(
+                    manifest,
+                    generation=manifest.generation + 1,
+                    incarnation=manifest.incarnation + 1,
+                    base_seq=self.active.next_seq,
+                    relaxed=not self._sync,
+                    segments=tuple(segment.record() for segment in self.segments.values()),
+                )
+            )
+            self._write_mark()
+            self._files.ensure_reserve()
+        except OSError as error:
+            raise self._died(error) from error
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest in force."""
+        assert self._manifests.current is not None
+        return self._manifests.current
+
+    def append(self, packed: Packed, *, use_reserve: bool) -> tuple[Segment, int]:
+        """Make one batch durable; gives back its segment and where in it the payloads start.
+
+        StoreFullError: nothing was written, the log lives on.  StoreError: the log is dead.
+        """
+        self.check()
+        segment = self.active
+        if not segment.fits(packed):
+            segment = self._roll(packed, use_reserve)
+        try:
+            offset = segment.data_end
+            head, chain = batch_head(
+                packed,
+                segment=segment.number,
+                incarnation=self.manifest.incarnation,
+                first_seq=segment.next_seq,
+                chain=segment.chain,
+            )
+            nbytes = packed.nbytes
+            buffers: list[Buffer] = [head, *packed.payloads]
+            padding = nbytes - len(head) - packed.payload_bytes
+            if padding:
+                buffers.append(ZEROS[:padding])
+            write_all(self._io, self._fd, buffers, offset)
+            if self._sync:
+                self._timed_sync()
+            segment.data_end = offset + nbytes
+            segment.next_seq += packed.count
+            segment.chain = chain
+            if packed.checkpoint:
+                segment.checkpoint_offset = offset
+            for block in packed.blocks:
+                segment.note_block(block, offset + len(head))
+            self.commits += 1
+            if self._sync:
+                self._durable_seq = segment.next_seq
+                self._write_mark()
+        except BaseException as error:
+            raise self._died(error) from error
+        return segment, offset + len(head)
+
+    def retire(self, segments: Iterable[Segment]) -> None:
+        """Take dead segments out of the log and free their files."""
+        self.check()
+        gone = list(segments)
+        try:
+            for segment in gone:
+                del self.segments[segment.number]
+            self._write_manifest()
+            before = self._files.reserved_bytes()
+            for segment in gone:
+                self._files.give_back(segment.slot)
+            if self._files.reserved_bytes() != before:
+                self._io.fsync_dir(self._directory)
+        except BaseException as error:
+            raise self._died(error) from error
+
+    def prepare(self, budget_bytes: int) -> bool:
+        """Have a file ready for the next roll; True if there is more to do."""
+        self.check()
+        if self.active.data_end * 2 < self.active.size_bytes:
+            return False
+        try:
+            return self._files.prepare(budget_bytes)
+        except OSError as error:
+            raise self._died(error) from error
+
+    def close(self) -> None:
+        """Write the mark of a clean end, unless the log is dead."""
+        if self.dead is not None:
+            return
+        try:
+            self._io.fdatasync(self._fd)
+            self._durable_seq = self.active.next_seq
+            self._mark.write_clean(self._mark_now())
+        except OSError as error:
+            raise self._died(error) from error
+
+    def check(self) -> None:
+        """Raise if the log is dead."""
+        if self.dead is not None:
+            raise StoreError(self.dead)
+
+    def _roll(self, packed: Packed, use_reserve: bool) -> Segment:
+        """Seal the active segment and start one that the batch fits into."""
+        old = self.active
+        try:
+            size_bytes = max(self._segment_bytes, size_for(packed))
+            assert size_bytes <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
+            new = self._start_segment(
+                old.number + 1, old.next_seq, old.chain, size_bytes, use_reserve, self.manifest.incarnation
+            )
+            summary = old.summary.encode()
+            write_all(self._io, self._fd, [summary], old.data_end)
+            self._io.fdatasync(self._fd)
+            old.summary_offset, old.summary_bytes, old.summary_crc = old.data_end, len(summary), crc32(summary)
+            old.sealed = True
+            old.summary = type(old.summary)()
+            self._files.unpin(old.slot)
+            self._fd = self._files.pin(new.slot)
+            self.active = new
+            self._durable_seq = old.next_seq
+            self._write_manifest()
+        except StoreError:
+            raise
+        except BaseException as error:
+            raise self._died(error) from error
+        return new
+
+    def _start_segment(
+        self, number: int, first_seq: int, chain_before: int, size_bytes: int, use_reserve: bool, incarnation: int
+    ) -> Segment:
+        """A new segment with its header on disk, not yet in the manifest.  StoreFullError leaves all as it was."""
+        self._make_manifest_room()
+        slot = self._files.take(size_bytes, use_reserve=use_reserve)
+        store = self.manifest.store
+        segment = Segment.started(
+            number, slot, self._files.size(slot), first_seq, first_chain(store, number, chain_before)
+        )
+        header = SegmentHeader(store, number, slot, incarnation, first_seq, segment.size_bytes, segment.chain)
+        fd = self._files.pin(slot)
+        try:
+            write_all(self._io, fd, [header.encode()], 0)
+            self._io.fdatasync(fd)
+        finally:
+            self._files.unpin(slot)
+        self.segments[number] = segment
+        if self._fd < 0:
+            self._fd = self._files.pin(slot)
+        return segment
+
+    def _make_manifest_room(self) -> None:
+        rows = len(self.segments) + 1
+        try:
+            self._manifests.reserve(rows + _MANIFEST_SPARE_ROWS)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            self._manifests.must_hold(rows)
+
+    def _write_manifest(self) -> None:
+        manifest = self.manifest
+        records = tuple([segment.record() for segment in self.segments.values()])
+        self._manifests.write(replace(manifest, generation=manifest.generation + 1, segments=records))
+        self._write_mark()
+
+    def _mark_now(self) -> Mark:
+        manifest = self.manifest
+        active = self.active
+        return Mark(
+            manifest.store,
+            manifest.generation,
+            manifest.incarnation,
+            False,
+            self._durable_seq,
+            active.number,
+            active.data_end,
+        )
+
+    def _write_mark(self) -> None:
+        self._mark.write(self._mark_now())
+
+    def _timed_sync(self) -> None:
+        began = self._monotonic_ns()
+        self._io.fdatasync(self._fd)
+        took = self._monotonic_ns() - began
+        self.syncs += 1
+        self.sync_ns += took
+        self.sync_ns_last = took
+        if took > self.sync_ns_max:
+            self.sync_ns_max = took
+
+    def _died(self, error: BaseException) -> StoreError:
+        """The log is dead from now on, whatever was under way."""
+        if self.dead is None:
+            self.dead = f"the store {self._directory} failed and was stopped: {error!r}"
+        return StoreError(self.dead)

@@ -1,0 +1,168 @@
+"""Which segments go, and how survivors leave a sparse one.
+
+A segment can go when it is sealed, older than the segment of the last checkpoint (so that no note in it counts), and
+all of its blocks were freed before that checkpoint: so recovery gives back every block that the checkpoint speaks of,
+and what a later note did to it.
+
+When the log takes more than twice what its live blocks would, plus a few segments, the sparsest segment's survivors are
+appended again, flagged as copies, and the segment is then dead.  A copy carries the same destination and ordinal, so
+that recovery gives the block back once; that it was freed meanwhile is known from the notes and checkpoints, which a
+copy does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from raybroker.model.errors import StoreDamagedError, StoreFullError
+from raybroker.model.record import BLOCK, Entry
+from raybroker.store.journal.format import RELOCATED, pack_entries
+from raybroker.store.journal.log import LogWriter
+from raybroker.store.journal.recovery import Index, Recovery, location
+from raybroker.store.journal.segment import Segment, SegmentFiles
+
+SLACK_SEGMENTS: Final = 4
+"""Segments beyond twice the live data before anything is copied: copying a little garbage away is not worth it."""
+
+_COPY_BATCH_BYTES: Final = 1 << 20
+
+_Block = tuple[int, int, int, int, int, bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The segment of the last checkpoint, and the number of the first entry of its batch; 0 if not known."""
+
+    segment: int
+    seq: int = 0
+
+
+def dead_segments(segments: Iterable[Segment], checkpoint: LastCheckpoint) -> list[Segment]:
+    """Segments of which nothing is needed any more."""
+    return [
+        s
+        for s in segments
+        if s.sealed and s.number < checkpoint.segment and not s.live_blocks and s.freed_seq <= checkpoint.seq
+    ]
+
+
+def sparsest_segment(segments: Iterable[Segment], checkpoint: LastCheckpoint, segment_bytes: int) -> Segment | None:
+    """The segment whose survivors should be copied next, or None if the log is compact enough."""
+    every = list(segments)
+    total = sum(s.size_bytes for s in every)
+    live = sum(s.compacted_bytes() for s in every)
+    if total <= 2 * live + SLACK_SEGMENTS * segment_bytes:
+        return None
+    movable = [
+        s
+        for s in every
+        if s.sealed
+        and s.number < checkpoint.segment
+        and s.live_blocks
+        and not s.stuck
+        and s.compacted_bytes() * 2 < s.size_bytes
+    ]
+    return min(movable, key=lambda s: s.compacted_bytes() / s.size_bytes, default=None)
+
+
+class Reclaimer:
+    """Frees space in small steps, in the committing thread; ``lock`` guards ``index`` and the segments' counts."""
+
+    def __init__(
+        self,
+        log: LogWriter,
+        files: SegmentFiles,
+        reader: Recovery,
+        index: Index,
+        lock: threading.Lock,
+        segment_bytes: int,
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._reader = reader
+        self._index = index
+        self._lock = lock
+        self._segment_bytes = segment_bytes
+        self._source: Segment | None = None
+        self._blocks: Iterator[_Block] = iter(())
+
+    def step(self, checkpoint: LastCheckpoint, budget_bytes: int) -> bool:
+        """Retire what is dead and copy at most ``budget_bytes`` (but at least one block); True if more is to do."""
+        self._retire(checkpoint)
+        if self._source is None:
+            with self._lock:
+                segments = list(self._log.segments.values())
+                self._source = sparsest_segment(segments, checkpoint, self._segment_bytes)
+            if self._source is None:
+                return False
+            self._blocks = self._reader.summary(self._source)
+        try:
+            done = self._copy(self._source, budget_bytes)
+        except StoreFullError:
+            return False
+        if done:
+            self._source.stuck = self._source.live_blocks > 0
+            self._source = None
+            self._retire(checkpoint)
+        return True
+
+    def _retire(self, checkpoint: LastCheckpoint) -> None:
+        with self._lock:
+            dead = dead_segments(self._log.segments.values(), checkpoint)
+            dead = [s for s in dead if s is not self._source and not self._files.pinned(s.slot)]
+        if dead:
+            self._log.retire(dead)
+
+    def _copy(self, source: Segment, budget_bytes: int) -> bool:
+        """Append survivors of ``source`` until the budget is used up; True when there are none left."""
+        copied = 0
+        while copied < budget_bytes:
+            rows, nbytes, done = self._survivors(source, min(_COPY_BATCH_BYTES, budget_bytes - copied))
+            if rows:
+                self._append(source, rows)
+            if done:
+                return True
+            copied += nbytes
+        return False
+
+    def _survivors(self, source: Segment, limit_bytes: int) -> tuple[list[tuple[_Block, bytes]], int, bool]:
+        """The next live blocks with their verified payloads, their size, and whether they are the last."""
+        found: list[tuple[_Block, bytes]] = []
+        nbytes = 0
+        for block in self._blocks:
+            ordinal, destination, offset, size, crc, _, _ = block
+            if self._index.get(destination, {}).get(ordinal) != location(source.number, offset, size, crc):
+                continue
+            try:
+                payload = self._reader.payload(source, destination, ordinal, offset, size, crc)
+            except StoreDamagedError:
+                continue  # it stays where it is, named whenever it is read, and its segment with it
+            found.append((block, payload))
+            nbytes += size
+            if nbytes >= limit_bytes:
+                return found, nbytes, False
+        return found, nbytes, True
+
+    def _append(self, source: Segment, rows: list[tuple[_Block, bytes]]) -> None:
+        entries = [Entry(BLOCK, row[1], row[0], row[5], (payload,)) for row, payload in rows]
+        packed = pack_entries(entries, RELOCATED)
+        try:
+            segment, base = self._log.append(packed, use_reserve=True)
+        except StoreFullError:
+            self._source = None
+            raise
+        with self._lock:
+            for (ordinal, destination, offset, size, crc, _, _), block in zip(
+                [row for row, _ in rows], packed.blocks, strict=True
+            ):
+                known = self._index.get(destination, {})
+                if known.get(ordinal) != location(source.number, offset, size, crc):
+                    continue  # freed while it was being copied
+                known[ordinal] = location(segment.number, base + block.offset, size, crc)
+                source.live_blocks -= 1
+                source.live_bytes -= size
+                segment.live_blocks += 1
+                segment.live_bytes += size

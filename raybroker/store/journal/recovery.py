@@ -1,0 +1,372 @@
+"""What a store's files mean when it is opened: where the log ends, what is damage, what is given back.
+
+Legal states, and all that a crash or power cut can leave behind:
+
+* The last batch may be torn: any subset of its sectors is there.  If it was never acknowledged it is cut off silently.
+  Only one batch is ever under way, so nothing valid can stand behind a torn one.
+* The commit mark may be older than the log, never newer.
+* The newer manifest may be torn while it is being written; then the older one is in force.  Segment files that no
+  manifest names are leftovers and empty of meaning.
+
+Everything else is damage and is named: a log that ends before the mark, a valid batch behind an invalid one, a segment
+file that is missing, shortened, or another one.  A store that is damaged where the damage cannot be contained is not
+opened, and not changed: what is not known is never taken for absent.  Damage to a single payload is contained: the
+block is there, and reading it raises.
+
+The order of recovery: the last checkpoint, the blocks before it from the summaries, then everything after it from the
+batches themselves.  A relocated copy of a block stands where the block itself did: before the checkpoint, unless the
+block itself is found behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from zlib import crc32
+
+from raybroker.model.errors import StoreDamagedError
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry
+from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
+from raybroker.store.journal.fileio import FileIO, read_exact
+from raybroker.store.journal.format import (
+    RELOCATED,
+    SECTOR_BYTES,
+    BatchHeader,
+    BlockRow,
+    FormatError,
+    Row,
+    SegmentHeader,
+    iter_summary,
+    padded,
+)
+from raybroker.store.journal.scan import SegmentScan
+from raybroker.store.journal.segment import Segment, SegmentFiles
+
+Index = dict[int, dict[int, int]]
+"""destination → ordinal → location."""
+
+
+def location(segment: int, offset: int, nbytes: int, crc: int) -> int:
+    """Where a payload is, in one integer: small enough to hold one for every block of a long backlog."""
+    return segment << 96 | offset << 64 | nbytes << 32 | crc
+
+
+def location_parts(value: int) -> tuple[int, int, int, int]:
+    """(segment, offset, nbytes, crc)."""
+    return value >> 96, value >> 64 & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF, value & 0xFFFFFFFF
+
+
+def newest_manifest(manifests: ManifestFiles, faults: list[str], mark: Mark, directory: Path) -> Manifest:
+    """The manifest in force, or StoreDamagedError if it was in force and cannot be read."""
+    manifest = manifests.current
+    if manifest is None:
+        raise StoreDamagedError(f"{directory}: no valid manifest ({'; '.join(faults)})")
+    if manifest.generation < mark.generation:
+        what = "; ".join(faults) or "an old copy of it was put back"
+        raise StoreDamagedError(
+            f"{directory}/{MANIFEST_NAMES[mark.generation & 1]}: manifest {mark.generation} was in force and is not"
+            f" there ({what}); the newest is {manifest.generation}"
+        )
+    if manifest.store != mark.store:
+        raise StoreDamagedError(f"{directory}: manifest and commit mark are of different stores")
+    return manifest
+
+
+@dataclass
+class Recovery:
+    """The log of one directory, read with the manifest and mark in force.
+
+    ``find_end`` first, then ``entries``; both fill ``segments`` and ``index``.
+    """
+
+    io: FileIO
+    files: SegmentFiles
+    manifest: Manifest
+    mark: Mark
+    segments: dict[int, Segment] = field(default_factory=dict)
+    index: Index = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    tail: list[tuple[int, list[Row]]] = field(default_factory=list)
+
+    def find_end(self) -> None:
+        """Check every segment file against the manifest and find where the log ends."""
+        sizes = self.files.discover()
+        for record in self.manifest.segments:
+            segment = self.segments[record.number] = Segment.of_record(record)
+            size = sizes.get(segment.slot)
+            if size is None:
+                raise self._damage(segment, 0, "the file is missing", segment.first_seq, None)
+            if size != segment.size_bytes:
+                raise self._damage(segment, size, f"{size} bytes instead of {segment.size_bytes}", None, None)
+            self._check_header(segment)
+        if self.segments:
+            self.scan_tail(self.segments[max(self.segments)])
+
+    def entries(self) -> Iterator[Entry]:
+        """Entries in the order of the contract; the index is complete when it is exhausted."""
+        start = self._checkpoint()
+        before = [s for s in self.segments.values() if start is not None and s.number <= start[0]]
+        replay: list[tuple[Segment, int, Row]] = list(self._since(start))
+        fresh = {(row.destination, row.ordinal) for _, _, row in replay if row.kind == BLOCK and not row.flags}
+        moved: dict[tuple[int, int], bytes] = {}
+        for segment, base, row in replay:
+            if row.kind == BLOCK:
+                self._put(segment, row.destination, row.ordinal, base + row.offset, row.nbytes, row.crc)
+                if row.flags & RELOCATED and (row.destination, row.ordinal) not in fresh:
+                    moved[row.destination, row.ordinal] = row.meta
+        if start is not None:
+            last = max(i for i, (_, _, row) in enumerate(replay) if row.kind == CHECKPOINT)
+            assert last == 0, "replay begins with the last checkpoint"
+            yield Entry(CHECKPOINT, replay[0][2].destination, 0, replay[0][2].meta)
+            for segment in before:
+                yield from self._old_blocks(segment, start, fresh, moved)
+            for (destination, ordinal), meta in moved.items():
+                yield Entry(BLOCK, destination, ordinal, meta)
+        for _, _, row in replay[start is not None :]:
+            if row.kind != BLOCK or not row.flags & RELOCATED:
+                yield Entry(row.kind, row.destination, row.ordinal, row.meta)
+
+    def summary(self, segment: Segment) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+        """The blocks of a sealed segment, from its summary or, if that is damaged, from its batches."""
+        fd = self.files.pin(segment.slot)
+        try:
+            data = read_exact(self.io, fd, segment.summary_bytes, segment.summary_offset)
+        finally:
+            self.files.unpin(segment.slot)
+        if len(data) == segment.summary_bytes and crc32(data) == segment.summary_crc:
+            yield from iter_summary(data, segment.blocks)
+            return
+        self.notices.append(f"{self.files.path(segment.slot)}: the summary is damaged; its batches were read instead")
+        for base, rows in self._batches(segment, SECTOR_BYTES, segment.first_chain, segment.first_seq):
+            for row in rows:
+                if row.kind == BLOCK:
+                    at = base + row.offset
+                    yield row.ordinal, row.destination, at, row.nbytes, row.crc, row.meta, row.flags
+
+    def payload(
+        self, segment: Segment, destination: int, ordinal: int, offset: int, nbytes: int, crc: int, fd: int = -1
+    ) -> bytes:
+        """The verified payload of a block; ``fd`` is the segment's file if the caller has pinned it."""
+        reason = "its checksum is wrong"
+        data = b""
+        pin = fd < 0
+        try:
+            if pin:
+                fd = self.files.pin(segment.slot)
+            data = read_exact(self.io, fd, nbytes, offset)
+        except OSError as error:
+            reason = str(error)
+        finally:
+            if pin and fd >= 0:
+                self.files.unpin(segment.slot)
+        if len(data) != nbytes or crc32(data) != crc:
+            raise StoreDamagedError(
+                f"{self.files.path(segment.slot)}: {nbytes} bytes at offset {offset} (segment {segment.number},"
+                f" destination {destination}, block {ordinal}) are damaged: {reason}"
+            )
+        return data
+
+    def forget_tail(self) -> None:
+        """Recovery is over: what was read for it may go."""
+        self.tail.clear()
+
+    def _check_header(self, segment: Segment) -> None:
+        fd = self.files.pin(segment.slot)
+        try:
+            header = SegmentHeader.decode(read_exact(self.io, fd, SECTOR_BYTES, 0))
+        except FormatError as error:
+            raise self._damage(segment, 0, str(error), None, None) from error
+        finally:
+            self.files.unpin(segment.slot)
+        if (header.store, header.number, header.slot, header.size_bytes, header.first_seq, header.chain) != (
+            self.manifest.store,
+            segment.number,
+            segment.slot,
+            segment.size_bytes,
+            segment.first_seq,
+            segment.first_chain,
+        ):
+            raise self._damage(segment, 0, f"this is segment {header.number}: the files were exchanged", None, None)
+
+    def scan_tail(self, segment: Segment) -> None:
+        """Follow the batches of the last segment to its end and judge what comes behind them."""
+        fd = self.files.pin(segment.slot)
+        try:
+            scan = SegmentScan(self.io, fd, segment.number, segment.size_bytes)
+            reason = "the segment is full"
+            try:
+                for offset, header, rows in scan.batches(SECTOR_BYTES, segment.chain, segment.next_seq):
+                    end_seq = header.first_seq + header.entries
+                    if self._stale(header):
+                        raise FormatError("a batch of an earlier incarnation")
+                    torn = end_seq > self.mark.seq and scan.bad_payloads(rows, offset)
+                    if torn and (self.manifest.relaxed or self._later(scan, segment, offset) is None):
+                        raise FormatError("its payload is torn")
+                    self._accept(segment, offset, header.chain, end_seq, padded(header.nbytes), rows)
+            except FormatError as error:
+                reason = str(error)
+            self._judge_end(segment, scan, reason)
+        finally:
+            self.files.unpin(segment.slot)
+
+    def _accept(self, segment: Segment, offset: int, chain: int, seq: int, nbytes: int, rows: list[Row]) -> None:
+        self.tail.append((offset, rows))
+        for row in rows:
+            if row.kind == BLOCK:
+                block = BlockRow(
+                    row.ordinal, row.destination, offset + row.offset, row.nbytes, row.crc, row.meta, row.flags
+                )
+                segment.note_block(block, 0)
+            elif row.kind == CHECKPOINT:
+                segment.checkpoint_offset = offset
+        segment.chain = chain
+        segment.next_seq = seq
+        segment.data_end = offset + nbytes
+
+    def _judge_end(self, segment: Segment, scan: SegmentScan, reason: str) -> None:
+        """Raise if the log cannot legally end here."""
+        mark = self.mark
+        if segment.next_seq < mark.seq:
+            raise self._damage(segment, segment.data_end, reason, segment.next_seq, mark.seq)
+        if mark.clean and mark.incarnation == self.manifest.incarnation:
+            if (segment.next_seq, segment.number, segment.data_end) != (mark.seq, mark.segment, mark.offset):
+                raise self._damage(segment, segment.data_end, "the log does not end where it was closed", None, None)
+            return
+        if self.manifest.relaxed:
+            return
+        later = self._later(scan, segment, segment.data_end)
+        if later is not None:
+            raise self._damage(segment, segment.data_end, reason, segment.next_seq, later.first_seq)
+
+    def _stale(self, header: BatchHeader) -> bool:
+        """Whether a batch is what an earlier incarnation left behind the end that was found when this one began."""
+        return header.first_seq >= self.manifest.base_seq and header.incarnation != self.manifest.incarnation
+
+    def _later(self, scan: SegmentScan, segment: Segment, offset: int) -> BatchHeader | None:
+        """A batch behind ``offset`` that belongs to the log: proof that what is at ``offset`` was acknowledged."""
+        for _, header in scan.later_batches(offset):
+            if header.first_seq >= segment.next_seq and not self._stale(header):
+                return header
+        return None
+
+    def _checkpoint(self) -> tuple[int, int] | None:
+        """(segment, offset of the batch) of the last checkpoint."""
+        for segment in reversed(self.segments.values()):
+            if segment.checkpoint_offset:
+                return segment.number, segment.checkpoint_offset
+        return None
+
+    def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, Row]]:
+        """(segment, offset of the batch, row) from the last checkpoint entry on, or from the beginning."""
+        for segment in self.segments.values():
+            if start is not None and segment.number < start[0]:
+                continue
+            offset = start[1] if start is not None and segment.number == start[0] else SECTOR_BYTES
+            for base, rows in self._batches_of(segment, offset):
+                begin = 0
+                if start == (segment.number, base):
+                    begin = max(i for i, row in enumerate(rows) if row.kind == CHECKPOINT)
+                for row in rows[begin:]:
+                    yield segment, base, row
+
+    def _batches_of(self, segment: Segment, offset: int) -> Iterator[tuple[int, list[Row]]]:
+        if not segment.sealed:
+            return iter([batch for batch in self.tail if batch[0] >= offset])
+        whole = offset == SECTOR_BYTES
+        return self._batches(
+            segment, offset, segment.first_chain if whole else None, segment.first_seq if whole else None
+        )
+
+    def _batches(
+        self, segment: Segment, offset: int, chain: int | None, seq: int | None
+    ) -> Iterator[tuple[int, list[Row]]]:
+        """The batches of a sealed segment; StoreDamagedError where they break."""
+        fd = self.files.pin(segment.slot)
+        at, next_seq, last = offset, seq, chain
+        try:
+            scan = SegmentScan(self.io, fd, segment.number, segment.data_end)
+            for base, header, rows in scan.batches(offset, chain, seq):
+                yield base, rows
+                at, next_seq, last = base + padded(header.nbytes), header.first_seq + header.entries, header.chain
+            if last is not None and (last, next_seq) != (segment.chain, segment.next_seq):
+                raise FormatError("the chain does not end as the manifest says")
+        except FormatError as error:
+            raise self._damage(segment, at, str(error), next_seq, segment.next_seq) from error
+        finally:
+            self.files.unpin(segment.slot)
+
+    def _old_blocks(
+        self,
+        segment: Segment,
+        start: tuple[int, int],
+        fresh: set[tuple[int, int]],
+        moved: dict[tuple[int, int], bytes],
+    ) -> Iterator[Entry]:
+        """The blocks of a segment that stand before the last checkpoint, each once."""
+        if segment.number == start[0]:
+            rows = self._blocks_before(segment, start[1])
+        else:
+            rows = self.summary(segment)
+        index = self.index
+        prefix = segment.number << 96
+        blocks = nbytes_live = 0
+        for ordinal, destination, offset, nbytes, crc, meta, _ in rows:
+            known = index.get(destination)
+            if known is None:
+                known = index[destination] = {}
+            old = known.get(ordinal)
+            if old is not None:
+                key = destination, ordinal
+                if key in moved:
+                    yield Entry(BLOCK, destination, ordinal, moved.pop(key))
+                if key in fresh or old >> 96 > segment.number:
+                    continue
+                self._drop(old)
+            known[ordinal] = prefix | offset << 64 | nbytes << 32 | crc
+            blocks += 1
+            nbytes_live += nbytes
+            if old is None:
+                yield Entry(BLOCK, destination, ordinal, meta)
+        segment.live_blocks += blocks
+        segment.live_bytes += nbytes_live
+
+    def _blocks_before(
+        self, segment: Segment, checkpoint_offset: int
+    ) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+        """The blocks of the checkpoint's own segment that stand before it."""
+        for base, rows in self._batches_of(segment, SECTOR_BYTES):
+            if base > checkpoint_offset:
+                return
+            last = len(rows)
+            if base == checkpoint_offset:
+                last = max(i for i, row in enumerate(rows) if row.kind == CHECKPOINT)
+            for row in rows[:last]:
+                if row.kind == BLOCK:
+                    at = base + row.offset
+                    yield row.ordinal, row.destination, at, row.nbytes, row.crc, row.meta, row.flags
+
+    def _put(self, segment: Segment, destination: int, ordinal: int, offset: int, nbytes: int, crc: int) -> None:
+        known = self.index.setdefault(destination, {})
+        old = known.get(ordinal)
+        if old is not None:
+            self._drop(old)
+        known[ordinal] = location(segment.number, offset, nbytes, crc)
+        segment.live_blocks += 1
+        segment.live_bytes += nbytes
+
+    def _drop(self, old: int) -> None:
+        number, _, nbytes, _ = location_parts(old)
+        self.segments[number].live_blocks -= 1
+        self.segments[number].live_bytes -= nbytes
+
+    def _damage(
+        self, segment: Segment, offset: int, reason: str, seq: int | None, end_seq: int | None
+    ) -> StoreDamagedError:
+        """The error that names what is not known."""
+        first = segment.first_seq if seq is None else seq
+        lost = f"entries {first} to {end_seq - 1}" if end_seq is not None else f"entries from {first} on"
+        return StoreDamagedError(
+            f"{self.files.path(segment.slot)}: segment {segment.number} is damaged at offset {offset}: {reason};"
+            f" {lost} are unknown"
+        )

@@ -1,0 +1,17 @@
+"""The real clock: the only place that reads the time."""
+
+from __future__ import annotations
+
+import time
+
+
+class SystemClock:
+    """Wall time for what users see, monotonic time for everything that measures (``raybroker.engine.ports.Clock``)."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01T00:00Z."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds from an arbitrary start, never going back."""
+        return time.monotonic_ns()

@@ -1,0 +1,196 @@
+"""One connection: feeds what arrives to the protocol machine and writes what the machine's user wants sent.
+
+The same class serves both ends and both kinds of transport, a TCP socket and the pair of in-process ends of
+:func:`memory_pair`.  It decides nothing: frames go to ``on_frames``, the end of the connection to ``on_lost``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.record import Buffer
+from raybroker.wire.native import Frame, Native
+
+WRITE_BYTES_HIGH: Final = 1 << 20
+"""Past this much unsent the link is congested, and the engine keeps further deliveries to itself."""
+WRITE_BYTES_LOW: Final = 256 * 1024
+SOCKET_BUFFER_BYTES: Final = 1 << 20
+
+
+class Link(asyncio.Protocol):
+    """``on_frames(frames)`` for what arrived; ``on_lost(error)`` once, error None for a clean end."""
+
+    def __init__(
+        self,
+        native: Native,
+        *,
+        on_frames: Callable[[list[Frame]], None],
+        on_lost: Callable[[BrokerError | None], None],
+        on_writable: Callable[[], None] | None = None,
+        on_made: Callable[[Link], None] | None = None,
+    ) -> None:
+        self._native = native
+        self._on_frames = on_frames
+        self._on_lost = on_lost
+        self._on_writable = on_writable
+        self._on_made = on_made
+        self._transport: asyncio.Transport | None = None
+        self._error: BrokerError | None = None
+        self.congested = False
+        self.lost = False
+        self.bytes_in = 0
+
+    @property
+    def authenticated(self) -> bool:
+        return self._native.authenticated
+
+    @property
+    def peer_name(self) -> str:
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if name else "in-process"
+
+    # ---- called by the transport -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        try:
+            frames = self._native.receive_data(data)
+            if frames:
+                self._on_frames(frames)
+        except BrokerError as error:
+            self.close(error)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self._on_writable is not None:
+            self._on_writable()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        error = self._error
+        if error is None and exc is not None:
+            error = ConnectionLostError(f"the connection to {self.peer_name} broke: {exc}")
+        self._on_lost(error)
+
+    # ---- called by the user ----------------------------------------------------------------------------------------
+
+    def write(self, *buffers: Buffer) -> None:
+        """Send these buffers, one after the other. Never blocks; what cannot go yet is kept, see ``congested``."""
+        transport = self._transport
+        if transport is None or self.lost:
+            return
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(cast(Sequence[Any], buffers))
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self.lost and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self.lost and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def close(self, error: BrokerError | None = None) -> None:
+        """End the connection after what was written has gone; ``error`` is what ``on_lost`` gets."""
+        self._error = self._error or error
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a pipe within a process; bytes arrive in a later turn of the loop, as from a socket."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._peer: MemoryTransport | None = None
+        self._protocol: asyncio.Protocol | None = None
+        self._closed = False
+        self._reading = True
+        self._held: list[bytes] = []
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered here beyond one turn of the loop."""
+
+    def write(self, data: Any) -> None:
+        if not self._closed and self._peer is not None:
+            self._loop.call_soon(self._peer._arrive, bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def _arrive(self, data: bytes) -> None:
+        if self._closed or self._protocol is None:
+            return
+        if self._reading:
+            self._protocol.data_received(data)
+        else:
+            self._held.append(data)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        held, self._held = self._held, []
+        for data in held:
+            self._arrive(data)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._loop.call_soon(self._end)
+            if self._peer is not None:
+                self._loop.call_soon(self._peer.close)
+
+    def _end(self) -> None:
+        if self._protocol is not None:
+            self._protocol.connection_lost(None)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self._closed
+
+
+def memory_pair(loop: asyncio.AbstractEventLoop, first: asyncio.Protocol, second: asyncio.Protocol) -> None:
+    """Connect two protocols of one process."""
+    ends = MemoryTransport(loop), MemoryTransport(loop)
+    for end, other, protocol in ((ends[0], ends[1], first), (ends[1], ends[0], second)):
+        end._peer = other
+        end._protocol = protocol
+    first.connection_made(ends[0])
+    second.connection_made(ends[1])

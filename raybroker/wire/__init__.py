@@ -1,0 +1,1 @@
+"""Protocols as state machines without IO: bytes in, events out; calls in, bytes out."""

@@ -1,0 +1,1 @@
+"""The ladder: tidy, unit, scenarios, contracts, simulation, and a few real clusters."""

@@ -1,0 +1,78 @@
+"""What holds for every test: unit tests do not start Ray, cluster tests run one by one, seeds are reproducible."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+
+# Machines where tests run are slow and busy at times: a deadline would test them rather than us.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in tests/cluster are marked so and share one xdist worker: a machine has room for one cluster."""
+    for item in items:
+        if item.path.is_relative_to(TESTS / "cluster"):
+            item.add_marker("cluster")
+        if item.get_closest_marker("cluster") is not None:
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+def refuse_ray(*args: object, **options: object) -> NoReturn:
+    """Stands in for ``ray.init``, which Ray also calls by itself at the first use of an actor."""
+    raise RuntimeError("unit tests do not start Ray: move this one to tests/cluster, or test without the actor")
+
+
+class _RefuseAtImport(MetaPathFinder):
+    """Replaces ``ray.init`` as soon as somebody imports Ray; importing it here would cost every run seconds."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "ray":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("ray")
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_refuse(module: Any) -> None:
+            execute(module)
+            module.init_of_ray, module.init = module.init, refuse_ray
+
+        spec.loader.exec_module = execute_and_refuse  # type: ignore[method-assign]
+        return spec
+
+
+@pytest.fixture(autouse=True)
+def _unit_tests_do_not_start_ray(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.path.is_relative_to(TESTS / "unit"):
+        yield
+        return
+    finder = _RefuseAtImport()
+    ray: Any = sys.modules.get("ray")
+    if ray is None:
+        sys.meta_path.insert(0, finder)
+    else:
+        ray.init_of_ray, ray.init = ray.init, refuse_ray
+    yield
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+    ray = sys.modules.get("ray")
+    if ray is not None:
+        ray.init = ray.init_of_ray

@@ -1,0 +1,185 @@
+"""Verdicts over histories. Each checker sees operations in order of time and returns what is wrong; nothing is fine.
+
+``total_queue``, ``queue`` and ``set_check`` are the known ones, widened by what this broker promises: a message may come
+again, but only when its earlier delivery was not acknowledged, and then it says so.  All are linear in the history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tests.simulation.history import SEQ_BITS, Op
+
+
+class Total(NamedTuple):
+    """Multisets of values; see :func:`total_queue`."""
+
+    lost: Counter[int]
+    unexpected: Counter[int]
+    duplicated: Counter[int]
+    recovered: Counter[int]
+
+    @property
+    def valid(self) -> bool:
+        return not self.lost and not self.unexpected
+
+
+def total_queue(ops: Iterable[Op]) -> Total:
+    """After a complete drain: what was acknowledged came out, and what came out was sent.
+
+    ``duplicated`` came out more often than it was sent, which is legal for redelivered messages; ``recovered`` came out
+    although nobody knew that it was taken.  Values that an administrator discarded are not missed.
+    """
+    attempted: Counter[int] = Counter()
+    enqueued: Counter[int] = Counter()
+    dequeued: Counter[int] = Counter()
+    discarded: set[int] = set()
+    for op in ops:
+        if op.f == "enqueue":
+            if op.type == "invoke":
+                attempted[op.value] += 1
+            elif op.type == "ok":
+                enqueued[op.value] += 1
+        elif op.f == "dequeue":
+            if op.type == "ok":
+                dequeued[op.value] += 1
+        elif op.f == "discard":
+            discarded.add(op.value)
+    unexpected = Counter({v: n for v, n in dequeued.items() if v not in attempted})
+    lost = Counter({v: n for v, n in (enqueued - dequeued).items() if v not in discarded})
+    return Total(lost, unexpected, dequeued - attempted - unexpected, (dequeued & attempted) - enqueued)
+
+
+def queue(ops: Iterable[Op]) -> list[str]:
+    """On any prefix: every message that came out had gone in, and nothing comes out twice as if it were new.
+
+    A refused message (``fail``) certainly did not go in, so it may not come out.
+    """
+    wrong: list[str] = []
+    inside: set[int] = set()
+    out: set[int] = set()
+    for op in ops:
+        if op.f == "enqueue":
+            if op.type == "invoke":
+                inside.add(op.value)
+            elif op.type == "fail":
+                inside.discard(op.value)
+                if op.value in out:
+                    wrong.append(f"{name(op.value)} was refused after it had come out")
+        elif op.f == "dequeue" and op.type == "ok":
+            if op.value not in inside:
+                wrong.append(f"{name(op.value)} came out and is not inside")
+            if op.value in out and op.attempt == 1:
+                wrong.append(f"{name(op.value)} came out again as if for the first time")
+            out.add(op.value)
+    return wrong
+
+
+class SetVerdict(NamedTuple):
+    ok: set[int]
+    lost: set[int]
+    unexpected: set[int]
+    recovered: set[int]
+
+    @property
+    def valid(self) -> bool:
+        return not self.lost and not self.unexpected
+
+
+def set_check(attempted: set[int], acknowledged: set[int], final: set[int]) -> SetVerdict:
+    """A final read of everything against what was tried and what was acknowledged."""
+    ok = final & attempted
+    return SetVerdict(ok, acknowledged - final, final - attempted, ok - acknowledged)
+
+
+def commit_delivery(ops: Iterable[Op]) -> list[str]:
+    """A persistent message is delivered, and its send acknowledged, only once it is durable; never once settled."""
+    wrong: list[str] = []
+    committed: set[int] = set()
+    settled: set[int] = set()
+    for op in ops:
+        if op.f == "commit":
+            committed.add(op.value)
+        elif op.f == "deliver":
+            if op.persistent and op.value not in committed:
+                wrong.append(f"{name(op.value)} was delivered before it was durable")
+            if op.value in settled:
+                wrong.append(f"{name(op.value)} was delivered after its acknowledgement was confirmed")
+        elif op.f == "enqueue" and op.type == "ok":
+            if op.persistent and op.value not in committed:
+                wrong.append(f"{name(op.value)} was confirmed before it was durable")
+        elif op.f == "settle" and op.type == "ok":
+            settled.add(op.value)
+    return wrong
+
+
+def flagged(ops: Iterable[Op]) -> list[str]:
+    """Every delivery of a message has a higher attempt than the one before, also across crashes of the host."""
+    wrong: list[str] = []
+    attempts: dict[int, int] = {}
+    for op in ops:
+        if op.f != "deliver":
+            continue
+        before = attempts.get(op.value, 0)
+        if op.attempt <= before:
+            wrong.append(f"{name(op.value)} was delivered as attempt {op.attempt} after attempt {before}")
+        attempts[op.value] = op.attempt
+    return wrong
+
+
+def order(ops: Iterable[Op]) -> list[str]:
+    """First deliveries to one consumer (``process``) of one producer and persistence class ascend."""
+    wrong: list[str] = []
+    last: dict[tuple[int, int, bool], int] = {}
+    for op in ops:
+        if op.f == "deliver" and op.attempt == 1:
+            key = op.process, op.value >> SEQ_BITS, op.persistent
+            before = last.get(key, 0)
+            if op.value <= before:
+                wrong.append(f"{name(op.value)} was first delivered after {name(before)} to consumer {op.process:#x}")
+            last[key] = op.value
+    return wrong
+
+
+def volatile(ops: Iterable[Op]) -> list[str]:
+    """A non-persistent message that was delivered before a crash of the host is not delivered after it."""
+    wrong: list[str] = []
+    before: set[int] = set()
+    now: set[int] = set()
+    for op in ops:
+        if op.f == "crash":
+            before |= now
+            now.clear()
+        elif op.f == "deliver" and not op.persistent:
+            if op.value in before:
+                wrong.append(f"non-persistent {name(op.value)} was delivered again after a crash")
+            now.add(op.value)
+    return wrong
+
+
+def all_of(ops: list[Op]) -> list[str]:
+    """Every checker over the history of a run that was drained."""
+    total = total_queue(ops)
+    wrong = [f"{name(v)} was acknowledged and never came out" for v in total.lost]
+    wrong += [f"{name(v)} came out and was never sent" for v in total.unexpected]
+    for checker in (queue, commit_delivery, flagged, order, volatile):
+        wrong += checker(ops)
+    wrong += _sets(ops)
+    return wrong
+
+
+def _sets(ops: list[Op]) -> list[str]:
+    """The set test, with what was delivered or discarded as the final read of a drained broker."""
+    attempted = {op.value for op in ops if op.f == "enqueue" and op.type == "invoke"}
+    known = {op.value for op in ops if op.f == "enqueue" and op.type == "ok"}
+    final = {op.value for op in ops if op.f == "dequeue" or op.f == "discard"}
+    verdict = set_check(attempted, known, final)
+    return [f"set test: {name(v)} is lost" for v in verdict.lost] + [
+        f"set test: {name(v)} was never sent" for v in verdict.unexpected
+    ]
+
+
+def name(value: int) -> str:
+    return f"message {value >> SEQ_BITS}-{value & (1 << SEQ_BITS) - 1}"

@@ -1,0 +1,67 @@
+"""What happened, as operations on values; runs of messages are kept together until somebody wants them one by one.
+
+A value is one message: its producer and sequence number in one integer.  ``fail`` means that it certainly did not
+happen, ``info`` that nobody knows; an unknown is never called a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SEQ_BITS = 32
+
+
+class Op(NamedTuple):
+    """``type`` is invoke | ok | fail | info. ``f``:
+
+    enqueue    a send: invoke when the application sends; ok, fail or info when it hears of it
+    commit     the host has the message on disk
+    deliver    the host wrote the message to a connection; ``attempt`` counts deliveries
+    dequeue    the application got the message
+    settle     an acknowledgement was confirmed
+    discard    an administrator, or a consumer without acknowledgements, made the message go
+    crash      the host lost its memory
+    """
+
+    time: int
+    process: int
+    type: str
+    f: str
+    value: int
+    attempt: int = 0
+    persistent: bool = True
+
+
+class History:
+    """Collects operations; ``fingerprint`` is the same for two runs only if the same things happened."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, str, str, int, int, int, bool]] = []
+        self.fingerprint = 0
+
+    def add(
+        self, time: int, process: int, type: str, f: str, first: int, count: int, attempt: int = 0,  # noqa: A002
+        persistent: bool = True,
+    ) -> None:  # fmt: skip
+        """Values first … first + count - 1 went through ``f``."""
+        self._rows.append((time, process, type, f, first, count, attempt, persistent))
+        self.fingerprint = hash((self.fingerprint, time, process, _CODES[f], _CODES[type], first, count, attempt))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def ops(self) -> Iterator[Op]:
+        """One operation for each value."""
+        for time, process, type, f, first, count, attempt, persistent in self._rows:
+            for value in range(first, first + count):
+                yield Op(time, process, type, f, value, attempt, persistent)
+
+
+_WORDS = ("enqueue", "commit", "deliver", "dequeue", "settle", "discard", "crash", "invoke", "ok", "fail", "info")
+_CODES = {word: code for code, word in enumerate(_WORDS)}
+"""Numbers, because the hash of a text differs from process to process."""
+
+
+def value_of(producer: int, seq: int) -> int:
+    return producer << SEQ_BITS | seq

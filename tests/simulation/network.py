@@ -1,0 +1,154 @@
+"""Connections between a client machine and the host: late, in order, and breaking at any moment.
+
+When a connection breaks, each direction loses what had not arrived by a moment of its own, and each end notices at a
+moment of its own.  So a client can be back on a new connection while the host still reads what the old one had sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from raybroker.core.outcome import Refused
+from raybroker.engine.session import Session
+from raybroker.model.block import Block
+from raybroker.model.record import Buffer
+from tests.simulation.events import Loop
+
+if TYPE_CHECKING:
+    from tests.simulation.clients import Machine
+    from tests.simulation.world import World
+
+FOREVER = 1 << 62
+
+
+class Connection:
+    """Both ends: the engine's Peer, and what a machine sends on."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self.world = world
+        self.machine = machine
+        self.loop: Loop = world.loop
+        self.rng: Random = world.rng
+        self.client_open = True
+        self.host_open = True
+        self.session = Session(world.host, self)
+        self._delay_max = world.plan.delay_max
+        self._pipe_frames = world.plan.pipe_frames
+        self._up_last = self._down_last = 0
+        self._up_cut = self._down_cut = FOREVER
+        self._in_flight = 0
+        self._was_congested = False
+
+    # ---- client → host ---------------------------------------------------------------------------------------------
+
+    def up(self, run: Callable[..., None], *args: Any) -> None:
+        """The client sends something that calls a method of the session."""
+        if not self.client_open:
+            return
+        self._up_last = max(self._up_last, self.loop.now + int(self.rng.random() * self._delay_max))
+        if self._up_last < self._up_cut:
+            self.loop.at(self._up_last, self._arrive_up, run, args)
+
+    def _arrive_up(self, run: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self.host_open and self.loop.now < self._up_cut:
+            run(*args)
+
+    def send(self, handle: int, floor: int, data: bytes) -> None:
+        self.up(self._send, handle, floor, data)
+
+    def _send(self, handle: int, floor: int, data: bytes) -> None:
+        self.session.send(handle, floor, Block(data))
+
+    # ---- breaking --------------------------------------------------------------------------------------------------
+
+    def lose(self) -> None:
+        """Break: both directions are cut soon, both ends notice some time later."""
+        if self._up_cut != FOREVER:
+            return
+        now, draw, spread = self.loop.now, self.rng.randrange, self._delay_max * 2
+        self._up_cut, self._down_cut = now + draw(spread), now + draw(spread)
+        self.loop.at(max(now + draw(spread * 4), self._up_cut), self.host_notices)
+        self.loop.at(now + draw(spread * 4), self.client_notices)
+
+    def host_dies(self) -> None:
+        """The host is gone; what it had written still arrives, or some of it."""
+        self.host_open = False
+        self._down_cut = min(self._down_cut, self.loop.now + self.rng.randrange(self._delay_max))
+        self.loop.after(self.rng.randrange(self._delay_max * 4), self.client_notices)
+
+    def machine_dies(self) -> None:
+        """The client is gone; what it had written still arrives, or some of it."""
+        self.client_open = False
+        self._up_cut = min(self._up_cut, self.loop.now + self.rng.randrange(self._delay_max))
+        self.loop.after(self.rng.randrange(self._delay_max * 4), self.host_notices)
+
+    def host_notices(self) -> None:
+        if self.host_open:
+            self.host_open = False
+            self.session.close()
+
+    def client_notices(self) -> None:
+        if self.client_open:
+            self.client_open = False
+            self.machine.lost(self)
+
+    # ---- the engine's Peer -----------------------------------------------------------------------------------------
+
+    def _down(self, run: Callable[..., None], *args: Any) -> None:
+        if self.host_open:
+            self._in_flight += 1
+            self._down_last = max(self._down_last, self.loop.now + int(self.rng.random() * self._delay_max))
+            self.loop.at(self._down_last, self._arrive_down, run, args)
+
+    def _arrive_down(self, run: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._in_flight -= 1
+        if self.client_open and self.loop.now < self._down_cut:
+            run(*args)
+        if self._was_congested and not self._in_flight:
+            self._was_congested = False
+            if self.host_open:
+                self.session.writable()
+
+    def congested(self) -> bool:
+        if self._in_flight >= self._pipe_frames:
+            self._was_congested = True
+            return True
+        return False
+
+    def reply(self, request: int, result: object) -> None:
+        self._down(self.machine.on_reply, self, request, result, None)
+
+    def failed(self, request: int, code: str, text: str) -> None:
+        self._down(self.machine.on_reply, self, request, None, code)
+
+    def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None:
+        if self.host_open:
+            self.world.watch.sent(self, handle, first_seq, count, refused)
+        self._down(self.machine.on_sent, self, handle, first_seq, refused)
+
+    def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
+        opened = Block(b"".join(block))
+        if self.host_open:
+            self.world.watch.delivered(epoch, tag, attempt, opened)
+        self._down(self.machine.on_deliver, self, handle, epoch, tag, attempt, opened)
+
+    def acked(self, request: int, unknown: int) -> None:
+        if self.host_open:
+            self.world.watch.acked(self.machine.asked.get((id(self), request)), unknown)
+        self._down(self.machine.on_acked, self, request, unknown)
+
+    def released(self, handle: int, request: int, next_tag: int) -> None:
+        self._down(self.machine.on_reply, self, request, next_tag, None)
+
+    def promoted(self, handle: int) -> None:
+        self._down(self.machine.on_promoted, self, handle)
+
+    def event(self, name: str, data: dict[str, object]) -> None:
+        self._down(self.machine.on_event, self, name, data)
+
+    def close(self, code: str, text: str) -> None:
+        """The host fails stop: it says so and closes."""
+        self.loop.after(0, self.host_notices)
+        self.loop.after(self.rng.randrange(self._delay_max * 4), self.client_notices)

@@ -1,0 +1,142 @@
+"""Which way imports run: the table of the architecture, as a test.
+
+A layer is a folder of the package; ``root`` is the files beside them.  An import counts wherever it stands, also inside
+a function or under TYPE_CHECKING: what a layer knows of by type it depends on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.tidy.source import Sources, imports, package
+
+
+class Law(NamedTuple):
+    """What a layer may import: other layers of the package, and third-party libraries."""
+
+    layers: frozenset[str]
+    libraries: frozenset[str] = frozenset()
+
+
+def law(layers: str = "", libraries: str = "") -> Law:
+    return Law(frozenset(layers.split()), frozenset(libraries.split()))
+
+
+_BELOW_ACTORS = "model core control wire engine store transport system config metrics security client services"
+LAWS: dict[str, Law] = {
+    "model": law(),
+    "core": law("model"),
+    "control": law("model"),
+    "wire": law("model", "msgpack"),
+    "engine": law("core control model"),
+    "store": law("model"),
+    "transport": law("wire model", "uvloop"),
+    "system": law("model"),
+    "config": law("model"),
+    "metrics": law("model", "prometheus_client"),
+    "security": law("model"),
+    # The client has attributes (config) and needs the clock and unpredictable ids of the one place that may make them.
+    "client": law("transport wire model config system"),
+    "services": law("engine transport wire security model system"),
+    "actors": law(_BELOW_ACTORS, "ray"),
+    "admin": law("client config metrics model"),
+    "cli": law("client config metrics model admin actors bench system root", "typer click rich orjson ray"),
+    "analysis": law("model", "pyspark pandas pyarrow"),
+    # Not part of the broker: measures it and its peers through whatever they offer.
+    "bench": law(
+        f"{_BELOW_ACTORS} actors admin cli root",
+        "ray msgpack orjson uvloop rich hdrh matplotlib psutil pika redis nats stomp typer click",
+    ),
+    # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
+    "root": law("client model config actors admin cli"),
+}
+PURE = frozenset({"model", "core", "control", "wire"})
+IMPURE_MODULES = frozenset({
+    "concurrent", "ctypes", "fcntl", "http", "logging", "mmap", "os", "pathlib", "queue", "select", "selectors",
+    "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading",
+})  # fmt: skip
+"""Standard modules that act on the world; a pure layer decides and leaves acting to others."""
+
+FILES: dict[str, tuple[Law, str]] = {
+    "raybroker/client/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
+    "raybroker/client/loopback.py": (law("engine store core"), "the whole broker in the user's own process"),
+    "raybroker/client/bodies.py": (law("", "msgpack"), "bodies are msgpack types"),
+    "raybroker/store/sql.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
+}
+"""What single files may import beyond their layer, with the reason."""
+
+
+def layer_of(path: str) -> str:
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 else "root"
+
+
+def violations(sources: Sources) -> Iterator[str]:
+    for path, source in sources.items():
+        layer = layer_of(path)
+        if layer not in LAWS:
+            yield f"{path}: layer {layer!r} is not in the table"
+            continue
+        extra = FILES.get(path, (law(), ""))[0]
+        layers = LAWS[layer].layers | extra.layers | {layer}
+        libraries = LAWS[layer].libraries | extra.libraries
+        for line, name in imports(source):
+            top = name.partition(".")[0]
+            if not top:
+                yield f"{path}:{line}: imports relatively; write the whole name"
+            elif top == "raybroker":
+                other = _layer_imported(name, sources)
+                if other not in layers:
+                    yield f"{path}:{line}: {layer} may not import {other} ({name})"
+            elif top in sys.stdlib_module_names:
+                if layer in PURE and top in IMPURE_MODULES:
+                    yield f"{path}:{line}: {layer} is pure and may not import {top}"
+            elif top not in libraries:
+                yield f"{path}:{line}: {layer} may not import the library {top}"
+
+
+def _layer_imported(name: str, sources: Sources) -> str:
+    parts = name.split(".")
+    if len(parts) == 1:
+        return "root"
+    folder = f"raybroker/{parts[1]}/"
+    return parts[1] if parts[1] in LAWS or any(path.startswith(folder) for path in sources) else "root"
+
+
+def test_imports_run_the_way_of_the_architecture() -> None:
+    assert list(violations(package())) == []
+
+
+def test_a_core_that_imports_the_engine_is_found() -> None:
+    bad = {"raybroker/core/queue.py": "def f():\n    from raybroker.engine import runner\n"}
+    assert list(violations(bad)) == ["raybroker/core/queue.py:2: core may not import engine (raybroker.engine.runner)"]
+
+
+def test_ray_outside_the_actors_and_the_seam_is_found() -> None:
+    bad = {"raybroker/client/session.py": "import ray\n", "raybroker/engine/runner.py": "from ray import get\n"}
+    assert list(violations(bad)) == [
+        "raybroker/client/session.py:1: client may not import the library ray",
+        "raybroker/engine/runner.py:1: engine may not import the library ray",
+    ]
+    good = {"raybroker/client/ray_seam.py": "import ray\n", "raybroker/actors/runtime.py": "import ray.actor\n"}
+    assert list(violations(good)) == []
+
+
+def test_pyspark_outside_the_analysis_is_found() -> None:
+    bad = {"raybroker/metrics/exporter.py": "import pyspark.sql\n"}
+    assert list(violations(bad)) == ["raybroker/metrics/exporter.py:1: metrics may not import the library pyspark"]
+
+
+def test_a_pure_layer_that_opens_files_or_threads_is_found() -> None:
+    bad = {"raybroker/core/queue.py": "import threading\n", "raybroker/wire/native.py": "from socket import socket\n"}
+    assert len(list(violations(bad))) == 2
+
+
+def test_an_unknown_layer_and_a_relative_import_are_found() -> None:
+    bad = {"raybroker/utils/misc.py": "", "raybroker/core/queue.py": "from . import window\n"}
+    assert list(violations(bad)) == [
+        "raybroker/utils/misc.py: layer 'utils' is not in the table",
+        "raybroker/core/queue.py:1: imports relatively; write the whole name",
+    ]

@@ -1,0 +1,23 @@
+"""The limits of different layers fit into each other."""
+
+from __future__ import annotations
+
+from raybroker.model.block import BLOCK_BYTES_MAX
+from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX, message_bytes_max
+from raybroker.model.settings import lookup
+from raybroker.wire.native import FRAME_BYTES_MAX
+
+BLOCK_HEAD_BYTES_GENEROUS = 4096
+
+
+def test_the_largest_message_with_its_headers_fits_into_a_block_and_the_block_into_a_frame() -> None:
+    assert MESSAGE_BYTES_MAX + MESSAGE_HEADERS_BYTES_MAX + BLOCK_HEAD_BYTES_GENEROUS <= BLOCK_BYTES_MAX
+    assert BLOCK_BYTES_MAX < FRAME_BYTES_MAX
+
+
+def test_no_setting_allows_a_message_that_cannot_travel() -> None:
+    setting = lookup("imq.message.max_size", "broker")
+    assert setting.default == setting.high == MESSAGE_BYTES_MAX
+    assert message_bytes_max(-1) == MESSAGE_BYTES_MAX
+    assert message_bytes_max(1 << 40) == MESSAGE_BYTES_MAX
+    assert message_bytes_max(0) == 0

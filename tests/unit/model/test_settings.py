@@ -1,0 +1,209 @@
+"""The table of properties: names and defaults of the seeds, bounds with helpful texts, attributes of destinations."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from raybroker.config import Config
+from raybroker.model.errors import ConfigError
+from raybroker.model.setting_table import ALL, LATER
+from raybroker.model.settings import (
+    DestinationAttributes,
+    PortRange,
+    Scope,
+    Setting,
+    auto_created,
+    destination_attributes,
+    lookup,
+    settings_of,
+    updated_attributes,
+)
+
+SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
+    "broker": {
+        "imq.message.max_size": "70m", "imq.system.max_count": "-1", "imq.system.max_size": "-1",
+        "imq.persist.store": "file", "imq.autocreate.queue": "true", "imq.autocreate.topic": "true",
+        "imq.autocreate.destination.maxNumMsgs": "100000", "imq.autocreate.destination.maxTotalMsgBytes": "10m",
+        "imq.autocreate.destination.maxBytesPerMsg": "10k", "imq.autocreate.destination.maxNumProducers": "100",
+        "imq.autocreate.destination.limitBehavior": "REJECT_NEWEST",
+        "imq.autocreate.destination.isLocalOnly": "false", "imq.autocreate.queue.maxNumBackupConsumers": "0",
+        "imq.autocreate.queue.consumerFlowLimit": "1000", "imq.autocreate.topic.consumerFlowLimit": "1000",
+        "imq.autocreate.queue.localDeliveryPreferred": "false", "imq.autocreate.reaptime": "120",
+        "imq.ping.interval": "120", "imq.instancename": "imqbroker",
+    },
+    "destination": {
+        "maxNumMsgs": "-1", "maxTotalMsgBytes": "-1", "maxBytesPerMsg": "-1", "limitBehavior": "REJECT_NEWEST",
+        "maxNumProducers": "100", "maxNumActiveConsumers": "-1", "maxNumBackupConsumers": "0",
+        "consumerFlowLimit": "1000", "isLocalOnly": "false", "localDeliveryPreferred": "false", "useDMQ": "true",
+    },
+    "factory": {
+        "imqConsumerFlowLimit": "1000", "imqConsumerFlowThreshold": "50", "imqConsumerFlowLimitPrefetch": "true",
+        "imqConnectionFlowLimit": "1000", "imqConnectionFlowLimitEnabled": "false", "imqAckTimeout": "0",
+        "imqAsyncSendCompletionWaitTimeout": "180000", "imqReconnectInterval": "3000", "imqPingInterval": "30",
+        "imqAddressList": "mq://localhost:7676/jms", "imqAddressListBehavior": "PRIORITY",
+        "imqAddressListIterations": "1", "imqDefaultUsername": "guest", "imqDefaultPassword": "guest",
+    },
+}  # fmt: skip
+DIFFERENT_ON_PURPOSE = {
+    "imq.persist.file.sync.enabled": "true", "imq.autocreate.queue.maxNumActiveConsumers": "-1",
+    "imqConnectionFlowCount": "0", "imqReconnectEnabled": "true", "imqReconnectAttempts": "-1",
+}  # fmt: skip
+
+
+def by_name(name: str) -> Setting:
+    return next(setting for setting in ALL if setting.name == name)
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "text"),
+    [(scope, name, text) for scope, rows in SEEDS_DEFAULTS.items() for name, text in rows.items()],
+)
+def test_defaults_are_those_of_the_seeds(scope: Scope, name: str, text: str) -> None:
+    setting = lookup(name, scope)
+    assert setting.format(setting.default) == text
+
+
+@pytest.mark.parametrize(("name", "text"), DIFFERENT_ON_PURPOSE.items())
+def test_a_default_that_differs_from_the_seeds_says_why(name: str, text: str) -> None:
+    setting = by_name(name)
+    assert setting.format(setting.default) == text
+    assert "seed" in setting.help or "manual" in setting.help
+
+
+def test_a_name_stands_once_in_each_scope_and_once_in_a_configuration() -> None:
+    assert len({(setting.scope, setting.name) for setting in ALL}) == len(ALL)
+    configurable = [setting.name.upper() for setting in ALL if setting.scope != "destination"]
+    assert len(set(configurable)) == len(configurable)
+    assert not {setting.name for setting in ALL} & set(LATER)
+
+
+@pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
+def test_every_row_is_whole(setting: Setting) -> None:
+    assert setting.help
+    assert setting.row
+    assert setting.parse(setting.default) == setting.default
+    assert setting.parse(setting.format(setting.default)) == setting.default
+    assert bool(setting.choices) == (setting.kind == "enum")
+    numeric = setting.kind in ("int", "size", "percent", "seconds", "millis")
+    assert bool(setting.unit) == numeric
+    assert (setting.low is not None and setting.high is not None) == numeric
+    if numeric:
+        low, high = setting.low or 0, setting.high or 0
+        assert (setting.parse(low), setting.parse(high)) == (low, high)
+        for outside in (high + 1, low - 1 if low != 0 or not setting.unlimited else -2):
+            with pytest.raises(ConfigError, match=setting.name):
+                setting.parse(outside)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("consumerFlowLimit", "2147483648", "allowed: 0 to 2147483647 messages, or -1 for no limit"),
+        ("consumerFlowLimit", "-2", "too small"),
+        ("consumerFlowLimit", "many", "not an integer"),
+        ("consumerFlowLimit", 1.5, "not an integer"),
+        ("consumerFlowLimit", True, "not an integer"),
+        ("maxNumActiveConsumers", 0, "allowed: 1 to 2147483647 consumers, or -1"),
+        ("imqConsumerFlowThreshold", 101, "allowed: 0 to 100 %"),
+        ("imqConsumerFlowThreshold", -1, "allowed: 0 to 100 %"),
+        ("imq.message.max_size", "71m", "allowed: 0 to 70m, or -1"),
+        ("maxBytesPerMsg", "10kb", "not a size"),
+        ("limitBehavior", "FLOW_CONTROL", "not built yet"),
+        ("limitBehavior", "DROP", "allowed: one of REJECT_NEWEST"),
+        ("imq.persist.store", "jdbc", "not built yet"),
+        ("useDMQ", "maybe", "true or false"),
+        ("useDMQ", 1, "true or false"),
+        ("imq.instancename", 7, "not a text"),
+        ("raybroker.data.ports", "20999-20000", "range"),
+        ("raybroker.data.ports", "70000", "range"),
+        ("raybroker.data.ports", "0-5", "range"),
+        ("raybroker.data.ports", True, "range"),
+    ],
+)
+def test_a_bad_value_is_refused_with_the_property_and_what_is_allowed(name: str, value: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        by_name(name).parse(value)
+    assert name in str(caught.value)
+    assert text in str(caught.value)
+
+
+def test_values_may_be_written_as_text_or_typed() -> None:
+    assert by_name("consumerFlowLimit").parse(" 20 ") == by_name("consumerFlowLimit").parse(20) == 20
+    assert by_name("useDMQ").parse("False") is by_name("useDMQ").parse(False) is False
+    assert by_name("limitBehavior").parse("reject_newest") == "REJECT_NEWEST"
+    assert by_name("raybroker.data.ports").parse("20000-20999") == PortRange(20000, 20999)
+    assert by_name("raybroker.data.ports").parse(0) == PortRange(0, 0)
+    assert by_name("raybroker.data.ports").parse(PortRange(1, 2)) == PortRange(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "text"),
+    [
+        ("consumerFlowLimt", "destination", "the nearest is 'consumerFlowLimit'"),
+        ("maxnummsgs", "destination", "the nearest is 'maxNumMsgs'"),
+        ("imq.message.maxsize", "broker", "the nearest is 'imq.message.max_size'"),
+        ("maxNumMsgs", "broker", "it is a destination attribute"),
+        ("imq.log.level", "broker", "M-02, which is not built yet"),
+        ("zzz", "factory", "the nearest is"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, scope: Scope, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        lookup(name, scope)
+    assert text in str(caught.value)
+
+
+def test_the_attributes_are_the_rows_of_the_table() -> None:
+    rows = {setting.name: setting.default for setting in settings_of("destination")}
+    assert DestinationAttributes().as_dict() == rows
+    assert list(rows) == [field.name for field in dataclasses.fields(DestinationAttributes)]
+
+
+def test_attributes_go_in_and_come_out_under_the_names_of_the_seeds() -> None:
+    attributes = destination_attributes({"consumerFlowLimit": "20", "maxTotalMsgBytes": "10k", "useDMQ": "false"})
+    assert (attributes.consumerFlowLimit, attributes.maxTotalMsgBytes, attributes.useDMQ) == (20, 10240, False)
+    assert destination_attributes(attributes.as_dict()) == attributes
+    assert pickle.loads(pickle.dumps(attributes)) == attributes
+    with pytest.raises(ConfigError, match="nearest is 'maxNumMsgs'"):
+        destination_attributes({"maxNumMsg": 1})
+
+
+@pytest.mark.parametrize(("value", "limit"), [(-1, None), (0, None), (1, 1), (2147483647, 2147483647)])
+def test_a_flow_limit_of_minus_one_or_zero_is_no_limit(value: int, limit: int | None) -> None:
+    assert destination_attributes({"consumerFlowLimit": value}).consumer_flow_limit == limit
+
+
+def test_an_update_changes_everything_but_what_is_fixed_at_creation() -> None:
+    before = destination_attributes({"maxNumMsgs": 5})
+    assert updated_attributes(before, {"maxNumMsgs": -1, "isLocalOnly": False}) == DestinationAttributes()
+    for fixed in ({"isLocalOnly": True}, {"hosting": "shared"}):
+        with pytest.raises(ConfigError, match="fixed when a destination is created"):
+            updated_attributes(before, fixed)
+
+
+def test_auto_created_queues_are_tighter_than_those_of_an_administrator() -> None:
+    attributes = auto_created(Config.of())
+    assert attributes == destination_attributes(
+        {"maxNumMsgs": 100000, "maxTotalMsgBytes": "10m", "maxBytesPerMsg": "10k", "hosting": "shared"}
+    )
+
+
+def test_auto_created_destinations_follow_their_properties() -> None:
+    config = Config.of({
+        "imq.autocreate.queue.consumerFlowLimit": 3, "imq.autocreate.topic.consumerFlowLimit": 7,
+        "imq.autocreate.queue.maxNumActiveConsumers": 1, "imq.autocreate.queue.localDeliveryPreferred": True,
+    })  # fmt: skip
+    queue, topic = auto_created(config, "queue"), auto_created(config, "topic")
+    assert (queue.consumerFlowLimit, queue.maxNumActiveConsumers, queue.localDeliveryPreferred) == (3, 1, True)
+    assert (topic.consumerFlowLimit, topic.maxNumActiveConsumers, topic.localDeliveryPreferred) == (7, -1, False)
+
+
+def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:
+    config = Config.of({"raybroker.hosting.default": "shared"})
+    assert destination_attributes({}, config).hosting == "shared"
+    assert destination_attributes({"hosting": "dedicated"}, config).hosting == "dedicated"
+    assert destination_attributes().hosting == "dedicated"
