@@ -10,7 +10,6 @@ import itertools
 import os
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from benchmarks.readings import Amounts
 Found = dict[str, tuple[float, str]]
 
 HOST_TITLES: Final = ("ray::DestinationHost", "raybroker")
-SMALL_BACKLOG: Final = 1_000
+STEP: Final = 500
 SHARED_QUEUES: Final = 200
 CHUNK: Final = 1_000
 SETTLE_SECONDS: Final = 2.0
@@ -79,10 +78,18 @@ def receive(job: Any, address: Address, amounts: Amounts) -> Found:
             _fill(connection, queue, count, amounts.size_bytes)
             session = connection.session(ack=ack)
             consumer = session.consumer(session.queue(queue), prefetch=count)
-            time.sleep(SETTLE_SECONDS)
+            _wait_for_buffer(consumer, count)
             per_call[ack] = statistics.median(_chunk_us(consumer.receive) for _ in range(count // CHUNK - 5))
             session.close()
     return {"receive": (per_call["client"], f"client ack; {per_call['auto']:.2f} µs with auto ack")}
+
+
+def _wait_for_buffer(consumer: Any, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (buffered := consumer.info()["buffered"]) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{buffered} of {count} messages were buffered")
+        time.sleep(0.01)
 
 
 def _chunk_us(call: Callable[..., Any]) -> float:
@@ -92,37 +99,51 @@ def _chunk_us(call: Callable[..., Any]) -> float:
     return (time.perf_counter_ns() - began) / CHUNK / 1e3
 
 
+def _host_of_new_queue(connection: Any, address: Address, queue: str, size: int) -> int:
+    """Creates a queue without limits in a dedicated host and gives the process of that host."""
+    before = set(host_pids(address))
+    unlimited = {"maxNumMsgs": -1, "maxTotalMsgBytes": -1}
+    connection.admin().create_destination("queue", queue, hosting="dedicated", **unlimited)
+    _fill(connection, queue, CHUNK, size)
+    time.sleep(SETTLE_SECONDS)
+    added = set(host_pids(address)) - before
+    if len(added) != 1:
+        raise RuntimeError(f"the new queue's host was not found among the processes: {len(added)} candidates")
+    return added.pop()
+
+
 def large(job: Any, address: Address, amounts: Amounts) -> Found:
-    """Memory, cost and restart time with a large backlog in one queue."""
+    """Memory, cost and restart time with a large backlog in one queue.
+
+    Memory is what the host grew by since its first 1000 messages, over all others: caches and buffers are in it, though
+    they have their limits.  The note has the slope of the last nine tenths, which is what each further message takes.
+    """
     job.ready()
     found: Found = {}
-    few, many, size = SMALL_BACKLOG, amounts.backlog, amounts.size_bytes
+    many, size = amounts.backlog, amounts.size_bytes
     with _connected(address) as connection:
-        admin = connection.admin()
-        admin.create_destination("queue", "bench-few", hosting="dedicated", maxNumMsgs=-1, maxTotalMsgBytes=-1)
-        _fill(connection, "bench-few", few, size)
-        small_seconds = _through(connection, "bench-few", amounts)
+        few_host = _host_of_new_queue(connection, address, "bench-few", size)
+        few = _steady(connection, "bench-few", few_host, amounts)
 
-        before = set(host_pids(address))
-        admin.create_destination("queue", "bench-many", hosting="dedicated", maxNumMsgs=-1, maxTotalMsgBytes=-1)
-        _fill(connection, "bench-many", CHUNK, size)
-        host = set(host_pids(address)) - before
-        if len(host) != 1:
-            raise RuntimeError(f"the new queue's host was not found among the processes: {len(host)} candidates")
-        rss, uss = memory_bytes(host, "rss"), memory_bytes(host, "uss")
-        _fill(connection, "bench-many", many - CHUNK, size)
-        time.sleep(SETTLE_SECONDS)
-        grown = (memory_bytes(host, "rss") - rss) / (many - CHUNK)
-        own = (memory_bytes(host, "uss") - uss) / (many - CHUNK)
-        found["memory"] = (grown, f"RSS, {many:,} messages sent in batches; USS {own:.1f} bytes")
+        host = _host_of_new_queue(connection, address, "bench-many", size)
+        rss, tenth = [memory_bytes({host}, "rss")], many // 10
+        for count in (tenth - CHUNK, many - tenth):
+            _fill(connection, "bench-many", count, size)
+            time.sleep(SETTLE_SECONDS)
+            rss.append(memory_bytes({host}, "rss"))
+        slope = (rss[2] - rss[1]) / (many - tenth)
+        note = f"RSS, {many:,} queued, sent in batches; the last nine tenths {slope:.1f} bytes each"
+        found["memory"] = ((rss[2] - rss[0]) / (many - CHUNK), note)
 
-        large_seconds = _through(connection, "bench-many", amounts)
-        found["backlog"] = (large_seconds / small_seconds, f"{many:,} against {few:,}, produce and consume at once")
+        large = _steady(connection, "bench-many", host, amounts)
+        cost = f"{large[0]:.2f} and {few[0]:.2f} µs, of the host's CPU {large[1]:.2f} and {few[1]:.2f} µs"
+        note = f"{many:,} against {CHUNK:,}: {cost}"
+        found["backlog"] = (large[0] / few[0], note)
 
         session = connection.session(ack="client")
         queue = session.queue("bench-many")
         began = time.monotonic_ns()
-        os.kill(host.pop(), signal.SIGKILL)
+        os.kill(host, signal.SIGKILL)
         first = session.consumer(queue, prefetch=CHUNK).receive(timeout=PATIENCE_SECONDS)
         if first is None:
             raise TimeoutError("nothing came after the restart")
@@ -130,34 +151,37 @@ def large(job: Any, address: Address, amounts: Amounts) -> Found:
     return found
 
 
-def _through(connection: Any, queue: str, amounts: Amounts) -> float:
-    """Seconds to send and to consume ``amounts.messages`` at once on a queue that has a backlog."""
-    count = amounts.messages
-    failed: list[Exception] = []
+def _steady(connection: Any, queue: str, host: int, amounts: Amounts) -> tuple[float, float]:
+    """Microseconds, and microseconds of the host's CPU, that a message costs while the backlog stays as it is.
 
-    def send() -> None:
-        try:
-            _fill(connection, queue, count, amounts.size_bytes)
-        except Exception as error:  # noqa: BLE001 - raised again below, in the thread that waits
-            failed.append(error)
+    One thread sends STEP messages, then takes and acknowledges STEP, again and again, so that neither ever waits for
+    the other: then a small and a large backlog differ in nothing but their size.  Median of three runs.
+    """
+    import psutil
 
+    process = psutil.Process(host)
     session = connection.session(ack="client")
-    consumer = session.consumer(session.queue(queue), prefetch=10 * CHUNK)
-    sender = threading.Thread(target=send)
-    began, got = time.monotonic_ns(), 0
-    sender.start()
-    while got < count:
-        messages = consumer.receive_many(max=CHUNK, timeout=PATIENCE_SECONDS)
-        if not messages:
-            raise TimeoutError(f"{got} of {count} messages came")
-        got += len(messages)
-        messages[-1].acknowledge()
-    sender.join()
-    if failed:
-        raise failed[0]
-    lasted = (time.monotonic_ns() - began) / 1e9
+    destination = session.queue(queue)
+    producer = session.producer(destination, persistent=True)
+    consumer = session.consumer(destination, prefetch=STEP)
+    bodies = list(stream_of(amounts.size_bytes, STEP))
+    wall, cpu = [], []
+    for _ in range(3):
+        steps = amounts.messages // STEP
+        began, used = time.monotonic_ns(), sum(process.cpu_times()[:2])
+        for _step in range(steps):
+            producer.send_many(bodies)
+            left = STEP
+            while left:
+                messages = consumer.receive_many(max=left, timeout=PATIENCE_SECONDS)
+                if not messages:
+                    raise TimeoutError(f"{left} of {STEP} messages did not come")
+                left -= len(messages)
+                messages[-1].acknowledge()
+        wall.append((time.monotonic_ns() - began) / 1e3 / steps / STEP)
+        cpu.append((sum(process.cpu_times()[:2]) - used) * 1e6 / steps / STEP)
     session.close()
-    return lasted
+    return statistics.median(wall), statistics.median(cpu)
 
 
 def idle(job: Any, address: Address, amounts: Amounts) -> Found:

@@ -26,6 +26,7 @@ from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
+from raybroker.system.memory import keep_freed_memory
 from raybroker.transport.loops import new_event_loop
 
 LOCK_WAIT_S: Final = 5.0
@@ -68,6 +69,7 @@ class DataPlane(threading.Thread):
         self._forgotten = forgotten
 
     def run(self) -> None:
+        keep_freed_memory()
         asyncio.set_event_loop(self.loop)
         self.loop.create_task(self._start())
         self.loop.run_forever()

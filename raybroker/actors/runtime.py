@@ -42,6 +42,11 @@ def join_ray() -> None:
         raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
 
 
+def leave_ray() -> None:
+    """Let go of Ray; a Ray that this process started ends."""
+    ray.shutdown()
+
+
 def start_local_ray() -> None:
     """Connect to Ray, or start one for this process alone."""
     if not ray.is_initialized():

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from raybroker.client.directory import Place
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, from_code
 from raybroker.transport.link import Link
-from raybroker.wire import native as wire
+from raybroker.wire import frames as wire
+from raybroker.wire.native import Native, preface
 
 
 class Endpoint(Protocol):
@@ -46,7 +47,7 @@ class Channel:
         self._next_handle = 1
         self.heard = True
         self.link = Link(
-            wire.Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
+            Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
         )
 
     @classmethod
@@ -56,7 +57,7 @@ class Channel:
         try:
             async with asyncio.timeout(timeout_s):
                 await place.dial(lambda: channel.link)
-                channel.link.write(wire.preface(place.token))
+                channel.link.write(preface(place.token))
                 await channel.call("hello", hello)
         except (OSError, TimeoutError) as error:
             channel.link.abort()

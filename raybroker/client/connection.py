@@ -23,10 +23,12 @@ from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
-from raybroker.wire import native as wire
+from raybroker.wire import frames as wire
 
 RETRY_FIRST_S: Final = 0.02
 RETRY_LONGEST_S: Final = 1.0
+RECOVER_APART_S: Final = 0.2
+"""A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
 
 
 class ConnectionCore:
@@ -121,6 +123,11 @@ class ConnectionCore:
         task.add_done_callback(self._tasks.discard)
 
     async def _recover(self, endpoint: ProducerCore | ConsumerCore) -> None:
+        loop = asyncio.get_running_loop()
+        early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+        endpoint.recovered_at = loop.time()
         try:
             await self.attach(endpoint, create=False)
         except BrokerError as error:

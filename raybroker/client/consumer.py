@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client.channel import Channel
 from raybroker.client.flow import CreditFlow, PrefetchFlow
-from raybroker.client.message import Message
-from raybroker.model.block import Block
+from raybroker.client.message import Delivery, Message
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
-from raybroker.wire import native as wire
+from raybroker.wire import frames as wire
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
@@ -38,13 +37,15 @@ class ConsumerCore:
         self.percent = percent
         self.epoch = 0
         self.closed = False
+        self.recovered_at = 0.0
         self.active = True
         self.listener: Callable[[Message], object] | None = None
         self._connection: ConnectionCore = session.connection
         self._lock = threading.Lock()
         self._arrival = threading.Condition(self._lock)
-        self._blocks: deque[tuple[Block, int, int, int]] = deque()
-        self._ready: deque[Message] = deque()
+        self._deliveries: deque[Delivery] = deque()
+        self._at = 0
+        """How many messages of the first delivery are handed out."""
         self._async_waiters: list[Future[None]] = []
         self._waiting = 0
         self._flow: CreditFlow | PrefetchFlow = CreditFlow(limit, percent)
@@ -59,19 +60,18 @@ class ConsumerCore:
 
     def take(self, most: int) -> list[Message]:
         """Up to ``most`` messages from the buffer, without waiting."""
+        found: list[Message] = []
         if not self._connection.started:
-            return []
+            return found
         with self._lock:
-            ready = self._ready
-            while len(ready) < most and self._blocks:
-                self._open_block()
-            count = min(most, len(ready))
-            if not count:
-                if self._failure is not None:
-                    raise self._failure
-                return []
-            found = [ready.popleft() for _ in range(count)]
-            self._handed_out(found, count)
+            deliveries = self._deliveries
+            while deliveries and len(found) < most:
+                delivery, start = deliveries[0], self._at
+                end = min(start + most - len(found), delivery.block.count)
+                found.extend([Message(delivery, index) for index in range(start, end)])
+                self._book(delivery, start, end)
+            if not found and self._failure is not None:
+                raise self._failure
         return found
 
     def take_one(self) -> Message | None:
@@ -79,15 +79,35 @@ class ConsumerCore:
         if not self._connection.started:
             return None
         with self._lock:
-            if not self._ready:
-                if not self._blocks:
-                    if self._failure is not None:
-                        raise self._failure
-                    return None
-                self._open_block()
-            message = self._ready.popleft()
-            self._handed_out((message,), 1)
-        return message
+            if not self._deliveries:
+                if self._failure is not None:
+                    raise self._failure
+                return None
+            delivery, index = self._deliveries[0], self._at
+            self._book(delivery, index, index + 1)
+        return Message(delivery, index)
+
+    def _book(self, delivery: Delivery, start: int, end: int) -> None:
+        """Messages start … end - 1 of the first delivery are handed out: note it, and ask for more when it is time."""
+        if end == delivery.block.count:
+            self._deliveries.popleft()
+            self._at = 0
+        else:
+            self._at = end
+        count = end - start
+        ask = self._flow.consumed(count)
+        if ask:
+            self._connection.io.post(self._send_credit, ask, self.epoch)
+        session = self.session
+        if session.keeps_track:
+            first, last = delivery.tag + start, delivery.tag + end - 1
+            serial = session.handed_out(count)
+            consumed = self.consumed
+            if consumed and consumed[-1][1] + 1 == first and serial - consumed[-1][2] == first - consumed[-1][0]:
+                consumed[-1][1] = last
+            else:
+                consumed.append([first, last, serial])
+        self._connection.handed_out(count)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
@@ -115,35 +135,12 @@ class ConsumerCore:
     def _has_something(self) -> bool:
         if self._failure is not None or self.closed:
             return True
-        return bool(self._ready or self._blocks) and self._connection.started
+        return bool(self._deliveries) and self._connection.started
 
     @property
     def buffered(self) -> int:
         """Messages here that were not handed out."""
         return self._flow.buffered
-
-    def _open_block(self) -> None:
-        block, epoch, tag, attempt = self._blocks.popleft()
-        self._ready.extend(
-            [Message(block, index, self, epoch, tag + index, attempt) for index in range(block.count)]
-        )
-
-    def _handed_out(self, messages: list[Message] | tuple[Message, ...], count: int) -> None:
-        ask = self._flow.consumed(count)
-        if ask:
-            self._connection.io.post(self._send_credit, ask, self.epoch)
-        session = self.session
-        if session.keeps_track:
-            consumed = self.consumed
-            for message in messages:
-                message.serial = serial = session.next_serial()
-                tag = message.tag
-                if consumed and consumed[-1][1] + 1 == tag and serial - consumed[-1][2] == tag - consumed[-1][0]:
-                    consumed[-1][1] = tag
-                else:
-                    consumed.append([tag, tag, serial])
-            session.handed_out(count)
-        self._connection.handed_out(count)
 
     def settle(self, up_to: int | None) -> tuple[int, list[tuple[int, int]]]:
         """Take what was consumed, up to a serial if one is given, out of the books: (epoch, ranges of tags)."""
@@ -163,18 +160,28 @@ class ConsumerCore:
     def settle_one(self, message: Message) -> list[tuple[int, int]]:
         """Take one message out of the books; empty when it was not in them."""
         with self._lock:
-            if message.epoch != self.epoch:
+            if message._delivery.epoch != self.epoch:
                 return []
+            tag = message.tag
             for index, (first, last, serial) in enumerate(self.consumed):
-                if first <= message.tag <= last:
+                if first <= tag <= last:
                     pieces = []
-                    if first < message.tag:
-                        pieces.append([first, message.tag - 1, serial])
-                    if message.tag < last:
-                        pieces.append([message.tag + 1, last, serial + message.tag + 1 - first])
+                    if first < tag:
+                        pieces.append([first, tag - 1, serial])
+                    if tag < last:
+                        pieces.append([tag + 1, last, serial + tag + 1 - first])
                     self.consumed[index : index + 1] = pieces
-                    return [(message.tag, message.tag)]
+                    return [(tag, tag)]
         return []
+
+    def serial_of(self, message: Message) -> int | None:
+        """The serial of a message that is in the books, or None."""
+        with self._lock:
+            if message._delivery.epoch == self.epoch:
+                for first, last, serial in self.consumed:
+                    if first <= message.tag <= last:
+                        return serial + message.tag - first
+        return None
 
     def acknowledge(self, epoch: int, ranges: list[tuple[int, int]], confirmed: Future[int] | None) -> None:
         """Send an acknowledgement; without a connection it fails, and the messages will come again."""
@@ -228,8 +235,8 @@ class ConsumerCore:
 
     def _forget(self) -> None:
         """The buffer and the books are void: the broker will deliver everything unacknowledged again."""
-        self._blocks.clear()
-        self._ready.clear()
+        self._deliveries.clear()
+        self._at = 0
         self.consumed.clear()
         self._connection.handed_out(self._flow.buffered)
         self._flow.restart()
@@ -248,8 +255,9 @@ class ConsumerCore:
         if self.closed or frame.tag < self._min_tag:
             return
         count = frame.block.count
+        delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
         with self._lock:
-            self._blocks.append((frame.block, frame.epoch, frame.tag, frame.attempt))
+            self._deliveries.append(delivery)
             ask = self._flow.arrived(count)
             self._tell()
         self._connection.arrived(count)
@@ -273,8 +281,8 @@ class ConsumerCore:
         with self._lock:
             epoch = self.epoch
             limit = self._flow.limit
-            self._blocks.clear()
-            self._ready.clear()
+            self._deliveries.clear()
+            self._at = 0
             self.consumed.clear()
             self._min_tag = 1 << 62
 
@@ -291,7 +299,7 @@ class ConsumerCore:
     def started(self) -> None:
         """The connection was started: what is in the buffer may be handed out."""
         with self._lock:
-            if self._blocks or self._ready:
+            if self._deliveries:
                 self._tell()
 
     def on_writable(self) -> None:
@@ -317,8 +325,8 @@ class ConsumerCore:
             self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
             self._arrival.notify_all()
             self._tell()
-            self._blocks.clear()
-            self._ready.clear()
+            self._deliveries.clear()
+            self._at = 0
 
     async def close(self) -> None:
         """Detach on the host: what is not acknowledged goes back (F-25)."""

@@ -5,13 +5,14 @@ Inside Ray the broker actor answers; in the loopback, the broker object of the p
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
-"""Connects a protocol made by the factory; raises OSError when nobody listens."""
+from raybroker.transport.link import Link
+
+Dial = Callable[[Callable[[], Link]], Awaitable[object]]
+"""Connects the link that the factory makes; raises OSError when nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
-from raybroker.transport.link import memory_pair
+from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native import TOKEN_BYTES
 
 
@@ -89,7 +89,7 @@ class LoopbackDirectory:
     def _forget(self, name: str) -> None:
         self._broker.forget(name)
 
-    async def _dial(self, factory: Callable[[], asyncio.Protocol]) -> object:
+    async def _dial(self, factory: Callable[[], Link]) -> object:
         protocol = factory()
         memory_pair(asyncio.get_running_loop(), protocol, self._service.service.accept())
         return protocol

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client import bodies
 from raybroker.model.block import Block
-from raybroker.wire.content import PICKLE, Header, decode_body, decode_header
+from raybroker.wire.content import BYTES, PICKLE, Header, decode_body, decode_header
 
 if TYPE_CHECKING:
     from raybroker.client.consumer import ConsumerCore
@@ -19,21 +19,30 @@ def message_id(producer: int, seq: int) -> str:
     return f"ID:{producer:016x}-{seq}"
 
 
-class Message:
-    """What ``receive`` returns. Bodies and headers are read-only values of Python."""
+class Delivery:
+    """What the messages of one delivered block share: message i has the tag ``tag + i``."""
 
-    __slots__ = ("_block", "_body", "_consumer", "_header", "_index", "attempt", "epoch", "serial", "tag")
+    __slots__ = ("attempt", "block", "consumer", "epoch", "offsets", "tag")
 
-    def __init__(self, block: Block, index: int, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
-        self._block = block
-        self._index = index
-        self._consumer = consumer
-        self._body: Any = _UNSET
-        self._header: Header | None = None
+    def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
+        self.block = block
+        self.consumer = consumer
         self.epoch = epoch
         self.tag = tag
         self.attempt = attempt
-        self.serial = 0
+        self.offsets = block.offsets()
+
+
+class Message:
+    """What ``receive`` returns. Bodies and headers are read-only values of Python."""
+
+    __slots__ = ("_body", "_delivery", "_header", "_index")
+
+    def __init__(self, delivery: Delivery, index: int) -> None:
+        self._delivery = delivery
+        self._index = index
+        self._body: Any = _UNSET
+        self._header: Header | None = None
 
     @property
     def body(self) -> Any:
@@ -43,21 +52,26 @@ class Message:
         for that with ``serializer="pickle"``.
         """
         if self._body is _UNSET:
-            kind, data = self._block.kind_of(self._index), self._block.body(self._index)
-            if kind == PICKLE:
-                self._body = bodies.unpickle(data, allowed=self._consumer.unpickles)
+            delivery, index = self._delivery, self._index
+            block, offsets = delivery.block, delivery.offsets
+            data = block.view[offsets[index] : offsets[index + 1]]
+            kind = block.kind if block.uniform else block.kind_of(index)
+            if kind == BYTES:
+                self._body = data.tobytes()
+            elif kind == PICKLE:
+                self._body = bodies.unpickle(data, allowed=delivery.consumer.unpickles)
             else:
                 self._body = decode_body(kind, data)
         return self._body
 
     def _headers(self) -> Header:
         if self._header is None:
-            self._header = decode_header(self._block.header(self._index))
+            self._header = decode_header(self._delivery.block.header(self._index))
         return self._header
 
     @property
     def id(self) -> str:
-        return message_id(self._block.producer, self._block.first_seq + self._index)
+        return message_id(self._delivery.block.producer, self._delivery.block.first_seq + self._index)
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -77,12 +91,12 @@ class Message:
 
     @property
     def destination(self) -> str:
-        return self._consumer.name
+        return self._delivery.consumer.name
 
     @property
     def timestamp(self) -> int:
         """When its producer packed it, milliseconds since 1970."""
-        return self._block.timestamp_ms
+        return self._delivery.block.timestamp_ms
 
     @property
     def expiration(self) -> int:
@@ -91,21 +105,26 @@ class Message:
 
     @property
     def priority(self) -> int:
-        return self._block.priority
+        return self._delivery.block.priority
 
     @property
     def persistent(self) -> bool:
-        return self._block.persistent
+        return self._delivery.block.persistent
+
+    @property
+    def tag(self) -> int:
+        """Number of this delivery among those of its consumer."""
+        return self._delivery.tag + self._index
 
     @property
     def redelivered(self) -> bool:
         """True when it was handed to some consumer before (R-11)."""
-        return self.attempt > 1
+        return self._delivery.attempt > 1
 
     @property
     def delivery_count(self) -> int:
         """How often it was handed out, this time included."""
-        return self.attempt
+        return self._delivery.attempt
 
     @property
     def unit_of_order(self) -> str | None:
@@ -113,19 +132,19 @@ class Message:
 
     def __len__(self) -> int:
         """Bytes of the body."""
-        return self._block.body(self._index).nbytes
+        return self._delivery.block.body(self._index).nbytes
 
     def acknowledge(self) -> None:
         """Acknowledge everything the session has consumed so far (R-08); ignored unless the session is "client"."""
-        self._consumer.session.acknowledge(None)
+        self._delivery.consumer.session.acknowledge(None)
 
     def acknowledge_this(self) -> None:
         """Acknowledge this message alone (R-08)."""
-        self._consumer.session.acknowledge_one(self)
+        self._delivery.consumer.session.acknowledge_one(self)
 
     def acknowledge_up_to(self) -> None:
         """Acknowledge what the session consumed up to and including this message (R-08)."""
-        self._consumer.session.acknowledge(self)
+        self._delivery.consumer.session.acknowledge(self)
 
     def __repr__(self) -> str:
-        return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.attempt}>"
+        return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"

@@ -25,7 +25,7 @@ from raybroker.model.errors import (
     from_code,
 )
 from raybroker.model.record import Buffer
-from raybroker.wire import native as wire
+from raybroker.wire import frames as wire
 from raybroker.wire.content import encode_body
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class ProducerCore:
         self.name = name
         self.shared = shared
         self.closed = False
+        self.recovered_at = 0.0
         self._connection = connection
         self._encode: Callable[[Any], tuple[int, bytes]] = encode_any if pickles else encode_body
         self._state = Producing(producer)

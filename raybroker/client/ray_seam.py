@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from raybroker.client.directory import Place
 from raybroker.model.errors import NoClusterError
 from raybroker.model.names import check_cluster_name
+from raybroker.transport.link import Link
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -73,5 +74,5 @@ class RayDirectory:
         """Nothing to give back: the broker keeps no state for a directory."""
 
 
-async def _dial(ip: str, port: int, factory: Callable[[], asyncio.Protocol]) -> object:
+async def _dial(ip: str, port: int, factory: Callable[[], Link]) -> object:
     return await asyncio.get_running_loop().create_connection(factory, ip, port)

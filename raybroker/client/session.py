@@ -44,12 +44,10 @@ class SessionCore:
         self._lazy = False
         self._lock = threading.Lock()
 
-    def next_serial(self) -> int:
-        """Numbers messages in the order in which the session hands them out."""
-        self._serial += 1
-        return self._serial
-
-    def handed_out(self, count: int) -> None:
+    def handed_out(self, count: int) -> int:
+        """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
+        serial = self._serial + 1
+        self._serial += count
         self.unsettled += count
         if self.mode == "dups_ok":
             if self.unsettled >= DUPS_OK_MESSAGES:
@@ -57,6 +55,7 @@ class SessionCore:
             elif not self._lazy:
                 self._lazy = True
                 self.connection.io.post(self._arm)
+        return serial
 
     def _arm(self) -> None:
         def over() -> None:
@@ -91,17 +90,20 @@ class SessionCore:
         """All that the session has consumed, or up to a message; ignored in other modes than "client" (R-08)."""
         if self.mode != "client":
             return self.finish([])
-        return self.finish(self.settle(up_to.serial if up_to is not None else None))
+        if up_to is None:
+            return self.finish(self.settle())
+        serial = up_to._delivery.consumer.serial_of(up_to)
+        return self.finish(self.settle(serial) if serial is not None else [])
 
     def acknowledge_one(self, message: Message) -> Any:
         if self.mode != "client":
             return self.finish([])
-        consumer = message._consumer
+        consumer = message._delivery.consumer
         ranges = consumer.settle_one(message)
         if not ranges:
             return self.finish([])
         confirmed: Future[int] = Future()
-        consumer.acknowledge(message.epoch, ranges, confirmed)
+        consumer.acknowledge(message._delivery.epoch, ranges, confirmed)
         return self.finish([confirmed])
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------

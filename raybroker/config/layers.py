@@ -105,6 +105,16 @@ def state_home(environ: Mapping[str, str] | None = None) -> Path:
     return Path(configured) if configured else Path.home() / ".local" / "state"
 
 
+def variable(name: str) -> str | None:
+    """A variable of the environment that is not ours, such as RAY_ADDRESS; None when it is unset or empty."""
+    return os.environ.get(name) or None
+
+
+def set_variables(values: Mapping[str, str]) -> None:
+    """For libraries that are configured through the environment alone, such as Ray; child processes inherit it."""
+    os.environ.update(values)
+
+
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         if isinstance(value, Mapping):

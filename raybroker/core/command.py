@@ -31,6 +31,7 @@ class Send(NamedTuple):
 
     sizes   body bytes of each message
     floor   the producer will never again retry a sequence number below this one
+    room    False when the store would not take it: then what is persistent and not held already is refused
     """
 
     attachment: int
@@ -39,6 +40,7 @@ class Send(NamedTuple):
     sizes: Sequence[int]
     persistent: bool
     floor: int
+    room: bool = True
 
 
 class AttachConsumer(NamedTuple):

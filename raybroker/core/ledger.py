@@ -45,7 +45,7 @@ class Ledger:
         self.peak_bytes = 0
 
     def accept(self, sizes: Sizes, count: int, persistent: bool) -> int:
-        """Hold a new block; returns its ordinal."""
+        """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then notes the peak."""
         ordinal = self.next_ordinal
         self.next_ordinal += 1
         self.restore(ordinal, Held(count, sizes, persistent))
@@ -55,6 +55,8 @@ class Ledger:
         self.held[ordinal] = block
         self.messages += block.count
         self.bytes_held += block.bytes_of(0, block.count)
+
+    def note_peak(self) -> None:
         self.peak_messages = max(self.peak_messages, self.messages)
         self.peak_bytes = max(self.peak_bytes, self.bytes_held)
 

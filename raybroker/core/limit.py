@@ -52,7 +52,7 @@ def _all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int
         return False
     if 0 <= limits.message_bytes_max < max(sizes):
         return False
-    return limits.bytes_max < 0 or held_bytes + sum(sizes) <= limits.bytes_max
+    return limits.bytes_max < 0 or held_bytes + sum(sizes) < limits.bytes_max
 
 
 def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
@@ -73,6 +73,19 @@ def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int
             f"destination {name} holds its maxTotalMsgBytes={limits.bytes_max} bytes; consume some or raise the limit",
         )
     return None
+
+
+def out_of_order(start: int, end: int) -> Refused:
+    """A retry of messages that were refused before later ones of their producer were taken (B-21)."""
+    return Refused(
+        start, end, "quota_exceeded",
+        "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
+        " message if it may come after them",
+    )  # fmt: skip
+
+
+def store_full(start: int, end: int) -> Refused:
+    return Refused(start, end, "store_full", "the store's disk is full; consume messages or free space")
 
 
 def _extend(admitted: Ranges, index: int) -> None:

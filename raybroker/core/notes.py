@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 ACKED: Final = 1
 REFUSED: Final = 2
@@ -31,6 +31,12 @@ _SPAN: Final = struct.Struct("<QQ")
 _PART: Final = struct.Struct("<QII")
 _TRIED: Final = struct.Struct("<QIII")
 _MARK: Final = struct.Struct("<QI")
+
+ROWS_MAX: Final = 16_384
+"""Rows of one note: with the longest row it stays far below a store's limit for notes."""
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 Sizes = int | array  # type: ignore[type-arg]
 """Body sizes of a block: one for all, or one for each message."""
@@ -79,6 +85,12 @@ def decode_block_meta(meta: bytes) -> BlockMeta:
     column = array("I")
     column.frombytes(meta[_BLOCK.size :])
     return BlockMeta(count, producer, first_seq, column[0] if uniform else column)
+
+
+def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequence[_A], Sequence[_B]]]:
+    """Cut two columns of rows into as many notes as they need; none for no rows."""
+    for at in range(0, max(len(first), len(second)), ROWS_MAX):
+        yield first[at : at + ROWS_MAX], second[at : at + ROWS_MAX]
 
 
 def encode_acked(spans: Sequence[tuple[int, int]], parts: Sequence[Part]) -> bytes:

@@ -1,8 +1,9 @@
 """Which sequence numbers of which producer were already taken, so that a retried send is stored once.
 
 A producer that lost its connection sends again what was not confirmed.  Exact ranges are kept rather than a highest
-number: a block that was refused in between must not look like one that was stored.  A producer's ``floor`` says what it
-will never retry, so the ranges of a well-behaved producer are one range; those that went away without a word are kept
+number: a block that was refused in between must not look like one that was stored.  It stays refused once later ones
+were taken, since a producer's messages are in order (B-21).  A producer is on one connection at a time: what still
+arrives over an older one is recognised by its attachment.  A producer's ``floor`` says what it will never retry, so the ranges of a well-behaved producer are one range; those that went away without a word are kept
 up to ``PRODUCERS_REMEMBERED_MAX``, the longest unheard forgotten first.
 """
 
@@ -26,27 +27,37 @@ class Producers:
         self.attached: dict[int, int] = {}
         self.taken: dict[int, Ranges] = {}
 
+    def others(self, producer: int) -> int:
+        """How many are attached beside this one, which may be attached over a connection that it has lost."""
+        return sum(p != producer for p in self.attached.values())
+
     def attach(self, attachment: int, producer: int) -> None:
+        """From now on this attachment is the producer's only one."""
         assert attachment not in self.attached
+        for older in [a for a, p in self.attached.items() if p == producer]:
+            del self.attached[older]
         self.attached[attachment] = producer
         self.taken[producer] = self.taken.pop(producer, [])
         self._forget_surplus()
 
     def detach(self, attachment: int, *, forget: bool) -> None:
         producer = self.attached.pop(attachment, None)
-        if producer is not None and forget and producer not in self.attached.values():
+        if producer is not None and forget:
             self.taken.pop(producer, None)
 
-    def fresh(self, producer: int, first: int, end: int, floor: int) -> Ranges:
-        """The parts of first … end - 1 that were not taken yet; forgets what is below ``floor``."""
+    def fresh(self, producer: int, first: int, end: int, floor: int) -> tuple[Ranges, Ranges]:
+        """The parts of first … end - 1 that were not taken yet: those after everything taken, and those before
+        something taken, which must have been refused; forgets what is below ``floor``."""
         taken = self.taken.get(producer)
         if taken is None:
             taken = self.taken[producer] = []
         if taken and taken[0][0] < floor:
             ranges.drop_below(taken, min(floor, first))
         if not taken or taken[-1][1] <= first:
-            return [(first, end)]
-        return list(ranges.missing(taken, first, end))
+            return [(first, end)], []
+        gaps = list(ranges.missing(taken, first, end))
+        top = taken[-1][1]
+        return [gap for gap in gaps if gap[0] >= top], [gap for gap in gaps if gap[0] < top]
 
     def take(self, producer: int, first: int, end: int) -> None:
         ranges.add(self.taken.setdefault(producer, []), first, end)

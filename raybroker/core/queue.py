@@ -5,7 +5,8 @@ change state, hands out what can be handed out, and returns the outcome.  A hand
 
 What leaves as ``after_durable`` and why: a producer's acknowledgement (P-05), the delivery of a persistent message
 (with the note that it was handed out, so that a second delivery after a crash is flagged, R-11), the confirmation of an
-acknowledgement (B-06).  Only the delivery of a non-persistent message goes at once.
+acknowledgement (B-06).  The delivery of a non-persistent message goes at once, and so does the answer to a release,
+which has to come before whatever is delivered after it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Queue:
 
     def _attach_producer(self, command: cmd.AttachProducer, out: Outcome) -> None:
         most = self.attributes.maxNumProducers
-        if 0 <= most <= len(self.producers.attached):
+        if 0 <= most <= self.producers.others(command.producer):
             raise ResourceAllocationError(
                 f"destination {self.name} has its maxNumProducers={most} producers; close one or raise the limit"
             )
@@ -76,17 +77,24 @@ class Queue:
         self.producers.detach(command.attachment, forget=command.forget)
 
     def _send(self, command: cmd.Send, out: Outcome) -> None:
-        attachment, producer, first, sizes, persistent, floor = command
+        attachment, producer, first, sizes, persistent, floor, room = command
+        if self.producers.attached.get(attachment) != producer:
+            return  # The producer is on another connection by now, and sends there again what this one did not settle.
         count = len(sizes)
-        offered = [(0, count)]
+        offered, late = [(0, count)], []
         if persistent:
-            fresh = self.producers.fresh(producer, first, first + count, floor)
+            fresh, passed = self.producers.fresh(producer, first, first + count, floor)
             offered = [(a - first, b - first) for a, b in fresh]
+            late = [limit.out_of_order(a - first, b - first) for a, b in passed]
         limits = limit.Limits(
             self.attributes.maxNumMsgs, self.attributes.maxTotalMsgBytes, self.attributes.maxBytesPerMsg
         )
         ledger = self.ledger
-        admitted, refused = limit.admit(self.name, limits, ledger.messages, ledger.bytes_held, sizes, offered)
+        if room or not persistent:
+            admitted, refused = limit.admit(self.name, limits, ledger.messages, ledger.bytes_held, sizes, offered)
+        else:
+            admitted, refused = [], [limit.store_full(a, b) for a, b in offered]
+        refused = late + refused
         if admitted:
             self._accept(command, admitted, out)
         if refused:
@@ -95,7 +103,7 @@ class Queue:
             out.after_durable.append(Sent(attachment, first, count, tuple(refused)))
 
     def _accept(self, command: cmd.Send, admitted: list[tuple[int, int]], out: Outcome) -> None:
-        _, producer, first, sizes, persistent, _ = command
+        _, producer, first, sizes, persistent, _, _ = command
         count, column = len(sizes), notes.pack_sizes(sizes)
         ordinal = out.accepted = self.ledger.accept(column, count, persistent)
         holes = [notes.Part(ordinal, a, b) for a, b in _complement(admitted, count)]
@@ -106,6 +114,7 @@ class Queue:
             out.records.append(Entry(BLOCK, self.number, ordinal, meta))
         for hole in holes:
             self.ledger.settle(hole)
+        self.ledger.note_peak()
         block = self.ledger.held[ordinal]
         for start, end in admitted:
             if persistent:
@@ -166,7 +175,7 @@ class Queue:
             consumer.window.restart(command.credit)
             self.consumers.offer(consumer)
             next_tag = consumer.next_tag
-        out.after_durable.append(Released(command.attachment, command.request, next_tag))
+        out.immediate.append(Released(command.attachment, command.request, next_tag))
 
     def _hold(self, command: cmd.Hold, out: Outcome) -> None:
         consumer = self.consumers.by_attachment.get(command.attachment)
@@ -217,24 +226,19 @@ class Queue:
 
     def _settle_parts(self, parts: list[notes.Part], out: Outcome) -> int:
         count = 0
-        whole: list[int] = []
         loose: list[notes.Part] = []
         retired: tuple[list[int], list[int]] = ([], [])
         for part in parts:
             block = self.ledger.held[part.ordinal]
-            entire = block.left == block.count == part.end - part.start
-            if self.ledger.settle(part):
-                retired[block.persistent].append(part.ordinal)
             count += part.end - part.start
-            if not block.persistent:
-                continue
-            if entire:
-                whole.append(part.ordinal)
-            else:
+            if self.ledger.settle(part):
+                # Noted as whole, however many parts it took: the store may then drop it before the next checkpoint.
+                retired[block.persistent].append(part.ordinal)
+            elif block.persistent:
                 loose.append(part)
-        if whole or loose:
-            whole.sort()
-            out.records.append(self._note(notes.encode_acked(spans(whole), loose)))
+        whole = spans(sorted(retired[True]))
+        for rows, parts in notes.in_notes(whole, loose):
+            out.records.append(self._note(notes.encode_acked(rows, parts)))
         for persistent in (False, True):
             if retired[persistent]:
                 out.after_durable.append(Retire(tuple(retired[persistent]), persistent))
@@ -266,9 +270,11 @@ class Queue:
                 done_with.append(delivery)
         else:
             consumers.rotate()
-        if mark != self.mark or tried:
-            out.records.append(self._note(notes.encode_dispatched(mark if mark != self.mark else None, tried)))
+        if mark != self.mark:
+            out.records.append(self._note(notes.encode_dispatched(mark, ())))
             self.mark = mark
+        for _, rows in notes.in_notes((), tried):
+            out.records.append(self._note(notes.encode_dispatched(None, rows)))
         self._settled(done_with, out)
 
     def _watch_idleness(self, out: Outcome, now_ms: int) -> None:

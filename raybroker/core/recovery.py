@@ -174,6 +174,7 @@ class Recovery:
         for run in reversed(returned):
             queue.backlog.give_back(run)
         queue.ledger.next_ordinal = self.next_ordinal
+        queue.ledger.note_peak()
         return queue
 
     def _check_complete(self, name: str) -> None:

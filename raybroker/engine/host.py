@@ -22,7 +22,7 @@ from raybroker.engine.payloads import Payloads
 from raybroker.engine.ports import Clock, Committer, Peer, Store
 from raybroker.engine.runner import Runner
 from raybroker.model.block import Block
-from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError
+from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreError
 from raybroker.model.record import BLOCK, NOTE, Entry
 from raybroker.model.settings import ConfigView, DestinationAttributes, updated_attributes
 
@@ -33,7 +33,7 @@ ATTACHMENT_BITS = 40
 class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
-    __slots__ = ("eager", "handle", "number", "outbox", "peer", "queue")
+    __slots__ = ("eager", "first_tag", "handle", "number", "outbox", "peer", "queue")
 
     def __init__(self, number: int, queue: Queue, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
         self.number = number
@@ -41,6 +41,8 @@ class Attachment:
         self.peer = peer
         self.handle = handle
         self.outbox = outbox
+        self.first_tag = 1
+        """Deliveries tagged below were decided before the consumer gave everything back: they are not its any more."""
         self.eager = eager
         """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards (R-10)."""
 
@@ -73,7 +75,8 @@ class Host:
         self.queues: dict[str, Queue] = {}
         self.definitions: dict[int, Definition] = {}
         self.attachments: dict[int, Attachment] = {}
-        self.sessions: set[Any] = set()
+        self.sessions: dict[Any, None] = {}
+        """A set in order of arrival, so that the same things happen in the same order every time."""
         self.failure: BrokerError | None = None
         self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
@@ -221,7 +224,8 @@ class Host:
             if attachment.peer.congested():
                 outbox.waiting = waiting[index:] + outbox.waiting
                 return
-            if attachment.number in self.attachments:
+            # A consumer may have acknowledged what it never got; then its block may be gone.
+            if attachment.number in self.attachments and effect.ordinal in attachment.queue.ledger.held:
                 self._hand_over(attachment, effect)
 
     @property
@@ -232,9 +236,9 @@ class Host:
 
     def _keep(self, queue: Queue, outcome: Outcome, block: Block) -> list[Entry]:
         assert outcome.accepted is not None
-        data = self.payloads.put(queue.number, outcome.accepted, block.view, persistent=block.persistent)
+        self.payloads.put(queue.number, outcome.accepted, block.view, persistent=block.persistent)
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, (data,)) if e.kind == BLOCK else e
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
             for e in outcome.records
         ]  # fmt: skip
 
@@ -255,6 +259,8 @@ class Host:
     def _tell(self, attachment: Attachment, effect: Sent | Deliver | Acked | Released | Promoted) -> None:
         peer = attachment.peer
         if isinstance(effect, Deliver):
+            if effect.tag < attachment.first_tag:
+                return
             if not attachment.eager and (attachment.outbox.waiting or peer.congested()):
                 attachment.outbox.waiting.append((attachment, effect))
             else:
@@ -264,6 +270,7 @@ class Host:
         elif isinstance(effect, Acked):
             peer.acked(effect.request, effect.unknown)
         elif isinstance(effect, Released):
+            attachment.first_tag = effect.next_tag
             attachment.outbox.waiting = [w for w in attachment.outbox.waiting if w[0] is not attachment]
             peer.released(attachment.handle, effect.request, effect.next_tag)
         else:
@@ -272,7 +279,7 @@ class Host:
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
         try:
             block = self.payloads.get(attachment.queue.number, effect.ordinal)
-        except StoreDamagedError as error:
+        except StoreError as error:
             self.fail(error)
             return
         parts = block.part(effect.start, effect.end)

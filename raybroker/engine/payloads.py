@@ -7,15 +7,9 @@ and bytes are what bounds them.
 
 from __future__ import annotations
 
-from typing import Final
-
 from raybroker.engine.ports import Store
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
-
-COPY_BYTES_MAX: Final = 32 * 1024
-"""Blocks up to this size are copied, since a view of one would keep a whole received chunk alive."""
-
 
 class Payloads:
     """``budget_bytes``: how much of persistent blocks is kept in memory."""
@@ -27,13 +21,11 @@ class Payloads:
         self.kept_bytes = 0
         self.read_back = 0
 
-    def put(self, destination: int, ordinal: int, view: memoryview, *, persistent: bool) -> Buffer:
-        """Keep a new block if there is room; returns the buffer to write to the store."""
-        data: Buffer = bytes(view) if view.nbytes <= COPY_BYTES_MAX else view
+    def put(self, destination: int, ordinal: int, view: memoryview, *, persistent: bool) -> None:
+        """Keep a new block if there is room."""
         if not persistent or self.kept_bytes + view.nbytes <= self._budget_bytes:
-            self._kept[destination, ordinal] = data
+            self._kept[destination, ordinal] = view
             self.kept_bytes += view.nbytes
-        return data
 
     def get(self, destination: int, ordinal: int) -> Block:
         """The block; raises StoreError when it has to be read and cannot be."""

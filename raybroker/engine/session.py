@@ -16,7 +16,7 @@ from raybroker.core.window import CREDIT_MAX
 from raybroker.engine.host import Attachment, Host, Outbox
 from raybroker.engine.ports import Peer
 from raybroker.model.block import Block
-from raybroker.model.errors import BrokerError, InvalidDestinationError, ProtocolError, StoreError, StoreFullError
+from raybroker.model.errors import BrokerError, InvalidDestinationError, ProtocolError, StoreError
 
 HANDLES_MAX: Final = 65_536
 """Producers and consumers on one connection to one host."""
@@ -35,7 +35,7 @@ class Session:
         self.client_id: str | None = None
         self.started = True
         self.flow_open = True
-        host.sessions.add(self)
+        host.sessions[self] = None
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -96,8 +96,8 @@ class Session:
         self.peer.reply(request, None)
 
     def _release(self, request: int, args: dict[str, Any]) -> None:
-        attachment = self.consumers.get(int(args["handle"]))
-        if attachment is None or attachment.number != args["epoch"]:
+        attachment = self._consumer(int(args["handle"]), args["epoch"])
+        if attachment is None:
             raise InvalidDestinationError("the consumer is not attached any more")
         credit = int(args["credit"])
         self._perform(attachment, cmd.Release(attachment.number, credit, request))
@@ -125,11 +125,8 @@ class Session:
         producer = self.producer_ids[handle]
         if block.producer != producer:
             raise ProtocolError(f"a block of producer {block.producer:#x} came from producer {producer:#x}")
-        if block.persistent and not self.host.has_room(block.view.nbytes):
-            full = Refused(0, block.count, StoreFullError.code, "the store's disk is full; consume messages or free space")
-            self.peer.sent(handle, block.first_seq, block.count, (full,))
-            return
-        command = cmd.Send(attachment.number, producer, block.first_seq, block.lengths, block.persistent, floor)
+        room = not block.persistent or self.host.has_room(block.view.nbytes)
+        command = cmd.Send(attachment.number, producer, block.first_seq, block.lengths, block.persistent, floor, room)
         self.host.perform(attachment.queue, command, block)
 
     def acknowledge(self, handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> None:
@@ -157,7 +154,7 @@ class Session:
 
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back (B-07), its producers may come back (R-13)."""
-        self.host.sessions.discard(self)
+        self.host.sessions.pop(self, None)
         for attachment in self.producers.values():
             self._detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
         for attachment in self.consumers.values():

@@ -51,7 +51,7 @@ class Block:
 
     __slots__ = (
         "_body_offset", "_flags", "_head_offsets", "_lengths", "_offsets", "bodies_bytes", "count", "first_seq",
-        "headers_bytes", "kind", "priority", "producer", "timestamp_ms", "view",
+        "headers_bytes", "kind", "priority", "producer", "timestamp_ms", "uniform", "view",
     )  # fmt: skip
 
     def __init__(self, data: Buffer) -> None:
@@ -65,6 +65,8 @@ class Block:
             raise ProtocolError(f"a block of version {version} with flags {self._flags:#x} is not understood")
         if not 1 <= self.count <= BLOCK_MESSAGES_MAX:
             raise ProtocolError(f"a block of {self.count} messages; allowed are 1 to {BLOCK_MESSAGES_MAX}")
+        self.uniform = not self._flags & _KINDS
+        """All messages have the kind ``kind``."""
         has_headers = bool(self._flags & _HEADERS)
         columns = self.count * (4 + (1 if self._flags & _KINDS else 0) + (4 if has_headers else 0))
         if not has_headers and self.headers_bytes:

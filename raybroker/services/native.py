@@ -19,7 +19,8 @@ from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, Reso
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.transport.link import Link
-from raybroker.wire import native as wire
+from raybroker.wire import frames as wire
+from raybroker.wire.native import Native
 
 BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
@@ -38,7 +39,7 @@ class Connection:
         self._metered = 0
         """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it (F-16)."""
         self.link = Link(
-            wire.Native(token=service.token),
+            Native(token=service.token),
             on_frames=self._frames,
             on_lost=self._lost,
             on_writable=self._writable,

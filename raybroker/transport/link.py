@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.record import Buffer
-from raybroker.wire.native import Frame, Native
+from raybroker.wire.frames import Frame
+from raybroker.wire.native import Native
 
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Past this much unsent the link is congested, and the engine keeps further deliveries to itself."""
@@ -21,7 +22,7 @@ WRITE_BYTES_LOW: Final = 256 * 1024
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """``on_frames(frames)`` for what arrived; ``on_lost(error)`` once, error None for a clean end."""
 
     def __init__(
@@ -66,10 +67,20 @@ class Link(asyncio.Protocol):
         if self._on_made is not None:
             self._on_made(self)
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._native.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._take(nbytes, lambda: self._native.received(nbytes))
+
     def data_received(self, data: bytes) -> None:
-        self.bytes_in += len(data)
+        """What :meth:`buffer_updated` is for a socket, for a pipe within the process."""
+        self._take(len(data), lambda: self._native.receive_data(data))
+
+    def _take(self, nbytes: int, receive: Callable[[], list[Frame]]) -> None:
+        self.bytes_in += nbytes
         try:
-            frames = self._native.receive_data(data)
+            frames = receive()
             if frames:
                 self._on_frames(frames)
         except BrokerError as error:
@@ -134,7 +145,7 @@ class MemoryTransport(asyncio.Transport):
         super().__init__()
         self._loop = loop
         self._peer: MemoryTransport | None = None
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: Link | None = None
         self._closed = False
         self._reading = True
         self._held: list[bytes] = []
@@ -186,8 +197,8 @@ class MemoryTransport(asyncio.Transport):
         return self._closed
 
 
-def memory_pair(loop: asyncio.AbstractEventLoop, first: asyncio.Protocol, second: asyncio.Protocol) -> None:
-    """Connect two protocols of one process."""
+def memory_pair(loop: asyncio.AbstractEventLoop, first: Link, second: Link) -> None:
+    """Connect two links of one process."""
     ends = MemoryTransport(loop), MemoryTransport(loop)
     for end, other, protocol in ((ends[0], ends[1], first), (ends[1], ends[0], second)):
         end._peer = other

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from raybroker.model.errors import MessageFormatError, ProtocolError
+from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.model.record import Buffer
 
 BYTES: Final = 0
@@ -32,11 +32,11 @@ def encode_body(body: Any) -> tuple[int, bytes]:
     kind = type(body)
     if kind is bytes:
         return BYTES, body
-    if kind is str:
-        return TEXT, body.encode()
     if kind is bytearray or kind is memoryview:
         return BYTES, bytes(body)
     try:
+        if kind is str:
+            return TEXT, body.encode()
         return OBJECT, msgpack.packb(body, use_bin_type=True, strict_types=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageFormatError(
@@ -74,7 +74,7 @@ NO_HEADER: Final = Header({})
 def encode_header(
     properties: Mapping[str, Any] | None, correlation_id: str | None, reply_to: str | None, type_: str | None
 ) -> bytes:
-    """Headers as bytes, empty when all have their defaults; raises MessageFormatError."""
+    """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError."""
     fields: dict[str, Any] = {}
     if properties:
         fields["p"] = check_properties(properties)
@@ -87,9 +87,12 @@ def encode_header(
             fields[key] = value
     if not fields:
         return b""
-    data: bytes = msgpack.packb(fields, use_bin_type=True)
+    try:
+        data: bytes = msgpack.packb(fields, use_bin_type=True)
+    except ValueError as error:
+        raise MessageFormatError(f"a header or property cannot travel: {error}") from None
     if len(data) > HEADER_BYTES_MAX:
-        raise MessageFormatError(f"headers of {len(data)} bytes; at most {HEADER_BYTES_MAX}: put bulk into the body")
+        raise MessageTooLargeError(f"headers of {len(data)} bytes; at most {HEADER_BYTES_MAX}: put bulk into the body")
     return data
 
 
@@ -118,6 +121,9 @@ def decode_header(data: Buffer | None) -> Header:
         properties = fields.get("p", {})
         if not isinstance(properties, dict):
             raise TypeError("properties are not a map")
-        return Header(properties, fields.get("c"), fields.get("r"), fields.get("t"))
+        texts = [fields.get(key) for key in "crt"]
+        if any(text is not None and not isinstance(text, str) for text in texts):
+            raise TypeError("a header is no text")
+        return Header(properties, *texts)
     except (ValueError, TypeError, AttributeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise ProtocolError(f"the headers of a message do not decode: {error}") from None

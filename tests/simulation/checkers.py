@@ -45,7 +45,7 @@ def total_queue(ops: Iterable[Op]) -> Total:
         elif op.f == "dequeue":
             if op.type == "ok":
                 dequeued[op.value] += 1
-        elif op.f == "discard":
+        elif op.f in ("discard", "destroy"):
             discarded.add(op.value)
     unexpected = Counter({v: n for v, n in dequeued.items() if v not in attempted})
     lost = Counter({v: n for v, n in (enqueued - dequeued).items() if v not in discarded})
@@ -53,13 +53,15 @@ def total_queue(ops: Iterable[Op]) -> Total:
 
 
 def queue(ops: Iterable[Op]) -> list[str]:
-    """On any prefix: every message that came out had gone in, and nothing comes out twice as if it were new.
+    """On any prefix: every message that came out had gone in, and no attempt of it comes out twice.
 
-    A refused message (``fail``) certainly did not go in, so it may not come out.
+    A message may come out again with a higher attempt, and, at a consumer that the broker has given up and that does
+    not know, later than that.  A refused message (``fail``) certainly did not go in, so it may not come out.
     """
     wrong: list[str] = []
     inside: set[int] = set()
-    out: set[int] = set()
+    out: dict[int, set[int]] = {}
+    renewed: set[int] = set()
     for op in ops:
         if op.f == "enqueue":
             if op.type == "invoke":
@@ -71,9 +73,12 @@ def queue(ops: Iterable[Op]) -> list[str]:
         elif op.f == "dequeue" and op.type == "ok":
             if op.value not in inside:
                 wrong.append(f"{name(op.value)} came out and is not inside")
-            if op.value in out and op.attempt == 1:
-                wrong.append(f"{name(op.value)} came out again as if for the first time")
-            out.add(op.value)
+            attempts = out.setdefault(op.value, set())
+            if op.attempt in attempts and op.value not in renewed:
+                wrong.append(f"{name(op.value)} came out twice as attempt {op.attempt}")
+            attempts.add(op.attempt)
+        elif op.f == "destroy":
+            renewed.add(op.value)
     return wrong
 
 
@@ -112,6 +117,8 @@ def commit_delivery(ops: Iterable[Op]) -> list[str]:
                 wrong.append(f"{name(op.value)} was confirmed before it was durable")
         elif op.f == "settle" and op.type == "ok":
             settled.add(op.value)
+        elif op.f == "destroy":
+            settled.discard(op.value)
     return wrong
 
 
@@ -120,6 +127,8 @@ def flagged(ops: Iterable[Op]) -> list[str]:
     wrong: list[str] = []
     attempts: dict[int, int] = {}
     for op in ops:
+        if op.f == "destroy":
+            attempts.pop(op.value, None)
         if op.f != "deliver":
             continue
         before = attempts.get(op.value, 0)
@@ -174,7 +183,7 @@ def _sets(ops: list[Op]) -> list[str]:
     """The set test, with what was delivered or discarded as the final read of a drained broker."""
     attempted = {op.value for op in ops if op.f == "enqueue" and op.type == "invoke"}
     known = {op.value for op in ops if op.f == "enqueue" and op.type == "ok"}
-    final = {op.value for op in ops if op.f == "dequeue" or op.f == "discard"}
+    final = {op.value for op in ops if op.f in ("dequeue", "discard", "destroy")}
     verdict = set_check(attempted, known, final)
     return [f"set test: {name(v)} is lost" for v in verdict.lost] + [
         f"set test: {name(v)} was never sent" for v in verdict.unexpected

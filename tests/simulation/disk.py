@@ -46,6 +46,7 @@ class SimStore:
         self.fresh = 0
         self.want_checkpoint = False
         self.on_free: Callable[[int, int], None] = lambda destination, ordinal: None
+        self.roomy: Callable[[], bool] = lambda: True
         self.dead = False
         self._rng = rng
         self._checkpoint_entries = checkpoint_entries
@@ -106,7 +107,7 @@ class SimStore:
         return False
 
     def has_room(self, nbytes: int) -> bool:
-        return True
+        return self.roomy()
 
     def stats(self) -> StoreStats:
         return StoreStats()
@@ -148,7 +149,7 @@ class SimCommitter(ThreadCommitter):
         self._durable = durable
         self._relieved = lambda: None
         self._waiting = deque()
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self._closing = False
         self._dead = False
         self.overloaded = False

@@ -20,6 +20,7 @@ class Op(NamedTuple):
     deliver    the host wrote the message to a connection; ``attempt`` counts deliveries
     dequeue    the application got the message
     settle     an acknowledgement was confirmed
+    destroy    the destination that had taken the message was destroyed; what comes again comes to another one
     discard    an administrator, or a consumer without acknowledgements, made the message go
     crash      the host lost its memory
     """
@@ -58,7 +59,7 @@ class History:
                 yield Op(time, process, type, f, value, attempt, persistent)
 
 
-_WORDS = ("enqueue", "commit", "deliver", "dequeue", "settle", "discard", "crash", "invoke", "ok", "fail", "info")
+_WORDS = ("enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "invoke", "ok", "fail", "info")
 _CODES = {word: code for code, word in enumerate(_WORDS)}
 """Numbers, because the hash of a text differs from process to process."""
 

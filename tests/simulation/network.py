@@ -29,6 +29,7 @@ class Connection:
     def __init__(self, world: World, machine: Machine) -> None:
         self.world = world
         self.machine = machine
+        self.number = world.next_number()
         self.loop: Loop = world.loop
         self.rng: Random = world.rng
         self.client_open = True
@@ -131,12 +132,12 @@ class Connection:
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
         opened = Block(b"".join(block))
         if self.host_open:
-            self.world.watch.delivered(epoch, tag, attempt, opened)
+            self.world.watch.delivered(epoch, attempt, opened)
         self._down(self.machine.on_deliver, self, handle, epoch, tag, attempt, opened)
 
     def acked(self, request: int, unknown: int) -> None:
         if self.host_open:
-            self.world.watch.acked(self.machine.asked.get((id(self), request)), unknown)
+            self.world.watch.acked(self.machine.asked.pop((self.number, request), None), unknown)
         self._down(self.machine.on_acked, self, request, unknown)
 
     def released(self, handle: int, request: int, next_tag: int) -> None:

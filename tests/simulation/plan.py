@@ -15,6 +15,7 @@ MS = 1000
 FAULTS = {
     "crash": 1100 * MS,
     "disk_error": 4000 * MS,
+    "disk_full": 500 * MS,
     "connection_loss": 350 * MS,
     "machine_crash": 900 * MS,
     "clock_jump": 500 * MS,
@@ -81,7 +82,7 @@ def draw(rng: Random) -> Plan:
     plan = Plan()
     for name, mean in FAULTS.items():
         plan.rates[name] = int(mean * pick((0.3, 1, 3))) if chance() < 0.5 else 0
-    plan.duration = rng.randrange(1200, 2600) * MS
+    plan.duration = rng.randrange(1500, 4000) * MS
     plan.delay_max = pick((200, 2 * MS, 10 * MS))
     plan.sync_max = pick((300, 3 * MS, 20 * MS))
     plan.group_lag_max = pick((1, 100, 3 * MS))
@@ -126,7 +127,7 @@ def _producer(rng: Random, queue: int) -> ProducerPlan:
         interval=pick((3, 8, 20)) * MS,
         window=pick((1, 3, 16)),
         body_bytes_max=pick((12, 40, 90)),
-        total=pick((40, 120, 300)),
+        total=pick((60, 200, 500)),
     )
 
 

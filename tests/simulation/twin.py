@@ -43,13 +43,13 @@ class Holder:
 
 
 class Delta:
-    """What one outcome changes on disk: messages added, removed, and handed out (key → attempts)."""
+    """What one outcome changes on disk: messages added (key, value, size), removed, handed out (key → attempts)."""
 
     __slots__ = ("added", "gone", "number", "removed", "tried")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.added: list[tuple[int, Message]] = []
+        self.added: list[tuple[int, int, int]] = []
         self.removed: list[int] = []
         self.tried: dict[int, int] = {}
         self.gone = False
@@ -91,6 +91,7 @@ class Twin:
         self.discarded = []
         self._settled = []
         by_type: dict[type, list[Any]] = {}
+        assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"
         for effect in out.immediate:
             assert not isinstance(effect, Sent | Acked | Retire), f"{effect} does not wait for the disk"
             by_type.setdefault(type(effect), []).append(effect)
@@ -179,7 +180,7 @@ class Twin:
         return {}
 
     def send(self, command: cmd.Send, out: Outcome) -> dict[type, list[Any]]:
-        attachment, producer, first, sizes, persistent, _ = command
+        attachment, producer, first, sizes, persistent, _, room = command
         if self.newest.get(producer) != attachment:
             assert out.accepted is None, "a message came over a connection that its producer has left"
             return {}
@@ -191,7 +192,7 @@ class Twin:
             value = value_of(producer, first + index)
             if persistent and value in self.taken:
                 continue
-            if persistent and value < top:
+            if persistent and (value < top or not room):
                 refused.append(index)
             elif (
                 0 <= limits.maxBytesPerMsg < size
@@ -213,7 +214,7 @@ class Twin:
         return {Sent: [Sent(attachment, first, len(sizes), sent[0].refused)]}
 
     def _accept(self, command: cmd.Send, accepted: list[int], out: Outcome) -> None:
-        _, producer, first, sizes, persistent, _ = command
+        _, producer, first, sizes, persistent, _, _ = command
         ordinal = out.accepted
         assert (ordinal is not None) == bool(accepted), f"block {ordinal} was made for {len(accepted)} messages"
         if ordinal is None:
@@ -226,7 +227,7 @@ class Twin:
             if persistent:
                 self.taken.add(message.value)
                 self.top[producer] = message.value
-                self.delta.added.append((key, message))
+                self.delta.added.append((key, message.value, message.size))
 
     def attach_consumer(self, command: cmd.AttachConsumer, out: Outcome) -> dict[type, list[Any]]:
         holder = Holder(command)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from raybroker.model.record import Buffer
 from raybroker.store.journal import FileIO
-from tests.store_faults.script import Host, Model, abandon, open_journal
+from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
 
 _ACK = struct.Struct("<Q")
 
@@ -146,7 +146,7 @@ def run(directory: Path, *, kills: int, seed: int, sync: bool = True) -> int:
         assert os.WIFSIGNALED(status), f"{where}: the child ended by itself: {status}"
         counted += 1
         acked = max(acked, model.number)
-        journal = open_journal(directory, sync=sync)
+        journal = open_journal(directory, UnsyncedIO(), sync=sync)
         host = Host(journal, seed)
         assert host.model.number in (acked, acked + 1), f"{where}: {acked} acknowledged, found {host.model.number}"
         model.advance_to(host.model.number)

@@ -24,7 +24,7 @@ from pathlib import Path
 from raybroker.model.errors import StoreError
 from raybroker.model.record import Buffer
 from raybroker.store.journal import FileIO, Journal
-from tests.store_faults.script import Host, Model, abandon, open_journal
+from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
 
 SECTOR_BYTES = 512
 SUBSETS_MAX = 8
@@ -50,7 +50,7 @@ class Died(BaseException):
 class RecordingIO(FileIO):
     """Does everything for real and keeps the trace.  Files are numbered: a name may mean several in turn.
 
-    ``die_in`` counts the calls down after which the process dies in front of its next sync.
+    ``die_in`` counts syncs: the process dies in front of the one that brings it to zero.
     """
 
     die_in = 0
@@ -95,13 +95,17 @@ class RecordingIO(FileIO):
         super().fallocate(fd, nbytes)
         self.calls.append(Call("size", self._file_of_fd[fd], number=nbytes))
 
-    def fdatasync(self, fd: int) -> None:
+    def _sync_or_die(self) -> None:
         self.die_in -= 1
         if self.die_in == 0:
             raise Died
+
+    def fdatasync(self, fd: int) -> None:
+        self._sync_or_die()
         self.calls.append(Call("sync", self._file_of_fd[fd]))
 
     def fsync_dir(self, path: Path) -> None:
+        self._sync_or_die()
         self.rare.append(len(self.calls))
         self.calls.append(Call("sync_dir"))
 
@@ -271,7 +275,7 @@ def check(image: Image, seed: int, parent: Path) -> Image:
     image.write_to(directory)
     try:
         for round_number in range(2):
-            journal = open_journal(directory)
+            journal = open_journal(directory, UnsyncedIO())
             host = Host(journal, seed)
             found = host.model.number
             if round_number == 0:

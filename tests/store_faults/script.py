@@ -25,6 +25,16 @@ Live = dict[tuple[int, int], int]
 """(destination, ordinal) → payload bytes."""
 
 
+class UnsyncedIO(FileIO):
+    """Syncs nothing: for tests in which the machine lives on, so that files are what was written, synced or not."""
+
+    def fdatasync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
 def open_journal(directory: Path, io: FileIO | None = None, *, sync: bool = True) -> Journal:
     return Journal(
         directory,

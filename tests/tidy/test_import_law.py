@@ -42,7 +42,9 @@ LAWS: dict[str, Law] = {
     "services": law("engine transport wire security model system"),
     "actors": law(_BELOW_ACTORS, "ray"),
     "admin": law("client config metrics model"),
-    "cli": law("client config metrics model admin actors bench system root", "typer click rich orjson ray"),
+    "cli": law("client config metrics model admin actors bench demo system root", "typer click rich orjson ray"),
+    # A program on top of the public names; its producers are actors.
+    "demo": law("client config model actors system root", "rich"),
     "analysis": law("model", "pyspark pandas pyarrow"),
     # Not part of the broker: measures it and its peers through whatever they offer.
     "bench": law(

@@ -145,6 +145,7 @@ class ManifestFiles:
         self._directory = directory
         self.current: Manifest | None = None
         self.valid_bytes: list[int] = []
+        self.generations: list[int] = []
 
     def load(self, *, write: bool = True) -> list[str]:
         """Open both files and take the newest valid manifest; says what is wrong with the files that are not valid."""
@@ -158,6 +159,7 @@ class ManifestFiles:
             try:
                 found.append(Manifest.decode(read_exact(self._io, fd, rooms[-1], 0)))
                 self.valid_bytes.append(manifest_bytes(len(found[-1].segments)))
+                self.generations.append(found[-1].generation)
             except FormatError as error:
                 self.valid_bytes.append(0)
                 faults.append(f"{name}: {error}")
@@ -197,6 +199,11 @@ class ManifestFiles:
         write_all(self._io, fd, [manifest.encode()], 0)
         self._io.fdatasync(fd)
         self.current = manifest
+
+    def sync(self) -> None:
+        """Make what ``load`` found durable: the process that wrote it may have died in front of its sync."""
+        for fd in self._fds:
+            self._io.fdatasync(fd)
 
     def close(self) -> None:
         while self._fds:

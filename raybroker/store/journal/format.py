@@ -253,7 +253,7 @@ class SegmentHeader:
 
 def first_chain(store: bytes, number: int, chain_before: int) -> int:
     """The chain value at the start of a segment that follows one ending with ``chain_before``."""
-    return crc32(store + number.to_bytes(8, "little"), chain_before)
+    return crc32(store + number.to_bytes(8, "little") + chain_before.to_bytes(4, "little"))
 
 
 class SummaryWriter:

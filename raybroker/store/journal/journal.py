@@ -95,8 +95,9 @@ class Journal:
         self._log.check()
         try:
             yield from self._recovery.entries()
-        except OSError as error:
-            raise StoreError(f"the store {self.directory} cannot be read: {error}") from error
+        except (OSError, StoreDamagedError) as error:
+            self._log.dead = f"the store {self.directory} cannot be read: {error}"
+            raise error if isinstance(error, StoreError) else StoreError(self._log.dead) from error
         self._recovery.forget_tail()
         self._ready = True
 
@@ -262,7 +263,6 @@ class Journal:
         self._recovery = Recovery(self._io, self._files, manifest, mark)
         self._recovery.find_end()
         self._index = self._recovery.index
-        self._files.sort_out({record.slot for record in manifest.segments})
         self._log = LogWriter(
             self._io,
             self.directory,

@@ -73,11 +73,14 @@ class LogWriter:
     def begin(self) -> None:
         """Start a new incarnation at the end that recovery found.
 
-        The tail is synced first: it may so far be only in memory, where the death of the last process left it, and is
-        about to be given back as durable.
+        What was found is synced before anything builds on it: manifest, tail and new names may so far be only in
+        memory, where the death of the last process left them.  Only then files that no segment uses may go.
         """
         manifest = self.manifest
         try:
+            self._manifests.sync()
+            self._files.sort_out({segment.slot for segment in self.segments.values()})
+            self._io.fsync_dir(self._directory)
             if self.segments:
                 self.active = self.segments[max(self.segments)]
                 self._fd = self._files.pin(self.active.slot)

@@ -107,6 +107,9 @@ def _verify_anchors(
         # Nothing was under way, so that no torn write can excuse what is not valid.
         for fault in faults:
             report.add(fault.partition(":")[0], 0, 0, fault)
+        if not faults and max(manifests.generations) - min(manifests.generations) > 1:
+            stale = manifests.generations.index(min(manifests.generations))
+            report.add(MANIFEST_NAMES[stale], 0, 0, "an old copy of it was put back")
         for slot in mark_file.invalid_slots:
             report.add(MARK_NAME, slot, mark_bytes(), "this copy of the commit mark is not valid")
     if manifest is not None:
@@ -135,8 +138,8 @@ def _verify_segments(io: FileIO, files: SegmentFiles, manifest: Manifest, mark: 
         if segment.sealed:
             _verify_sealed(io, fd, segment, report)
         files.unpin(segment.slot)
-    if manifest.segments:
-        _verify_tail(io, files, manifest, mark, report)
+        if not segment.sealed:
+            _verify_tail(io, files, manifest, mark, report)
 
 
 def _verify_header(io: FileIO, fd: int, manifest: Manifest, segment: Segment, report: Report) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybroker.model.block import BLOCK_BYTES_MAX
 from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX, message_bytes_max
 from raybroker.model.settings import lookup
-from raybroker.wire.native import FRAME_BYTES_MAX
+from raybroker.wire.frames import FRAME_BYTES_MAX
 
 BLOCK_HEAD_BYTES_GENEROUS = 4096
 

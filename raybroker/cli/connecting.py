@@ -1,0 +1,111 @@
+"""Which Ray a command talks to, and the connection it uses. Tests put a loopback in the place of ``connect``.
+
+Ray reads how it is to be let in when it is imported, so every import of it here comes after ``find_ray``.
+
+In this order: the Ray of RAY_ADDRESS; the one that ``raybroker up`` noted for the cluster; the one that the last
+``ray start`` of this machine left word of; whatever Ray finds by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from raybroker.cli import places
+from raybroker.model.errors import BrokerError, NoClusterError
+
+HOW_TO_START = "start one with: raybroker up"
+
+
+def find_ray(cluster: str) -> places.Place | None:
+    """The Ray of a cluster, if it can be told without asking Ray; the process then belongs to it.
+
+    Raises NoClusterError when RAY_ADDRESS names one that does not answer.
+    """
+    named = places.from_environment()
+    if named is not None:
+        if not places.answers(named.address):
+            raise NoClusterError(f"nothing answers at RAY_ADDRESS={named.address}")
+        return named
+    for place in (places.load(cluster), places.last_started()):
+        if place is not None and place.alive():
+            places.use(place)
+            return place
+    return None
+
+
+def connect(cluster: str) -> Any:
+    """A connection, not started; raises NoClusterError."""
+    noted = places.load(cluster)
+    if find_ray(cluster) is None and noted is not None:
+        up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
+        raise NoClusterError(f"cluster {cluster!r} was started at {noted.address} and is gone; start it with: {up}")
+    import raybroker as rb
+
+    return rb.connect(cluster=cluster)
+
+
+@contextmanager
+def connected(cluster: str, *, started: bool = False) -> Iterator[Any]:
+    """A connection for one command."""
+    connection = connect(cluster)
+    try:
+        if started:
+            connection.start()
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def administering(cluster: str) -> Iterator[Any]:
+    """``conn.admin()`` for one command."""
+    with connected(cluster) as connection:
+        yield connection.admin()
+
+
+def brokers(cluster: str) -> list[dict[str, Any]]:
+    """One row a broker of the cluster; raises NoClusterError."""
+    names = _broker_names(cluster)
+    from raybroker.actors import runtime
+
+    found = []
+    for name in names:
+        row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "RUNNING", "address": runtime.address()}
+        try:
+            row["pid"] = runtime.call_blocking(_actor(cluster, name).pids)["broker"]
+        except BrokerError:
+            row["state"] = "UNKNOWN"
+        found.append(row)
+    return found
+
+
+def explain(cluster: str) -> list[dict[str, Any]]:
+    """Each property of the first broker with its value and origin; raises NoClusterError."""
+    first = _broker_names(cluster)[0]
+    from raybroker.actors import runtime
+
+    rows = runtime.call_blocking(_actor(cluster, first).explain)
+    return [{"property": name, "value": value, "origin": origin} for name, value, origin in rows]
+
+
+def _broker_names(cluster: str) -> list[str]:
+    find_ray(cluster)
+    from raybroker.actors import cluster as clusters
+    from raybroker.actors import runtime
+
+    runtime.join_ray()
+    found = clusters.find(cluster)
+    if found is None:
+        raise NoClusterError(f"no cluster named {cluster!r} in the Ray at {runtime.address()}; {HOW_TO_START}")
+    return found.brokers
+
+
+def _actor(cluster: str, broker: str) -> Any:
+    from raybroker.actors import runtime
+
+    actor = runtime.find_actor(runtime.broker_name(cluster, broker))
+    if actor is None:
+        raise NoClusterError(f"broker {broker} of cluster {cluster!r} is not running")
+    return actor

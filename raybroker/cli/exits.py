@@ -1,0 +1,56 @@
+"""What a command's exit code says, and the one place where errors become one.
+
+    0  done
+    1  refused by the broker, or failed there; the reason is on standard error
+    2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
+    3  no cluster or broker can be reached
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from raybroker.cli import output
+from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, RequestTimeoutError
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+
+
+_UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
+
+
+class UsageError(Exception):
+    """What the user wrote cannot be right; the text says why and what would be."""
+
+
+def code_of(error: BrokerError) -> Exit:
+    """The exit code for an error of the broker's table."""
+    return Exit.UNREACHABLE if isinstance(error, _UNREACHABLE) else Exit.REFUSED
+
+
+class Commands(TyperGroup):
+    """A group whose commands may raise the broker's errors: reason to standard error, class to exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            output.error(str(error))
+            raise typer.Exit(Exit.USAGE) from None
+        except BrokerError as error:
+            output.error(str(error))
+            raise typer.Exit(code_of(error)) from None
+        except KeyboardInterrupt:
+            output.error("interrupted")
+            raise typer.Exit(130) from None

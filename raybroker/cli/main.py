@@ -1,0 +1,82 @@
+"""The program ``raybroker``: puts its commands together. What they do is in the files beside this one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raybroker.cli import bench, demo, grid, messages, top, up
+from raybroker.cli.exits import Commands
+
+EPILOG = (
+    "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable. "
+    f"{grid.MISSING_TEXT}."
+)
+
+app = typer.Typer(
+    name="raybroker",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"raybroker {version('raybroker')}")
+        except PackageNotFoundError:
+            typer.echo("raybroker (run from its sources, not installed)")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """A durable message broker whose brokers and queues are Ray actors.
+
+    \b
+    See it work on real data:
+      raybroker demo
+    \b
+    First steps:
+      raybroker up                     a cluster, and a Ray for it if none runs
+      raybroker create dst -t q -n orders -o consumerFlowLimit=20
+      raybroker send orders hello
+      raybroker list dst               what is where; --json for programs
+      raybroker receive orders
+      raybroker top                    rates, live
+      raybroker down                   messages stay on disk until the next up
+    \b
+    From Python:
+      import raybroker as rb
+      with rb.connect() as conn: ...
+    """
+
+
+for function, short in (
+    (up.up, "Start a cluster, and a Ray for it if none runs."),
+    (up.down, "Stop a cluster; its messages stay on disk."),
+    (demo.demo, "Real data through a queue, a kill, a check."),
+    (bench.bench, "Measure the running cluster."),
+    (top.top, "Destinations and their rates, live."),
+    (messages.send, "Send messages to a queue."),
+    (messages.receive, "Take messages off a queue and print them."),
+):
+    app.command(short_help=short)(function)
+grid.attach(app)
+
+
+def main() -> None:
+    """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
+    app(prog_name="raybroker")

@@ -1,0 +1,98 @@
+"""How results look: tables at a terminal, plain columns in a pipe, JSON when asked.
+
+Plain columns are aligned, never cut and without colour, so that grep and awk can have them; values that programs rely
+on belong to ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def is_terminal() -> bool:
+    """Whether a person looks at standard output."""
+    return sys.stdout.isatty()
+
+
+def error(text: str) -> None:
+    """One line on standard error."""
+    print(f"raybroker: {text}", file=sys.stderr)
+
+
+def say(text: str = "") -> None:
+    """One line on standard output, at once."""
+    print(text, flush=True)
+
+
+def as_json(value: Any) -> None:
+    """The value as indented JSON."""
+    print(json.dumps(value, indent=2, default=str), flush=True)
+
+
+def cell(value: Any) -> str:
+    """A value as people read it: numbers with separators, no value as a dash."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:,}" if is_terminal() else str(value)
+    if isinstance(value, float):
+        return f"{value:,.1f}" if is_terminal() else f"{value:.1f}"
+    return str(value)
+
+
+def table(rows: Sequence[Row], columns: Mapping[str, str], *, empty: str) -> None:
+    """Rows under titles; ``columns`` is key → title. ``empty`` is said, on standard error, when there are none."""
+    if not rows:
+        print(empty, file=sys.stderr)
+    elif is_terminal():
+        from rich.console import Console
+
+        Console().print(rich_table(rows, columns))
+    else:
+        _plain(rows, columns)
+
+
+def rich_table(rows: Sequence[Row], columns: Mapping[str, str], title: str | None = None) -> Any:
+    """The same as an object of rich; numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold", pad_edge=False)
+    for key, heading in columns.items():
+        number = all(isinstance(row.get(key), int | float) for row in rows)
+        made.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell(row.get(key)) for key in columns))
+    return made
+
+
+def _plain(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
+    lines = [[title.upper().replace(" ", "_") for title in columns.values()]]
+    lines += [[cell(row.get(key)) for key in columns] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def fields(values: Mapping[str, Any], *, title: str | None = None) -> None:
+    """Names and values, one a line; nested mappings indented under their name."""
+    if title is not None:
+        print(title)
+    _fields(values, "  " if title is not None else "")
+
+
+def _fields(values: Mapping[str, Any], indent: str) -> None:
+    width = max((len(str(name)) for name, value in values.items() if not isinstance(value, Mapping)), default=0)
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            print(f"{indent}{name}")
+            _fields(value, indent + "  ")
+        else:
+            print(f"{indent}{name!s:<{width}}  {cell(value)}")

@@ -1,0 +1,136 @@
+"""A Ray of our own that outlives the command: ``ray start --head --block`` as a child in a session of its own.
+
+It takes ports that were free, lets nobody in without the token in a file that only the user can read, and is ended by
+process id: everything in its session, nothing else.  (``ray stop`` would end every Ray of the machine.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from raybroker.cli.places import Place, answers, process_stat, start_mark
+from raybroker.config.layers import set_variables
+from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.system.clock import SystemClock
+from raybroker.system.entropy import token
+
+HOST: Final = "127.0.0.1"
+START_S: Final = 60.0
+END_S: Final = 10.0
+POLL_S: Final = 0.05
+LOG_TAIL_LINES: Final = 15
+
+
+def start_ray(directory: Path) -> Place:
+    """Start a head and wait until it takes connections; its log and token stand in ``directory``.
+
+    Raises BrokerError with the end of the log when it does not come up.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    token_path = write_token(directory / "ray.token")
+    set_variables({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)})
+    port, *others = free_ports(5)
+    address = f"{HOST}:{port}"
+    log = directory / "ray.log"
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            _command(port, others), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    since = start_mark(child.pid)
+    deadline = SystemClock().monotonic_ns() + int(START_S * 1e9)
+    while not answers(address):
+        if child.poll() is not None:
+            raise BrokerError(f"Ray ended with status {child.returncode} at its start; {log} ends with:\n{_tail(log)}")
+        if SystemClock().monotonic_ns() > deadline:
+            end_session(child.pid)
+            raise BrokerError(f"Ray did not start within {START_S:g} s; {log} ends with:\n{_tail(log)}")
+        threading.Event().wait(POLL_S)
+    return Place(address, "token", str(token_path), child.pid, since)
+
+
+def _command(port: int, others: list[int]) -> list[str]:
+    client, agent, agent_grpc, runtime_env = others
+    return [
+        sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block",
+        f"--port={port}", "--include-dashboard=false", "--disable-usage-stats",
+        f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}",
+        f"--dashboard-agent-grpc-port={agent_grpc}", f"--runtime-env-agent-port={runtime_env}",
+    ]  # fmt: skip
+
+
+def write_token(path: Path) -> Path:
+    """A new secret in a file that only the user can read; one that is there already is kept."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"{path} holds a secret and others may read it; remove it, or chmod 600 it") from None
+        return path
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token(32).hex())
+    return path
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def end_session(leader: int) -> None:
+    """End the processes of a session: politely, then what is left of them at once."""
+    for pid in members(leader):
+        if pid == leader:
+            _signal(pid, signal.SIGTERM)
+    deadline = SystemClock().monotonic_ns() + int(END_S * 1e9)
+    while members(leader) and SystemClock().monotonic_ns() < deadline:
+        if leader not in members(leader):
+            break
+        _reap(leader)
+        threading.Event().wait(POLL_S)
+    while left := members(leader):
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        _reap(leader)
+        threading.Event().wait(POLL_S)
+
+
+def members(session: int) -> list[int]:
+    """Process ids of a session, without those that have ended and wait for their parent."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        stat = process_stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat is not None and int(stat[3]) == session and stat[0] not in "ZX":
+            found.append(int(entry.name))
+    return found
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it has ended by itself since
+
+
+def _reap(pid: int) -> None:
+    """When the head is our own child, take note of its end."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass  # it is somebody else's
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-LOG_TAIL_LINES:])

@@ -1,0 +1,115 @@
+"""Strategies for every frame of the native protocol: the value, and the bytes that carry it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from raybroker.model.block import Block, encode_block
+from raybroker.wire import frames as wire
+
+U32, U64, I32_MIN, I32_MAX = (1 << 32) - 1, (1 << 64) - 1, -(1 << 31), (1 << 31) - 1
+
+
+class Sample(NamedTuple):
+    """``frame`` as it should come out (a Block as its bytes), and its encoding."""
+
+    frame: tuple[str, tuple[Any, ...]]
+    data: bytes
+
+
+def shape(frame: wire.Frame) -> tuple[str, tuple[Any, ...]]:
+    """A frame as something that compares: its name and fields, blocks as bytes."""
+    return type(frame).__name__, tuple(bytes(v.view) if isinstance(v, Block) else v for v in frame)
+
+
+u32 = st.integers(0, U32)
+u64 = st.integers(0, U64)
+words = st.text(max_size=12)
+plain = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(1 << 63), U64), st.floats(allow_nan=False), words,
+        st.binary(max_size=8),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+maps = st.dictionaries(words, plain, max_size=4)
+rows = st.lists(st.tuples(st.integers(0, 1024), st.integers(0, 1024), words, words), max_size=4)
+ranges = st.lists(st.tuples(u64, u64).map(lambda r: (min(r), max(r))), max_size=5)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> bytes:
+    bodies = draw(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
+    headers = draw(st.none() | st.lists(st.binary(max_size=9), min_size=len(bodies), max_size=len(bodies)))
+    return encode_block(
+        bodies, producer=draw(u64), first_seq=draw(st.integers(0, U64 - 8)), timestamp_ms=draw(u64),
+        persistent=draw(st.booleans()), kinds=draw(st.integers(0, 255)), headers=headers,
+    )  # fmt: skip
+
+
+def _sample(name: str, fields: tuple[Any, ...], data: bytes) -> Sample:
+    return Sample((name, fields), data)
+
+
+def _joined(buffers: tuple[Any, ...]) -> bytes:
+    return b"".join(buffers)
+
+
+calls = st.tuples(u32, words, maps).map(lambda f: _sample("Call", f, wire.call(*f)))
+replies = st.tuples(u32, plain).map(lambda f: _sample("Reply", f, wire.reply(*f)))
+failures = st.tuples(u32, words, words).map(lambda f: _sample("Failed", f, wire.failed(*f)))
+events = st.tuples(words, maps).map(lambda f: _sample("Event", f, wire.event(*f)))
+sends = st.tuples(u32, u64, blocks()).map(lambda f: _sample("Send", f, _joined(wire.send(*f))))
+sents = st.tuples(u32, u64, u32).map(lambda f: _sample("Sent", f, wire.sent([f])))
+refusals = st.tuples(u32, u64, u32, rows).map(lambda f: _sample("Refused", f, wire.refused(*f)))
+delivers = st.tuples(u32, u64, u64, u32, blocks()).map(
+    lambda f: _sample("Deliver", f, _joined(wire.deliver(*f[:4], (f[4],))))
+)
+acks = st.tuples(u32, u64, u32, ranges).map(lambda f: _sample("Ack", f, wire.ack(*f)))
+ackeds = st.tuples(u32, u32).map(lambda f: _sample("Acked", f, wire.acked(*f)))
+credits_ = st.tuples(u32, u64, st.integers(I32_MIN, I32_MAX)).map(lambda f: _sample("Credit", f, wire.credit(*f)))
+releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
+promoteds = u32.map(lambda handle: _sample("Promoted", (handle,), wire.promoted(handle)))
+pings = u64.map(lambda nonce: _sample("Ping", (nonce,), wire.ping(nonce)))
+pongs = u64.map(lambda nonce: _sample("Pong", (nonce,), wire.pong(nonce)))
+flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
+
+TO_HOST = {
+    "Call": calls, "Send": sends, "Ack": acks, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
+}  # fmt: skip
+TO_CLIENT = {
+    "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
+    "Acked": ackeds, "Released": releaseds, "Promoted": promoteds, "Ping": pings, "Pong": pongs,
+}  # fmt: skip
+to_host = st.one_of(*TO_HOST.values())
+to_client = st.one_of(*TO_CLIENT.values())
+
+
+@st.composite
+def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
+    """The same bytes in pieces of any size, also empty ones."""
+    points = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
+    return [data[a:b] for a, b in zip([0, *points], [*points, len(data)], strict=True)]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, source: st.SearchStrategy[Sample]) -> bytes:
+    """Real frames with some bytes changed, removed, repeated or put in."""
+    data = bytearray(b"".join(s.data for s in draw(st.lists(source, min_size=1, max_size=4))))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        what = draw(st.sampled_from(("flip", "cut", "repeat", "insert", "length")))
+        if what == "flip" and data:
+            data[at] ^= draw(st.integers(1, 255))
+        elif what == "cut":
+            del data[at : at + draw(st.integers(1, 12))]
+        elif what == "repeat":
+            data[at:at] = data[at : at + draw(st.integers(1, 12))]
+        elif what == "insert":
+            data[at:at] = draw(st.binary(max_size=12))
+        elif what == "length" and len(data) >= 4:
+            data[:4] = draw(st.integers(0, U32)).to_bytes(4, "little")
+    return bytes(data)

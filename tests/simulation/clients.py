@@ -1,0 +1,276 @@
+"""Clients: machines with one connection each, and on them producers and consumers.
+
+What a client counts and remembers is the production client's own state machines (``raybroker.client.producing`` and
+``flow``); what it does when is drawn.  A machine that crashes forgets everything; one that loses its connection connects
+again, opens its producers under their old identity and sends again what was not settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.producing import Batch, Producing, Shared
+from raybroker.core.outcome import Refused
+from raybroker.model.block import Block
+from tests.simulation.history import value_of
+from tests.simulation.network import Connection
+from tests.simulation.plan import MS, ProducerPlan
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers import SimConsumer
+    from tests.simulation.world import World
+
+Reply = Callable[[Any, "str | None"], None]
+
+PERSISTENT = Shared(True, 4)
+VOLATILE = Shared(False, 4)
+
+
+def body_of(value: int, most: int) -> bytes:
+    """The one body that a message may have; some are empty."""
+    size = (value * 2654435761 >> 9) % (most + 1)
+    return (b"%x." % value * (size // 4 + 1))[:size] if size > 3 else b""
+
+
+class Machine:
+    """``asked``: acknowledgements under way, (connection, request) → (queue number, values)."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.connection: Connection | None = None
+        self.producers: list[SimProducer] = []
+        self.consumers: list[SimConsumer] = []
+        self.asked: dict[tuple[int, int], Any] = {}
+        self._requests: dict[tuple[int, int], Reply] = {}
+        self._next_request = 1
+        self._next_handle = 1
+        self._connecting = False
+
+    # ---- connecting ------------------------------------------------------------------------------------------------
+
+    def connect_later(self) -> None:
+        if not self._connecting:
+            self._connecting = True
+            self.world.loop.after(self.world.rng.randrange(20 * MS), self._connect)
+
+    def _connect(self) -> None:
+        self._connecting = False
+        if self.connection is not None:
+            return
+        if self.world.host is None or self.world.host.failure is not None:
+            self.connect_later()
+            return
+        self.connection = Connection(self.world, self)
+        self.world.connections.append(self.connection)
+        self._next_handle = 1
+        self.call("hello", {"client_id": None}, lambda result, code: None)
+        for endpoint in (*self.producers, *self.consumers):
+            endpoint.open()
+
+    def lost(self, connection: Connection) -> None:
+        """The connection is known to be gone."""
+        if connection is self.connection:
+            self.connection = None
+            for endpoint in (*self.producers, *self.consumers):
+                endpoint.lost()
+            self.connect_later()
+
+    def crash(self) -> None:
+        """The machine starts again with nothing."""
+        if self.connection is not None:
+            self.connection.machine_dies()
+            self.connection = None
+        for endpoint in (*self.producers, *self.consumers):
+            endpoint.crash()
+        self.connect_later()
+
+    def new_handle(self) -> int:
+        self._next_handle += 1
+        return self._next_handle - 1
+
+    def call(self, op: str, args: dict[str, Any], reply: Reply) -> None:
+        """A request on the present connection; without one it is dropped, as its answer would be."""
+        connection = self.connection
+        if connection is None:
+            return
+        request = self.next_request()
+        self._requests[connection.number, request] = reply
+        connection.up(connection.session.call, request, op, args)
+
+    def next_request(self) -> int:
+        self._next_request += 1
+        return self._next_request - 1
+
+    def pause(self) -> None:
+        """The machine's buffers are full for a while, or the application stops its connection."""
+        connection = self.connection
+        if connection is None:
+            return
+        if self.world.rng.random() < 0.5:
+            connection.up(connection.session.flow, False)
+            self.world.loop.after(
+                self.world.rng.randrange(100 * MS), lambda: connection.up(connection.session.flow, True)
+            )
+        else:
+            self.call("stop", {}, lambda result, code: None)
+            self.world.loop.after(
+                self.world.rng.randrange(100 * MS), lambda: self.call("start", {}, lambda result, code: None)
+            )
+
+    # ---- what arrives ----------------------------------------------------------------------------------------------
+
+    def on_reply(self, connection: Connection, request: int, result: Any, code: str | None) -> None:
+        reply = self._requests.pop((connection.number, request), None)
+        if reply is not None:
+            reply(result, code)
+
+    def on_sent(self, connection: Connection, handle: int, first_seq: int, refused: Sequence[Refused]) -> None:
+        for producer in self.producers:
+            if producer.handle == handle and connection is self.connection:
+                producer.settled(first_seq, refused)
+
+    def on_deliver(
+        self, connection: Connection, handle: int, epoch: int, tag: int, attempt: int, block: Block
+    ) -> None:
+        for consumer in self.consumers:
+            if consumer.handle == handle and connection is self.connection:
+                consumer.delivered(epoch, tag, attempt, block)
+
+    def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
+        """What was confirmed is recorded where the host says so."""
+
+    def on_promoted(self, connection: Connection, handle: int) -> None:
+        """A backup is active now; its messages speak for themselves."""
+
+    def on_event(self, connection: Connection, name: str, data: dict[str, object]) -> None:
+        assert name == "destroyed", name
+        if connection is self.connection:
+            for endpoint in (*self.producers, *self.consumers):
+                if endpoint.handle == data["handle"]:
+                    endpoint.destroyed()
+
+
+class SimProducer:
+    """Sends batches of its own size at its own pace, and settles them."""
+
+    def __init__(self, world: World, machine: Machine, plan: ProducerPlan) -> None:
+        self.world = world
+        self.machine = machine
+        self.plan = plan
+        self.name = f"q{plan.queue}"
+        self.handle = 0
+        self.open_now = False
+        self.produced = 0
+        self.state = self._identity()
+        self._sized: Producing | None = None
+        world.loop.after(world.rng.randrange(30 * MS), self.work)
+
+    def _identity(self) -> Producing:
+        producer = self.world.next_number()
+        self.world.body_bytes_max[producer] = self.plan.body_bytes_max
+        return Producing(producer)
+
+    @property
+    def settled_all(self) -> bool:
+        return not self.state.ready and not self.state.unsettled
+
+    # ---- the connection --------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        if self.machine.connection is None:
+            return
+        handle = self.handle = self.machine.new_handle()
+        args = {"handle": handle, "name": self.name, "producer": self.state.producer}
+
+        def opened(result: Any, code: str | None) -> None:
+            if handle != self.handle:
+                return
+            if code is not None:
+                self.handle = 0
+                if code == "resource_allocation" and self.world.healing:
+                    self._give_up()
+                else:
+                    self.world.opening_failed(self.name, code, self._open_again)
+                return
+            self.open_now = True
+            self.state.send_again()
+            self.flush()
+
+        self.machine.call("open_producer", args, opened)
+
+    def lost(self) -> None:
+        self.open_now = False
+        self.handle = 0
+
+    def crash(self) -> None:
+        self.lost()
+        self._give_up()
+
+    def destroyed(self) -> None:
+        if self.open_now:
+            self.machine.call("close_producer", {"handle": self.handle}, lambda result, code: None)
+        self.lost()
+        self._give_up()
+        self.world.loop.after(20 * MS, self._open_again)
+
+    def _open_again(self) -> None:
+        if not self.handle:
+            self.open()
+
+    def _give_up(self) -> None:
+        for batch in self.state.abandon():
+            self._log("info", batch, 0, batch.count)
+        self.state = self._identity()
+
+    # ---- messages --------------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Make a batch and write what can be written."""
+        rng, plan = self.world.rng, self.plan
+        if self.world.healing or self.produced >= plan.total:
+            return
+        self.world.loop.after(int(plan.interval * 2 * rng.random()) + 1, self.work)
+        if len(self.state.unsettled) + len(self.state.ready) >= plan.window:
+            return
+        count = 1 + int(rng.random() * 2 * plan.mean_batch)
+        persistent = rng.random() < plan.persistent_share
+        self._put(count, PERSISTENT if persistent else VOLATILE)
+        self.flush()
+
+    def _put(self, count: int, shared: Shared) -> None:
+        state, most = self.state, self.plan.body_bytes_max
+        first = value_of(state.producer, state.next_seq)
+        items = [(0, body_of(first + index, most)) for index in range(count)]
+        self.produced += count
+        now_ms = self.world.clock.now_ms()
+        self.world.log(0, "invoke", "enqueue", first, count, persistent=shared.persistent)
+        state.add_many(items, shared, now_ms, None)
+
+    def flush(self) -> None:
+        connection, state = self.machine.connection, self.state
+        if not self.open_now or connection is None:
+            return
+        while state.ready:
+            floor = state.floor
+            batch = state.next_ready()
+            assert batch is not None
+            connection.send(self.handle, floor, batch.data)
+            if not batch.shared.persistent:
+                self._log("info", batch, 0, batch.count)
+
+    def settled(self, first_seq: int, refused: Sequence[Refused]) -> None:
+        batch = self.state.settle(first_seq)
+        if batch is None:
+            return
+        at = 0
+        for row in refused:
+            self._log("ok", batch, at, row.start)
+            self._log("fail", batch, row.start, row.end)
+            at = row.end
+        self._log("ok", batch, at, batch.count)
+
+    def _log(self, type: str, batch: Batch, start: int, end: int) -> None:  # noqa: A002
+        if start < end:
+            first = value_of(self.state.producer, batch.first_seq + start)
+            self.world.log(0, type, "enqueue", first, end - start, persistent=batch.shared.persistent)

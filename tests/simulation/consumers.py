@@ -1,0 +1,245 @@
+"""Consumers of the simulation: how fast they are, what they acknowledge and when, and how they go away."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.flow import CreditFlow, PrefetchFlow
+from raybroker.model.block import Block
+from tests.simulation.clients import Machine, body_of
+from tests.simulation.history import value_of
+from tests.simulation.plan import MS, ConsumerPlan
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+NEVER = 1 << 62
+
+
+class SimConsumer:
+    """``buffer`` and ``unacked`` hold (tag, value, attempt)."""
+
+    def __init__(self, world: World, machine: Machine, plan: ConsumerPlan) -> None:
+        self.world = world
+        self.machine = machine
+        self.plan = plan
+        self.name = f"q{plan.queue}"
+        self.handle = 0
+        self.epoch = 0
+        self.number = 0
+        self.buffer: deque[tuple[int, int, int]] = deque()
+        self.unacked: list[tuple[int, int, int]] = []
+        self.flow: CreditFlow | PrefetchFlow = CreditFlow(1, 50)
+        self.slow_until = 0
+        self._old: tuple[int, list[tuple[int, int, int]]] | None = None
+        self._min_tag = 0
+        self._working = False
+
+    # ---- the connection --------------------------------------------------------------------------------------------
+
+    def open(self, handle: int = 0) -> None:
+        if self.machine.connection is None:
+            return
+        handle = self.handle = handle or self.machine.new_handle()
+        plan = self.plan
+        args = {"handle": handle, "name": self.name, "flow": plan.flow, "limit": plan.limit,
+                "no_ack": plan.ack == "none"}  # fmt: skip
+
+        def opened(result: Any, code: str | None) -> None:
+            if handle != self.handle or self.epoch:
+                return
+            if code is not None:
+                self.handle = 0
+                self.world.opening_failed(self.name, code, self._open_again)
+                return
+            self.epoch = result["epoch"]
+            limit = result["limit"]
+            self.flow = CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
+            self._min_tag = 0
+            self._acknowledge_late()
+            self._go_on()
+
+        self.machine.call("open_consumer", args, opened)
+
+    def _open_again(self) -> None:
+        if not self.handle:
+            self.open()
+
+    def _forget(self) -> None:
+        if self.epoch:
+            self._old = self.epoch, list(self.unacked)
+        self.epoch = 0
+        self.buffer.clear()
+        self.unacked.clear()
+
+    def lost(self) -> None:
+        self._forget()
+        self.handle = 0
+
+    def crash(self) -> None:
+        self.lost()
+
+    def destroyed(self) -> None:
+        if self.handle:
+            self.close()
+
+    def close(self) -> None:
+        """Leave, and come back under the same handle or another one."""
+        if not self.epoch or self.machine.connection is None:
+            return
+        handle = self.handle
+        self._forget()
+        self.handle = 0
+        self.machine.call("close_consumer", {"handle": handle}, lambda result, code: None)
+        again = handle if self.world.rng.random() < 0.5 else 0
+        connection = self.machine.connection
+        self.world.loop.after(
+            self.world.rng.randrange(40 * MS),
+            lambda: self.open(again) if self.machine.connection is connection and not self.handle else None,
+        )
+
+    def release(self) -> None:
+        """Recover: give everything back and start again."""
+        if not self.epoch or self.plan.ack == "none" or self._min_tag == NEVER:
+            return
+        epoch = self.epoch
+        self.buffer.clear()
+        self.unacked.clear()
+        self._min_tag = NEVER
+
+        def released(next_tag: Any, code: str | None) -> None:
+            if self.epoch != epoch:
+                return
+            assert code in (None, "invalid_destination"), code
+            self.flow.restart()
+            self._min_tag = next_tag or 0
+            self._go_on()
+
+        args = {"handle": self.handle, "epoch": epoch, "credit": self.flow.limit}
+        self.machine.call("release", args, released)
+
+    # ---- messages --------------------------------------------------------------------------------------------------
+
+    def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
+        if epoch != self.epoch or tag < self._min_tag:
+            return
+        first, count = value_of(block.producer, block.first_seq), block.count
+        most = self.world.body_bytes_max[block.producer]
+        assert block.body(0) == body_of(first, most), "a body is not what was sent"
+        assert block.body(count - 1) == body_of(first + count - 1, most), "a body is not what was sent"
+        self._check_window(count)
+        self.buffer.extend((tag + index, first + index, attempt) for index in range(count))
+        ask = self.flow.arrived(count)
+        if ask:
+            self._ask(ask)
+        self._go_on()
+
+    def _check_window(self, count: int) -> None:
+        flow = self.flow
+        if isinstance(flow, CreditFlow):
+            assert flow.limit < 0 or count <= flow.to_come, f"{count} messages came, {flow.to_come} were granted"
+        elif flow.limit > 0 and self.plan.ack != "none":
+            here = len(self.buffer) + len(self.unacked) + count
+            assert here <= flow.limit, f"{here} messages are here, the prefetch limit is {flow.limit}"
+        elif flow.limit == 0:
+            assert count <= flow.polls, f"{count} messages came, {flow.polls} were polled for"
+
+    def _ask(self, count: int) -> None:
+        connection = self.machine.connection
+        if connection is not None:
+            connection.up(connection.session.credit, self.handle, self.epoch, count)
+
+    def _go_on(self) -> None:
+        if not self._working:
+            self._working = True
+            rng, pace = self.world.rng, self.plan.pace
+            if self.world.healing:
+                pace = min(pace, MS)
+            elif self.world.loop.now < self.slow_until:
+                pace *= 20
+            self.world.loop.after(int(pace * 2 * rng.random()) + 1, self._work)
+
+    def _work(self) -> None:
+        self._working = False
+        if not self.epoch:
+            return
+        taken = 0
+        buffer, flow = self.buffer, self.flow
+        while buffer and taken < self.plan.chunk:
+            item = buffer.popleft()
+            self.world.log(self.epoch, "ok", "dequeue", item[1], 1, item[2])
+            if self.plan.ack != "none":
+                self.unacked.append(item)
+            taken += 1
+        if taken:
+            ask = flow.consumed(taken)
+            if ask:
+                self._ask(ask)
+        if isinstance(flow, PrefetchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
+            self._ask(ask)
+        self._acknowledge_some(taken)
+        if buffer or self.unacked:
+            self._go_on()
+
+    # ---- acknowledgements ------------------------------------------------------------------------------------------
+
+    def _acknowledge_some(self, taken: int) -> None:
+        unacked, ack, rng = self.unacked, self.plan.ack, self.world.rng
+        if not unacked:
+            return
+        if self.world.healing or (ack != "lazy" and not taken and rng.random() < 0.5):
+            self._acknowledge(unacked, confirm=True)
+            self.unacked = []
+        elif ack == "each":
+            for item in unacked:
+                self._acknowledge([item], confirm=True)
+            self.unacked = []
+        elif ack == "lazy":
+            if len(unacked) >= 10 or not taken:
+                self._acknowledge(unacked, confirm=False)
+                self.unacked = []
+        elif rng.random() < 0.4:
+            kept: list[tuple[int, int, int]] = []
+            if ack == "up_to":
+                cut = 1 + int(rng.random() * len(unacked))
+                chosen, kept = unacked[:cut], unacked[cut:]
+            elif ack == "some":
+                chosen = []
+                for item in unacked:
+                    (chosen if rng.random() < 0.5 else kept).append(item)
+            else:
+                chosen = unacked
+            if chosen:
+                self._acknowledge(chosen, confirm=True)
+            self.unacked = kept
+
+    def _acknowledge(self, items: list[tuple[int, int, int]], *, confirm: bool, epoch: int = 0) -> None:
+        connection = self.machine.connection
+        if connection is None:
+            return
+        request = 0
+        if confirm:
+            request = self.machine.next_request()
+            values = [value for _, value, _ in items]
+            self.machine.asked[connection.number, request] = self.world.number_of(self.name), values
+        ranges = _ranges(sorted(tag for tag, _, _ in items))
+        connection.up(connection.session.acknowledge, self.handle, epoch or self.epoch, request, ranges)
+
+    def _acknowledge_late(self) -> None:
+        """An acknowledgement of the last life arrives in this one, as it may from a careless client."""
+        if self._old is not None:
+            epoch, items = self._old
+            self._old = None
+            if items and epoch != self.epoch and self.world.rng.random() < 0.3:
+                self._acknowledge(items, confirm=True, epoch=epoch)
+
+
+def _ranges(tags: list[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for tag in tags:
+        if found and found[-1][1] == tag - 1:
+            found[-1] = (found[-1][0], tag)
+        else:
+            found.append((tag, tag))
+    return found

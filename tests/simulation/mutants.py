@@ -1,0 +1,75 @@
+"""``python -m tests.simulation.mutants``: how many seeds it takes to notice that one rule is switched off.
+
+A simulation that notices nothing proves nothing.  Every mutant of ``mutant_table`` has to be caught within
+``SEEDS_MAX`` seeds; the search stops at the first catch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from tests.simulation.mutant_table import TABLE, applied
+from tests.simulation.world import World
+
+SEEDS_MAX = 300
+"""The hardest mutant takes about a third of it."""
+
+
+class Catch(NamedTuple):
+    """``seeds`` were run until ``how`` was raised; 0 seeds: never."""
+
+    name: str
+    seeds: int
+    how: str
+
+
+def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
+    """Run seeds under one mutant until one fails."""
+    mutant = next(m for m in TABLE if m.name == name)
+    for seed in range(seeds_max):
+        with applied(mutant):
+            try:
+                World(seed).run()
+            except Exception as error:  # noqa: BLE001 - however it shows
+                text = str(error).splitlines()
+                return Catch(name, seed + 1, f"{type(error).__name__}: {text[0][:90] if text else ''}")
+    return Catch(name, 0, "not caught")
+
+
+def hunt_all(jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:
+    """Every mutant, in the order of the table."""
+    names = [m.name for m in TABLE]
+    if jobs <= 1:
+        yield from (hunt(name, seeds_max) for name in names)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(hunt, names, [seeds_max] * len(names))
+
+
+def missed(catches: list[Catch]) -> list[str]:
+    """Mutants that should have been caught, or that are caught although they are called equivalent."""
+    excused = {m.name for m in TABLE if m.equivalent}
+    return [c.name for c in catches if (c.seeds == 0) != (c.name in excused)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
+    args = parser.parse_args()
+    catches = []
+    for catch in hunt_all(args.jobs, args.seeds_max):
+        catches.append(catch)
+        print(f"{catch.name:32} {catch.seeds or '-':>5}  {catch.how}", flush=True)
+    wrong = missed(catches)
+    print(f"{len(catches) - len(wrong)} of {len(catches)} mutants caught" + (f"; missed: {wrong}" if wrong else ""))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Seeds of the simulation: the same number every time, and the same seed is the same run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.run import describe, run_batches
+from tests.simulation.world import World
+
+SEEDS = 2000
+CHUNK = 500
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+def test_no_seed_finds_a_violation(start: int) -> None:
+    seeds = events = 0
+    for batch in run_batches(range(start, start + CHUNK), jobs=2):
+        assert batch.failure is None, batch.failure
+        seeds += batch.seeds
+        events += batch.events
+    assert seeds == CHUNK
+    assert events / seeds > 1000, f"only {events / seeds:.0f} events a seed: the world has gone quiet"
+
+
+def _fingerprint(seed: int) -> tuple[int, int, int]:
+    world = World(seed)
+    world.run()
+    return world.watch.history.fingerprint, world.loop.count, world.loop.now
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, 42])
+def test_the_same_seed_is_the_same_run(seed: int) -> None:
+    assert _fingerprint(seed) == _fingerprint(seed)
+
+
+def test_other_seeds_are_other_runs() -> None:
+    assert len({_fingerprint(seed)[0] for seed in range(8)}) == 8
+
+
+def test_a_failing_seed_says_how_to_run_it_again() -> None:
+    try:
+        raise AssertionError("a message was lost")
+    except AssertionError as error:
+        text = describe(4711, error)
+    assert "a message was lost" in text
+    assert text.endswith("seed 4711 failed; run it again with: python -m tests.simulation --seeds 1 --start 4711")
+
+
+def test_every_fault_happens_in_some_seed() -> None:
+    seen: set[str] = set()
+    for seed in range(40):
+        world = World(seed)
+        world.run()
+        seen |= world.counts.keys()
+    assert seen == World(0).plan.rates.keys()

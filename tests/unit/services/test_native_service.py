@@ -1,0 +1,316 @@
+"""The listening side against strangers and against guests who behave badly: nothing changes, and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from raybroker.model.setting import PortRange
+from raybroker.wire import frames as wire
+from raybroker.wire.native import PREFACE_BYTES, preface
+from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args, send
+
+OPENING = wire.call(1, "hello", {"started": True})
+
+
+def in_rig(
+    work: Callable[[Rig], Coroutine[Any, Any, None]], properties: dict[str, object] | None = None
+) -> None:
+    """Run ``work`` in a loop of its own; an exception that nobody looked at fails the test too."""
+    unseen: list[str] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(str(context)))
+        async with Rig(properties) as rig:
+            await work(rig)
+
+    asyncio.run(main())
+    assert unseen == []
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+STRANGERS = {
+    "a wrong token": preface(bytes(32)),
+    "half a preface": preface(TOKEN)[:20],
+    "an HTTP request": b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+    "frames without a preface": OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}),
+    "garbage": bytes(range(256)) * 40,
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+@pytest.mark.parametrize("step", [1, 1000])
+def test_a_stranger_changes_nothing_and_gets_no_answer(name: str, step: int) -> None:
+    async def work(rig: Rig) -> None:
+        before = rig.state()
+        peer = rig.stranger()
+        peer.feed(STRANGERS[name], step)
+        peer.feed(send(1, producer=7, first_seq=100))
+        assert rig.state() == before
+        assert bytes(peer.transport.written) == b""
+        assert peer.closed == (len(STRANGERS[name]) + 60 >= PREFACE_BYTES)
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_who_is_silent_is_cut_off_after_the_handshake_time() -> None:
+    async def work(rig: Rig) -> None:
+        silent, half, idle = rig.stranger(), rig.stranger(), rig.guest()
+        half.feed(preface(TOKEN)[:35])
+        await until(lambda: silent.closed and half.closed and idle.closed)
+        assert bytes(half.transport.written) == b""
+        assert not rig.service.service.connections
+
+    in_rig(work, {"raybroker.handshake.timeout_ms": 50})
+
+
+def test_who_has_introduced_himself_is_not_cut_off() -> None:
+    async def work(rig: Rig) -> None:
+        guest, silent = rig.guest(), rig.stranger()
+        guest.feed(OPENING)
+        await until(lambda: silent.closed)
+        assert not guest.closed
+
+    in_rig(work, {"raybroker.handshake.timeout_ms": 50})
+
+
+def test_more_connections_than_allowed_are_closed_at_once_and_those_that_are_there_stay() -> None:
+    async def work(rig: Rig) -> None:
+        peers = [rig.guest() for _ in range(3)]
+        over = rig.guest()
+        assert over.closed
+        assert [p.closed for p in peers] == [False] * 3
+        peers.pop().transport.close()
+        assert not rig.guest().closed
+
+    in_rig(work, {"raybroker.connections_max": 3})
+
+
+ILLEGAL = {
+    "an unknown frame": b"\1\0\0\0\x63",
+    "a declared 4 GiB": b"\xff\xff\xff\xff\x04",
+    "a frame of a host": wire.promoted(1),
+    "a block of somebody else": send(1, producer=8, first_seq=50),
+    "msgpack that does not decode": b"\3\0\0\0\1\xc1\xc1",
+}
+
+
+@pytest.mark.parametrize("name", ILLEGAL)
+def test_an_illegal_frame_ends_the_connection_and_gives_back_what_it_held(name: str) -> None:
+    async def work(rig: Rig) -> None:
+        before = rig.state()
+        peer = rig.guest()
+        peer.feed(OPENING)
+        peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
+        peer.feed(wire.call(3, "open_consumer", consumer_args(handle=2, limit=2)))
+        assert not peer.closed
+        peer.feed(ILLEGAL[name])
+        assert peer.closed
+        peer.connection.link.data_received(send(1, producer=70, first_seq=1))
+        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.state()[1:] == before[1:]
+        assert rig.serves()
+
+    in_rig(work)
+
+
+HOSTILE_CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("hello", {"flow_count": "many"}),
+    ("hello", {"flow_count": float("inf")}),
+    ("hello", {"flow_count": None}),
+    ("hello", {"client_id": [1], "started": {}}),
+    ("", {}),
+    ("__init__", {}),
+    ("close", {}),
+    ("open_producer", {}),
+    ("open_producer", {"handle": 5, "name": QUEUE}),
+    ("open_producer", {"handle": 5, "name": "nowhere", "producer": 1}),
+    ("open_producer", {"handle": 5, "name": [QUEUE], "producer": 1}),
+    ("open_producer", {"handle": 5, "name": {}, "producer": 1}),
+    ("open_producer", {"handle": 5, "name": None, "producer": 1}),
+    ("open_producer", {"handle": -1, "name": QUEUE, "producer": 1}),
+    ("open_producer", {"handle": 1 << 32, "name": QUEUE, "producer": 1}),
+    ("open_producer", {"handle": float("inf"), "name": QUEUE, "producer": 1}),
+    ("open_producer", {"handle": float("nan"), "name": QUEUE, "producer": 1}),
+    ("open_producer", {"handle": 5, "name": QUEUE, "producer": -1}),
+    ("open_producer", {"handle": 5, "name": QUEUE, "producer": float("inf")}),
+    ("open_producer", {"handle": 5, "name": QUEUE, "producer": "x"}),
+    ("open_consumer", {}),
+    ("open_consumer", consumer_args(handle=5, flow="all")),
+    ("open_consumer", consumer_args(handle=5, flow=["credit"])),
+    ("open_consumer", consumer_args(handle=5, limit=-2)),
+    ("open_consumer", consumer_args(handle=5, limit=1 << 31)),
+    ("open_consumer", consumer_args(handle=5, limit=float("inf"))),
+    ("open_consumer", consumer_args(handle=5, name="nowhere")),
+    ("close_producer", {}),
+    ("close_producer", {"handle": "x"}),
+    ("close_consumer", {"handle": float("inf")}),
+    ("release", {}),
+    ("release", {"handle": 77, "epoch": 1, "credit": 1}),
+    ("release", {"handle": 2, "epoch": -1, "credit": 1}),
+    ("release", {"handle": 2, "epoch": [], "credit": 1}),
+]
+
+
+@pytest.mark.parametrize(("op", "args"), HOSTILE_CALLS, ids=lambda v: str(v)[:40])
+def test_a_malformed_request_is_refused_and_changes_nothing(op: str, args: dict[str, Any]) -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING)
+        peer.feed(wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
+        peer.frames()
+        before = rig.state()
+        peer.feed(wire.call(9, op, args))
+        answers = peer.frames()
+        if op == "hello" and "client_id" in args:
+            assert [type(a) for a in answers] == [wire.Reply]
+            return
+        if not peer.closed and op != "close_producer":
+            assert [(type(a), a[0]) for a in answers] == [(wire.Failed, 9)]
+        if not peer.closed:
+            assert rig.state() == before
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_credit_past_what_the_protocol_allows_is_refused() -> None:
+    async def work(rig: Rig) -> None:
+        for credit in (-2, 1 << 31, 1 << 62, float("inf"), "x"):
+            peer = rig.guest()
+            peer.feed(OPENING)
+            peer.feed(wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
+            epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.Reply) and f.request == 2)
+            peer.feed(wire.call(3, "release", {"handle": 2, "epoch": epoch, "credit": credit}))
+            assert [type(f) for f in peer.frames()] == [wire.Failed], credit
+            peer.transport.close()
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_a_producer_can_only_have_a_number_that_its_blocks_can_carry() -> None:
+    async def work(rig: Rig) -> None:
+        for number, right in ((0, True), ((1 << 64) - 1, True), (1 << 64, False), (-1, False)):
+            try:
+                data = wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": number})
+            except OverflowError:
+                continue
+            peer = rig.guest()
+            peer.feed(OPENING + data)
+            assert [type(f) for f in peer.frames()][1:] == [wire.Reply if right else wire.Failed]
+            peer.transport.close()
+        rig.state()
+
+    in_rig(work)
+
+
+@pytest.mark.parametrize("first", [0, (1 << 64) - 3, (1 << 64) - 1])
+def test_sequence_numbers_at_the_end_of_their_range_break_nothing(first: int) -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
+        peer.feed(send(1, producer=70, first_seq=first))
+        rig.state()  # Everything that is kept about the producer can be written down.
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_an_acknowledgement_of_what_was_never_delivered_is_answered_and_settles_nothing() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
+        replies = [f for f in peer.frames() if isinstance(f, wire.Reply)]
+        epoch = replies[-1].result["epoch"]
+        peer.feed(wire.ack(2, epoch, 5, [(2, (1 << 64) - 1)]))
+        assert peer.frames() == [wire.Acked(5, (1 << 32) - 1)]
+        peer.feed(wire.ack(2, epoch + 1, 6, [(0, (1 << 64) - 1)]) + wire.ack(3, 0, 7, [(0, (1 << 64) - 1)]))
+        assert [f[0] for f in peer.frames()] == [6, 7]
+        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_message() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + send(9, producer=7, first_seq=50))
+        refusals = [f for f in peer.frames() if isinstance(f, wire.Refused)]
+        assert [(f.handle, f.first_seq, f.messages, f.rows[0][:3]) for f in refusals] == [
+            (9, 50, 3, (0, 3, "invalid_destination"))
+        ]
+        assert rig.host.queues[QUEUE].ledger.messages == 3
+
+    in_rig(work)
+
+
+def test_a_retried_block_is_confirmed_again_and_stored_once() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}))
+        peer.feed(send(1, producer=7, first_seq=1) * 2)
+        await asyncio.sleep(0)
+        assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [wire.Sent(1, 1, 3)] * 2
+        assert rig.host.queues[QUEUE].ledger.messages == 3
+
+    in_rig(work)
+
+
+def test_no_port_left_in_the_range_is_said() -> None:
+    from raybroker.model.errors import ConfigError
+
+    async def work(rig: Rig) -> None:
+        _, port = await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        async with Rig() as other:
+            with pytest.raises(ConfigError, match=r"no free port in raybroker\.data\.ports"):
+                await other.service.listen("127.0.0.1", PortRange(port, port))
+
+    in_rig(work)
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_on_a_real_socket_a_stranger_reads_nothing_and_honest_clients_are_served(name: str) -> None:
+    async def work(rig: Rig) -> None:
+        address = await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        before = rig.state()
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(STRANGERS[name])
+        if len(STRANGERS[name]) < PREFACE_BYTES:
+            writer.write_eof()
+        async with asyncio.timeout(10):
+            try:
+                assert await reader.read() == b""
+            except ConnectionResetError:
+                pass
+        writer.close()
+        assert rig.state() == before
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_on_a_real_socket_an_exception_of_ours_would_be_seen() -> None:
+    """Frames over TCP take the same way as in the rig: a request of the wrong shape gets its answer."""
+
+    async def work(rig: Rig) -> None:
+        address = await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(preface(TOKEN) + OPENING + wire.call(7, "open_producer", {"handle": float("inf")}))
+        async with asyncio.timeout(10):
+            data = await reader.readuntil(b"open_producer")
+        assert b"hello" not in data
+        writer.close()
+        await until(lambda: not rig.service.service.connections)
+
+    in_rig(work)
