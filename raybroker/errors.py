@@ -3,4 +3,4 @@
 from raybroker.model import errors as _errors
 from raybroker.model.errors import *  # noqa: F403 - the table is the list
 
-__all__ = [kind.__name__ for kind in _errors.BY_CODE.values()]  # noqa: PLE0605
+__all__ = [kind.__name__ for kind in _errors.BY_CODE.values()]

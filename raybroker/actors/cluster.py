@@ -16,7 +16,7 @@ FIRST_BROKER = "b1"
 
 
 class Cluster:
-    """A running cluster. ``brokers``: names; ``address``: of the Ray cluster; ``metrics_urls``: none in this version."""
+    """A running cluster. ``brokers``: names; ``address``: of the Ray cluster; ``metrics_urls``: none yet."""
 
     def __init__(self, name: str, brokers: list[str]) -> None:
         self.name = name

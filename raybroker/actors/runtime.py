@@ -7,6 +7,7 @@ ConnectionLostError, which is worth another try.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 import ray
@@ -37,7 +38,7 @@ def join_ray() -> None:
     if ray.is_initialized():
         return
     try:
-        ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RayError, RuntimeError) as error:
         raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
 
@@ -50,7 +51,7 @@ def leave_ray() -> None:
 def start_local_ray() -> None:
     """Connect to Ray, or start one for this process alone."""
     if not ray.is_initialized():
-        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
 
 def address() -> str:

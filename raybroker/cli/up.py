@@ -31,7 +31,7 @@ def up(
     """Start a cluster of brokers, and a Ray for it if none can be reached.
 
     Uses the Ray of RAY_ADDRESS, or the one that this machine's last `ray start` or `raybroker up` started. Otherwise it
-    starts one, on the loopback address, which runs until `raybroker down`. Running it again does no harm: it says where
+    starts one, which runs until `raybroker down`. Running it again does no harm: it says where
     the cluster is. Messages are kept over `down` and `up`.
     """
     try:

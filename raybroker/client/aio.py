@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from raybroker.admin.operations import Admin
+from raybroker.client.admin import Admin
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.message import Message
@@ -250,7 +250,7 @@ class Consumer:
         self.session = session
         self._core = core
 
-    async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109 - the public name
+    async def receive(self, timeout: float | None = None) -> Message | None:
         found = await self.receive_many(1, timeout)
         return found[0] if found else None
 
@@ -264,7 +264,7 @@ class Consumer:
         return message
 
     async def receive_many(
-        self, max: int = 100, timeout: float | None = None  # noqa: A002, ASYNC109
+        self, max: int = 100, timeout: float | None = None  # noqa: A002
     ) -> list[Message]:  # fmt: skip
         await self.session._come_back()
         while not self._core.closed:

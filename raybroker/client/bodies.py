@@ -38,6 +38,6 @@ def unpickle(data: Buffer, *, allowed: bool) -> Any:
     if not allowed:
         raise MessageFormatError('a pickled body; make the consumer with serializer="pickle" if you trust its senders')
     try:
-        return pickle.loads(data)  # noqa: S301 - the consumer opted in
+        return pickle.loads(data)
     except Exception as error:  # noqa: BLE001 - unpickling can raise anything
         raise MessageFormatError(f"a pickled body does not load: {error!r}") from None

@@ -61,7 +61,7 @@ class Channel:
                 await channel.call("hello", hello)
         except (OSError, TimeoutError) as error:
             channel.link.abort()
-            raise ConnectionLostError(f"host {place.key} cannot be reached: {error or 'no answer'}") from None
+            raise ConnectionLostError(f"host {place.key} cannot be reached: {error if str(error) else 'no answer'}") from None
         return channel
 
     async def call(self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from raybroker.client.channel import Channel
 from raybroker.client.consumer import ConsumerCore
@@ -21,6 +21,7 @@ from raybroker.client.producing import Shared
 from raybroker.client.session import SessionCore
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -35,7 +36,7 @@ class ConnectionCore:
     """``attributes``: factory and client settings by name, see model.settings. Lives on ``io``."""
 
     def __init__(
-        self, directory: Directory, attributes: Mapping[str, Any], *, client_id: str | None, io: IoThread
+        self, directory: Directory, attributes: ConfigView, *, client_id: str | None, io: IoThread
     ) -> None:
         self.directory = directory
         self.attributes = attributes

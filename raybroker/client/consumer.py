@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerCore:
-    """``limit`` and ``percent``: see client.flow; with ``style`` "prefetch" the limit counts unacknowledged messages."""
+    """``limit``, ``percent``: see client.flow; with ``style`` "prefetch" the limit counts unacknowledged messages."""
 
     def __init__(
         self, session: SessionCore, name: str, *, style: str, limit: int, percent: int, unpickles: bool

@@ -66,7 +66,7 @@ def connect(
     attributes       as for :class:`ConnectionFactory`
     Raises NoClusterError, which says how to start one.
     """
-    return ConnectionFactory(**attributes).connect(
+    return ConnectionFactory(attributes).connect(
         url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
     )
 
@@ -76,7 +76,7 @@ async def connect_async(
     client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
 ) -> aio.Connection:  # fmt: skip
     """:func:`connect` for asyncio."""
-    checked = ConnectionFactory(**attributes).attributes
+    checked = ConnectionFactory(attributes).attributes
     io = IoThread.shared()
     return aio.Connection(
         await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)

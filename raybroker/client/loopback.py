@@ -54,7 +54,6 @@ class LoopbackDirectory:
         self._token = entropy.token(TOKEN_BYTES)
         self._service: HostService
         self._broker: Broker
-        self.settings_: dict[str, Any] = {}
 
     async def start(self) -> None:
         clock = SystemClock()
@@ -97,6 +96,9 @@ class LoopbackDirectory:
     async def locate(self, kind: str, name: str, create: bool) -> Place:
         host = await self._broker.locate(kind, name, create)
         return Place(host.key, self._token, self._dial)
+
+    async def settings(self) -> dict[str, Any]:
+        return {name: value for name, value, _ in self._config.given}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         return await self._broker.admin(verb, args)

@@ -1,7 +1,6 @@
 """What users may ask of sessions, producers and consumers, checked in one place for both faces.
 
-What the design has and this version has not is refused by name: a priority that orders nothing would be a trap, a time to
-live that is ignored a worse one.
+What the design has and this version has not is refused by name: a time to live that is ignored would be a trap.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from typing import Any
 from raybroker.client.bodies import check_serializer
 from raybroker.client.producing import Shared
 from raybroker.client.session import MODES
-from raybroker.model.setting import INT_MAX as CREDIT_MAX
 from raybroker.model.errors import ConfigError, InvalidDestinationError, MessageFormatError, NotSupportedError
 from raybroker.model.names import check_destination_name
+from raybroker.model.setting import INT_MAX
+from raybroker.model.settings import ConfigView
 from raybroker.wire.content import encode_header
 
 
@@ -101,7 +101,7 @@ def send_options(
 
 
 def consumer_options(
-    attributes: Mapping[str, Any],
+    attributes: ConfigView,
     selector: str | None,
     prefetch: int | None,
     threshold: int | None,
@@ -113,8 +113,8 @@ def consumer_options(
         raise NotSupportedError("message selectors are not built yet; leave selector out")
     if no_local:
         raise NotSupportedError("no_local is for topics, which are not built yet; leave it out")
-    if prefetch is not None and (not isinstance(prefetch, int) or not -1 <= prefetch <= CREDIT_MAX):
-        raise ConfigError(f"prefetch={prefetch!r}; it is -1 (no limit) to {CREDIT_MAX}")
+    if prefetch is not None and (not isinstance(prefetch, int) or not -1 <= prefetch <= INT_MAX):
+        raise ConfigError(f"prefetch={prefetch!r}; it is -1 (no limit) to {INT_MAX}")
     if threshold is not None and (not isinstance(threshold, int) or not 0 <= threshold <= 100):
         raise ConfigError(f"threshold={threshold!r}; it is a percentage from 0 to 100")
     unpickles = check_serializer(serializer)

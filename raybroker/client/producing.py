@@ -25,7 +25,7 @@ class Shared(NamedTuple):
 
 
 class Batch:
-    """Messages first_seq … first_seq + count - 1; ``waiters`` are (index, waiter) or (-1, waiter) for all of them."""
+    """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them."""
 
     __slots__ = ("bodies", "count", "data", "first_seq", "headers", "kinds", "shared", "size", "timestamp_ms", "waiters")
 

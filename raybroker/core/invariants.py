@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raybroker.core import ranges
-from raybroker.core.backlog import Backlog, Run
+from raybroker.core.backlog import Backlog
 from raybroker.core.consumers import Consumer
 from raybroker.core.queue import Queue
 from raybroker.core.window import CreditWindow, PrefetchWindow

@@ -1,6 +1,8 @@
-"""Group commit: one thread makes batches durable while the engine's thread collects the next.
+"""Group commit: batches become durable while the engine's thread collects the next.
 
-Exactly one commit is in flight, so completions come in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
+A small group is committed in the engine's own thread at the end of its turn, when the disk is quick: two changes of
+thread cost more than the sync.  Everything else goes to a thread.  Exactly one commit is in flight, so completions come
+in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
 committer says it is ``overloaded`` and whoever reads from producers must stop until ``relieved``.  Any error ends the
 thread for good and is reported once: nothing of the failed batch, and nothing after it, is ever called done.
 """
@@ -22,8 +24,16 @@ PENDING_BYTES_HIGH: Final = 64 << 20
 PENDING_BYTES_LOW: Final = 16 << 20
 MAINTAIN_BYTES: Final = 4 << 20
 """Survivors copied between two looks at the queue."""
+INLINE_BYTES_MAX: Final = 32 << 10
+"""Larger groups go to the thread, so that the next one is received meanwhile."""
+INLINE_NS_MAX: Final = 1_000_000
+"""After a commit that took longer than this the thread takes the next one: the engine must not wait for a slow disk."""
+INLINE_RUN_MAX: Final = 256
+"""Commits in the engine's thread before the other thread gets a chance to tidy the store."""
 
 Done = Callable[[], None]
+Batch = tuple[Sequence[Entry], int, Done]
+"""Entries, how many bytes they are, and whom to tell."""
 
 
 def entry_bytes(entries: Sequence[Entry]) -> int:
@@ -58,21 +68,37 @@ class InlineCommitter:
 
 
 class ThreadCommitter:
-    """Commits in a thread of its own; ``post`` runs a callable in the engine's thread."""
+    """Commits as the module says; ``soon`` runs a callable in the engine's thread later in its turn, ``post`` does so
+    from any thread."""
 
     def __init__(
-        self, store: Store, *, post: Callable[[Done], None], relieved: Done, failed: Callable[[BrokerError], None]
+        self,
+        store: Store,
+        *,
+        post: Callable[[Done], object],
+        soon: Callable[[Done], object],
+        monotonic_ns: Callable[[], int],
+        relieved: Done,
+        failed: Callable[[BrokerError], None],
     ) -> None:
         self._store = store
         self._post = post
+        self._soon = soon
+        self._monotonic_ns = monotonic_ns
         self._relieved = relieved
         self._failed = failed
-        self._waiting: deque[tuple[Sequence[Entry], int, Done]] = deque()
-        self.pending_bytes = 0
+        self._waiting: deque[Batch] = deque()
         self._wake = threading.Condition()
+        self._busy = False
+        """The thread is using the store."""
+        self._armed = False
+        """A commit in the engine's thread is due."""
+        self._inline_run = 0
+        self._last_ns = 0
         self._closing = False
         self._dead = False
         self.overloaded = False
+        self.pending_bytes = 0
         self._thread = threading.Thread(target=self._run, name="raybroker-commit", daemon=True)
         self._thread.start()
 
@@ -86,35 +112,77 @@ class ThreadCommitter:
             self.pending_bytes += size
             if self.pending_bytes > PENDING_BYTES_HIGH:
                 self.overloaded = True
-            if len(self._waiting) == 1:
+            if self._armed:
+                return
+            if self._may_commit_here():
+                self._armed = True
+                self._soon(self._commit_here)
+            elif not self._busy:
                 self._wake.notify()
 
     def close(self) -> None:
         """Finish what waits, then end the thread."""
         with self._wake:
             self._closing = True
+            self._armed = False
             self._wake.notify()
         self._thread.join()
+
+    # ---- in the engine's thread ------------------------------------------------------------------------------------
+
+    def _may_commit_here(self) -> bool:
+        return (
+            not self._busy
+            and self.pending_bytes <= INLINE_BYTES_MAX
+            and self._last_ns <= INLINE_NS_MAX
+            and self._inline_run < INLINE_RUN_MAX
+        )
+
+    def _commit_here(self) -> None:
+        with self._wake:
+            if not self._armed:
+                return
+            self._armed = False
+            if not self._may_commit_here():
+                self._wake.notify()
+                return
+            self._inline_run += 1
+            group, size = self._take()
+        if self._commit(group, self._failed):
+            self._finish(group, size)
+
+    # ---- in the thread ---------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._closing:
+                self._busy = False
+                while (not self._waiting or self._armed) and not self._closing:
                     self._wake.wait()
                 if not self._waiting:
                     return
+                self._busy = True
+                self._inline_run = 0
                 group, size = self._take()
-            try:
-                entries = [entry for batch, _, _ in group for entry in batch]
-                if entries:
-                    self._store.commit(entries)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
-                self._die(error)
+            if not self._commit(group, lambda reason: self._post(lambda: self._failed(reason))):
                 return
             self._post(lambda group=group, size=size: self._finish(group, size))  # type: ignore[misc]
-            self._tidy_up()
+            if not self._tidy_up():
+                return
 
-    def _take(self) -> tuple[list[tuple[Sequence[Entry], int, Done]], int]:
+    def _tidy_up(self) -> bool:
+        """Reclaim space while nobody waits for a commit."""
+        try:
+            while not self._waiting and not self._closing and self._store.maintain(MAINTAIN_BYTES):
+                pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
+            self._die(error, lambda reason: self._post(lambda: self._failed(reason)))
+            return False
+        return True
+
+    # ---- both ------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> tuple[list[Batch], int]:
         group = [self._waiting.popleft()]
         size = group[0][1]
         while self._waiting and size + self._waiting[0][1] <= COMMIT_BYTES_MAX:
@@ -122,22 +190,27 @@ class ThreadCommitter:
             size += group[-1][1]
         return group, size
 
-    def _tidy_up(self) -> None:
-        """Reclaim space while nobody waits for a commit."""
+    def _commit(self, group: list[Batch], failed: Callable[[BrokerError], object]) -> bool:
+        began = self._monotonic_ns()
         try:
-            while not self._waiting and not self._closing and self._store.maintain(MAINTAIN_BYTES):
-                pass
+            entries = [entry for batch, _, _ in group for entry in batch]
+            if entries:
+                self._store.commit(entries)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
-            self._die(error)
+            self._die(error, failed)
+            return False
+        self._last_ns = self._monotonic_ns() - began
+        return True
 
-    def _die(self, error: Exception) -> None:
+    def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:
         with self._wake:
             self._dead = True
             self._waiting.clear()
-        reason = error if isinstance(error, BrokerError) else StoreError(f"the store failed: {error!r}")
-        self._post(lambda: self._failed(reason))
+            self._wake.notify()
+        failed(error if isinstance(error, BrokerError) else StoreError(f"the store failed: {error!r}"))
 
-    def _finish(self, group: list[tuple[Sequence[Entry], int, Done]], size: int) -> None:
+    def _finish(self, group: list[Batch], size: int) -> None:
+        """The group is durable: say so in order."""
         with self._wake:
             self.pending_bytes -= size
             relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW

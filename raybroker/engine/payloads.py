@@ -1,8 +1,8 @@
 """The bytes of held blocks: in memory while there is room, otherwise in the store.
 
 The oldest blocks are the next to be delivered, so a full cache keeps what it has and lets new arrivals be read back
-from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are always kept; limits on messages
-and bytes are what bounds them.
+from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are always kept; limits on
+messages and bytes are what bounds them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from raybroker.engine.ports import Store
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
+
 
 class Payloads:
     """``budget_bytes``: how much of persistent blocks is kept in memory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from raybroker.core.outcome import Refused
+from raybroker.core.outcome import Refused as Refused
 from raybroker.model.record import Buffer, Entry, StoreStats
 
 

@@ -1,8 +1,8 @@
 """The one place that obeys the order an outcome states.
 
 ``immediate`` goes at once.  ``after_durable`` goes when this outcome's records, and everything appended before them,
-are durable.  Nothing else in the system releases an effect, so a message cannot be acknowledged before it is on disk unless
-this file is wrong; the simulator switches its rules off one at a time to see that it would be noticed.
+are durable.  Nothing else in the system releases an effect, so a message cannot be acknowledged before it is on disk
+unless this file is wrong; the simulator switches its rules off one at a time to see that it would be noticed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Session:
             handler(self, request, args)
         except BrokerError as error:
             self.peer.failed(request, error.code, str(error))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             self.peer.failed(request, ProtocolError.code, f"request {op!r} is malformed: {error!r}")
 
     def _hello(self, request: int, args: dict[str, Any]) -> None:
@@ -60,6 +60,8 @@ class Session:
 
     def _open_producer(self, request: int, args: dict[str, Any]) -> None:
         handle, producer = self._new_handle(args), int(args["producer"])
+        if not 0 <= producer < 1 << 64:
+            raise ProtocolError(f"producer {producer} is not a number of 64 bits")
         queue = self.host.queue(args["name"])
         attachment = self.host.attach(queue, self.peer, handle, self.outbox)
         self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer))
@@ -100,6 +102,8 @@ class Session:
         if attachment is None:
             raise InvalidDestinationError("the consumer is not attached any more")
         credit = int(args["credit"])
+        if not -1 <= credit <= CREDIT_MAX:
+            raise ProtocolError(f"a credit of {credit}; it is -1 to {CREDIT_MAX}")
         self._perform(attachment, cmd.Release(attachment.number, credit, request))
 
     def _start(self, request: int, args: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ BLOCK_BYTES_MAX: Final = 80 << 20
 """Largest encoded block: the largest message (70 MiB by default, B-10) with head and headers."""
 
 _VERSION: Final = 1
+_SEQ_MAX: Final = (1 << 64) - 1
 _HEAD: Final = struct.Struct("<BBBBIQQQII")
 HEAD_BYTES: Final = _HEAD.size
 _PERSISTENT: Final = 1
@@ -67,6 +68,8 @@ class Block:
             raise ProtocolError(f"a block of {self.count} messages; allowed are 1 to {BLOCK_MESSAGES_MAX}")
         self.uniform = not self._flags & _KINDS
         """All messages have the kind ``kind``."""
+        if self.first_seq + self.count > _SEQ_MAX:
+            raise ProtocolError(f"{self.count} messages from sequence number {self.first_seq} on run past 64 bits")
         has_headers = bool(self._flags & _HEADERS)
         columns = self.count * (4 + (1 if self._flags & _KINDS else 0) + (4 if has_headers else 0))
         if not has_headers and self.headers_bytes:

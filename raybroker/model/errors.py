@@ -1,8 +1,9 @@
 """Every error that can reach a user, in one table.
 
-Each class carries what a caller has to know before retrying: a stable ``code``, whether the operation certainly did not
-happen (``definite``) and whether trying again can help (``retryable``).  Arguments go to ``super().__init__`` unchanged,
-so that every error survives pickling between processes.  Errors are for the world; assertions are for our own bugs.
+Each class carries what a caller has to know before retrying: a stable ``code``, whether the operation certainly did
+not happen (``definite``) and whether trying again can help (``retryable``).  Arguments go to ``super().__init__``
+unchanged, so that every error survives pickling between processes.  Errors are for the world; assertions are for our
+own bugs.
 
     BrokerError
     ├── NoClusterError            no cluster of that name can be reached

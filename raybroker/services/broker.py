@@ -1,8 +1,8 @@
 """A broker: which destinations there are, on which host each lives, and every administrative verb (D-03, D-21).
 
-A broker holds no messages and no durable state of its own but the list of its hosts; what a host serves is asked of the
-host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote actors in a cluster, an
-object of the process in the loopback.
+A broker holds no messages and no durable state of its own but the list of its hosts; what a host serves is asked of
+the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote actors in a
+cluster, an object of the process in the loopback.
 """
 
 from __future__ import annotations

@@ -51,6 +51,8 @@ class HostService:
             committer = ThreadCommitter(
                 self._store,
                 post=loop.call_soon_threadsafe,
+                soon=loop.call_soon,
+                monotonic_ns=self.host.clock.monotonic_ns,
                 relieved=self.service.relieved,
                 failed=self.host.fail,
             )

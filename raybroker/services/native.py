@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from raybroker.core.outcome import Refused
 from raybroker.engine.host import Host
-from raybroker.engine.ports import Committer
+from raybroker.engine.ports import Committer, Refused
 from raybroker.engine.session import Session
 from raybroker.model.block import count_of
 from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, ResourceAllocationError, from_code
@@ -69,7 +68,7 @@ class Connection:
                 session.credit(frame.handle, frame.epoch, frame.credit)
             elif isinstance(frame, wire.Call):
                 if frame.op == "hello":
-                    self._meter_max = int(frame.args.get("flow_count", 0))
+                    self._meter_max = _flow_count(frame.args)
                 session.call(frame.request, frame.op, frame.args)
             elif isinstance(frame, wire.Flow):
                 self._metered = 0
@@ -201,9 +200,9 @@ class NativeService:
             connection.link.resume_reading()
 
     def opened(self, connection: Connection) -> None:
-        if len(self.connections) >= self.connections_max:
-            connection.link.close(ResourceAllocationError("too many connections"))
         self.connections.add(connection)
+        if len(self.connections) > self.connections_max:
+            connection.link.close(ResourceAllocationError("too many connections"))
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -223,3 +222,11 @@ class NativeService:
             self._server.close()
         for connection in list(self.connections):
             connection.link.close()
+
+
+def _flow_count(args: dict[str, Any]) -> int:
+    """What a client says about F-16; raises ProtocolError for what is no number."""
+    count = args.get("flow_count", 0)
+    if not isinstance(count, int):
+        raise ProtocolError(f"flow_count={count!r}; it is a whole number")
+    return count

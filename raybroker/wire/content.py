@@ -1,8 +1,8 @@
 """What a message's body and headers are as bytes (R-16, R-17).
 
-A body is bytes, text, or a map, list, number, truth value or None in msgpack; which one is its *kind*.  A pickled object
-is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  Headers are one
-msgpack map with one-letter keys; a message whose headers all have their defaults has none.
+A body is bytes, text, or a map, list, number, truth value or None in msgpack; which one is its *kind*.  A pickled
+object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  Headers are
+one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
 """
 
 from __future__ import annotations

@@ -113,3 +113,43 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[Sample]) -> bytes:
         elif what == "length" and len(data) >= 4:
             data[:4] = draw(st.integers(0, U32)).to_bytes(4, "little")
     return bytes(data)
+
+
+# ---- frames that are well formed and mean harm -----------------------------------------------------------------------
+
+_OPS = ("hello", "open_producer", "open_consumer", "close_producer", "close_consumer", "release", "start", "stop", "x")
+_NUMBERS = st.sampled_from((-1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, U64, float("inf"), float("nan"), 1.5, True))
+_HANDLES = st.integers(0, 3)
+_VALUES = st.one_of(_NUMBERS, st.sampled_from(("orders", "nowhere", "credit", "prefetch", "", None)), plain)
+_ARGUMENTS = st.dictionaries(
+    st.sampled_from(
+        ("handle", "name", "producer", "flow", "limit", "no_ack", "epoch", "credit", "started", "flow_count")
+    ),
+    _VALUES,
+    max_size=8,
+)
+_EPOCH = (1 << 40) + 3
+"""The consumer that is opened first in a rig."""
+_EPOCHS = st.sampled_from((0, 1, _EPOCH - 1, _EPOCH, _EPOCH + 1, U64))
+_TAGS = st.sampled_from((0, 1, 2, 3, 4, 1 << 40, U64))
+_RANGES = st.lists(st.tuples(_TAGS, _TAGS).map(lambda r: (min(r), max(r))), max_size=4)
+_SEQS = st.sampled_from((0, 1, 2, 4, 1000, 1 << 63, U64 - 4))
+
+
+def _block(producer: int, first: int, bodies: list[bytes], persistent: bool) -> bytes:
+    return encode_block(
+        bodies, producer=producer, first_seq=first, timestamp_ms=0, persistent=persistent, kinds=0
+    )  # fmt: skip
+
+
+_blocks = st.builds(
+    _block, st.sampled_from((7, 8)), _SEQS, st.lists(st.binary(max_size=5), min_size=1, max_size=4), st.booleans()
+)
+hostile = st.one_of(
+    st.builds(wire.call, st.sampled_from((0, 1, U32)), st.sampled_from(_OPS), _ARGUMENTS),
+    st.builds(lambda *f: _joined(wire.send(*f)), _HANDLES, _SEQS, _blocks),
+    st.builds(wire.ack, _HANDLES, _EPOCHS, st.sampled_from((0, 1, U32)), _RANGES),
+    st.builds(wire.credit, _HANDLES, _EPOCHS, st.sampled_from((I32_MIN, -1, 0, 1, 2, I32_MAX))),
+    st.builds(wire.flow, st.booleans()),
+    st.builds(wire.ping, u64),
+)

@@ -52,7 +52,7 @@ class Machine:
     def connect_later(self) -> None:
         if not self._connecting:
             self._connecting = True
-            self.world.loop.after(self.world.rng.randrange(20 * MS), self._connect)
+            self.world.loop.after(self.world.rng.randrange(self.world.rng.choice((MS, 20 * MS))), self._connect)
 
     def _connect(self) -> None:
         self._connecting = False

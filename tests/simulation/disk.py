@@ -1,19 +1,18 @@
 """A store that can lose what was not synced, and a committer that syncs late.
 
 ``SimDisk`` is the platter: it survives a crash of the host.  ``SimStore`` is one life over it and keeps the Store
-contract.  ``SimCommitter`` is the production committer without its thread: what it groups, counts and calls back is
-production code, and when a commit is durable and when the engine hears of it are two events that a crash can part.
+contract.  ``SimCommitter`` keeps the Committer contract: when a commit is durable and when the engine hears of it are two
+events, and a crash can come between them.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from raybroker.engine.committer import ThreadCommitter
-from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.engine.committer import entry_bytes
+from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, StoreStats
 from tests.simulation.events import Loop
 
@@ -38,7 +37,7 @@ class SimDisk:
 
 
 class SimStore:
-    """The Store contract over a disk."""
+    """The Store contract over a disk. ``dead``: the disk reports errors. ``gone``: the host that used it is no more."""
 
     def __init__(self, disk: SimDisk, rng: Random, *, checkpoint_entries: int, relocation: float) -> None:
         self.disk = disk
@@ -48,6 +47,7 @@ class SimStore:
         self.on_free: Callable[[int, int], None] = lambda destination, ordinal: None
         self.roomy: Callable[[], bool] = lambda: True
         self.dead = False
+        self.gone = False
         self._rng = rng
         self._checkpoint_entries = checkpoint_entries
         self._relocation = relocation
@@ -120,25 +120,29 @@ class SimStore:
         return next((i for i in range(len(log) - 1, -1, -1) if log[i].kind == CHECKPOINT), -1)
 
 
-class _Wake:
-    """Stands in for the committer's condition: being notified is an event of the loop."""
+class Batch:
+    """One submission: what it writes, what that changes on disk as the watch knows it, and whom to tell."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.notify = wake
+    __slots__ = ("delta", "done", "entries", "size")
 
-    def __enter__(self) -> None: ...
+    def __init__(self, entries: Sequence[Entry], delta: Any, done: Callable[[], None]) -> None:
+        self.entries = entries
+        self.delta = delta
+        self.done = done
+        self.size = entry_bytes(entries)
 
-    def __exit__(self, *error: object) -> None: ...
 
+class SimCommitter:
+    """One commit in flight. ``stop`` is a crash: a commit in flight is kept whole or lost whole.
 
-class SimCommitter(ThreadCommitter):
-    """One commit in flight. ``stop`` is a crash: a commit in flight is kept whole or lost whole."""
+    ``delta`` is set by whoever is about to submit and goes with the next batch.
+    """
 
     in_flight_max = 1
 
     def __init__(
         self, loop: Loop, rng: Random, store: SimStore, *, sync_max: int, lag_max: int,
-        failed: Callable[[Any], None], durable: Callable[[Any], None],
+        failed: Callable[[BrokerError], None], durable: Callable[[Any], None],
     ) -> None:  # fmt: skip
         self._loop = loop
         self._rng = rng
@@ -147,71 +151,79 @@ class SimCommitter(ThreadCommitter):
         self._lag_max = lag_max
         self._failed = failed
         self._durable = durable
-        self._relieved = lambda: None
-        self._waiting = deque()
-        self.pending_bytes = 0
-        self._closing = False
+        self._waiting: list[Batch] = []
+        self._syncing: list[list[Batch]] = []
+        self._told_until = 0
         self._dead = False
-        self.overloaded = False
-        self.stopped = False
         self.delta: Any = None
-        self._deltas: dict[int, Any] = {}
-        self._syncing: list[list[Any]] = []
-        self._wake = _Wake(self._pump)  # type: ignore[assignment]
-        self._posted_until = 0
+        self.overloaded = False
+        self.pending_bytes = 0
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
-        delta, self.delta = self.delta, None
-        if delta is not None:
-            assert entries, "a change was decided and nothing of it was recorded"
-            self._deltas[id(done)] = delta
-        super().submit(entries, done)
+        batch = Batch(entries, self.delta, done)
+        self.delta = None
+        assert batch.delta is None or entries, "a change was decided and nothing of it was recorded"
+        if not self._dead:
+            self._waiting.append(batch)
+            self.pending_bytes += batch.size
+            self._start()
 
-    def _pump(self) -> None:
-        if self._waiting and len(self._syncing) < self.in_flight_max and not self.stopped and not self._dead:
-            group, size = self._take()
+    def close(self) -> None:
+        self._dead = True
+
+    def _start(self) -> None:
+        """Take some of what waits, in order, and sync it."""
+        if self._waiting and len(self._syncing) < self.in_flight_max and not self._dead:
+            count = len(self._waiting)
+            if count > 1 and self._rng.random() < 0.3:
+                count = 1 + self._rng.randrange(count)
+            group, self._waiting = self._waiting[:count], self._waiting[count:]
             self._syncing.append(group)
-            self._loop.after(self._rng.randrange(self._sync_max), self._synced, group, size)
+            self._loop.after(self._rng.randrange(self._sync_max), self._synced, group)
 
-    def _synced(self, group: list[Any], size: int) -> None:
-        if self.stopped or self._dead:
+    def _synced(self, group: list[Batch]) -> None:
+        if self._dead:
             return
         try:
-            self._commit(group)
+            self._write(group)
         except StoreError as error:
-            self._die(error)
+            self._dead = True
+            self._later(self._fail, error)
             return
         self._syncing.remove(group)
-        self._post(lambda: self._finish(group, size))
-        self._tidy_up()
-        self._pump()
+        self._later(self._tell, group)
+        if not self._waiting:
+            self._store.maintain(0)
+        self._start()
 
-    def _commit(self, group: list[Any]) -> None:
-        entries = [entry for batch, _, _ in group for entry in batch]
+    def _write(self, group: list[Batch]) -> None:
+        entries = [entry for batch in group for entry in batch.entries]
         if entries:
             self._store.commit(entries)
-        for _, _, done in group:
-            delta = self._deltas.pop(id(done), None)
-            if delta is not None:
-                self._durable(delta)
+        for batch in group:
+            if batch.delta is not None:
+                self._durable(batch.delta)
 
-    def _post(self, run: Callable[[], None]) -> None:
-        self._posted_until = max(self._posted_until, self._loop.now + self._rng.randrange(self._lag_max))
-        self._loop.at(self._posted_until, self._posted, run)
+    def _later(self, run: Callable[..., None], argument: Any) -> None:
+        self._told_until = max(self._told_until, self._loop.now + self._rng.randrange(self._lag_max))
+        self._loop.at(self._told_until, run, argument)
 
-    def _posted(self, run: Callable[[], None]) -> None:
-        if not self.stopped:
-            run()
+    def _fail(self, error: BrokerError) -> None:
+        if not self._store.gone:
+            self._failed(error)
+
+    def _tell(self, group: list[Batch]) -> None:
+        if not self._store.gone:
+            for batch in group:
+                self.pending_bytes -= batch.size
+                batch.done()
 
     def stop(self) -> None:
         """The host dies now: what is being synced may have reached the disk, what waits has not."""
-        self.stopped = True
-        for group in self._syncing[:1]:
-            if not self._store.dead and self._rng.random() < 0.5:
-                self._commit(group)
+        if not self._dead and self._syncing and self._rng.random() < 0.5 and not self._store.dead:
+            self._write(self._syncing[0])
+        self._dead = self._store.gone = True
 
     @property
     def idle(self) -> bool:
         return not self._waiting and not self._syncing
-
-

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 FOREVER = 1 << 62
+STALL_MAX = 60_000
+"""Microseconds that a host leaves what has arrived unread."""
 
 
 class Connection:
@@ -39,6 +41,7 @@ class Connection:
         self._pipe_frames = world.plan.pipe_frames
         self._up_last = self._down_last = 0
         self._up_cut = self._down_cut = FOREVER
+        self._stall_until = 0
         self._in_flight = 0
         self._was_congested = False
 
@@ -53,7 +56,9 @@ class Connection:
             self.loop.at(self._up_last, self._arrive_up, run, args)
 
     def _arrive_up(self, run: Callable[..., None], args: tuple[Any, ...]) -> None:
-        if self.host_open and self.loop.now < self._up_cut:
+        if self.loop.now < self._stall_until:
+            self.loop.at(self._stall_until, self._arrive_up, run, args)
+        elif self.host_open and self.loop.now < self._up_cut:
             run(*args)
 
     def send(self, handle: int, floor: int, data: bytes) -> None:
@@ -70,6 +75,10 @@ class Connection:
             return
         now, draw, spread = self.loop.now, self.rng.randrange, self._delay_max * 2
         self._up_cut, self._down_cut = now + draw(spread), now + draw(spread)
+        if self.rng.random() < 0.5:
+            # The host is busy elsewhere: what has arrived waits in its buffers, and the client may be back before.
+            self._stall_until = now + draw(STALL_MAX)
+            self._up_cut = self._stall_until + 1
         self.loop.at(max(now + draw(spread * 4), self._up_cut), self.host_notices)
         self.loop.at(now + draw(spread * 4), self.client_notices)
 

@@ -15,8 +15,8 @@ MS = 1000
 FAULTS = {
     "crash": 1100 * MS,
     "disk_error": 4000 * MS,
-    "disk_full": 500 * MS,
-    "connection_loss": 350 * MS,
+    "disk_full": 250 * MS,
+    "connection_loss": 250 * MS,
     "machine_crash": 900 * MS,
     "clock_jump": 500 * MS,
     "checkpoint": 150 * MS,
@@ -86,7 +86,7 @@ def draw(rng: Random) -> Plan:
     plan.delay_max = pick((200, 2 * MS, 10 * MS))
     plan.sync_max = pick((300, 3 * MS, 20 * MS))
     plan.group_lag_max = pick((1, 100, 3 * MS))
-    plan.pipe_frames = pick((2, 6, 1 << 30))
+    plan.pipe_frames = pick((1, 3, 1 << 30))
     plan.cache_bytes = pick((0, 400, 1 << 20))
     plan.checkpoint_entries = pick((15, 60, 1 << 30))
     plan.relocation = pick((0.0, 0.3))

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from raybroker.model.errors import StoreError
 from raybroker.model.record import Buffer
-from raybroker.store.journal import FileIO, Journal
+from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
 
 SECTOR_BYTES = 512
@@ -274,14 +274,17 @@ def check(image: Image, seed: int, parent: Path) -> Image:
     directory = parent / "image"
     image.write_to(directory)
     try:
+        if image.acked:
+            found = verify(directory)
+            assert found.sound, f"verify takes a legal image for a damaged one: {found.damages[0]}"
         for round_number in range(2):
             journal = open_journal(directory, UnsyncedIO())
             host = Host(journal, seed)
-            found = host.model.number
+            number = host.model.number
             if round_number == 0:
-                assert image.acked <= found <= image.started, f"acked {image.acked}, found {found}"
+                assert image.acked <= number <= image.started, f"acked {image.acked}, found {number}"
             model = Model(seed)
-            model.advance_to(found)
+            model.advance_to(number)
             host.check(model)
             for _ in range(3):
                 host.step()

@@ -63,7 +63,7 @@ IMPURE_MODULES = frozenset({
 
 FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
-    "raybroker/client/loopback.py": (law("engine store core"), "the whole broker in the user's own process"),
+    "raybroker/client/loopback.py": (law("engine store services"), "the whole broker in the user's own process"),
     "raybroker/client/bodies.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/store/sql.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
 }

@@ -24,7 +24,7 @@ from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import Entry, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO
-from raybroker.store.journal.format import SECTOR_BYTES, pack_entries, padded
+from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, pack_entries, padded
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
@@ -43,7 +43,7 @@ class Journal:
     entropy        source of the store's id, used once, at creation
     sync           False leaves durability to the operating system: a killed process loses nothing, a power cut may lose
                    the end of the log (``imq.persist.file.sync.enabled``)
-    segment_bytes  size of a segment file; a batch larger than one gets a file of its own
+    segment_bytes  size of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a batch larger than one gets a file of its own
 
     Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
     not there, StoreFullError if a new store has no room for its first segment.
@@ -59,8 +59,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         io: FileIO | None = None,
     ) -> None:
-        assert segment_bytes % SECTOR_BYTES == 0, segment_bytes
-        assert segment_bytes >= 8 * SECTOR_BYTES, segment_bytes
+        segment_bytes = padded(min(max(segment_bytes, 8 * SECTOR_BYTES), SEGMENT_BYTES_MAX - SECTOR_BYTES))
         self.directory = directory
         self._io = io or FileIO()
         self._segment_bytes = segment_bytes
@@ -136,14 +135,17 @@ class Journal:
     def read(self, destination: int, ordinal: int) -> bytes:
         """The payload of a live block, verified.
 
-        KeyError if there is no such live block; StoreDamagedError if its bytes are not what was written (the store
-        lives on: the damage is to this block).
+        KeyError if there is no such live block; StoreDamagedError if its bytes are not what was written, StoreError if
+        its file cannot be opened.  The store lives on in any case.
         """
         self._check()
         with self._lock:
             number, offset, nbytes, crc = location_parts(self._index[destination][ordinal])
             segment = self._log.segments[number]
-            fd = self._files.pin(segment.slot)
+            try:
+                fd = self._files.pin(segment.slot)
+            except OSError as error:
+                raise StoreError(f"{self._files.path(segment.slot)} cannot be opened: {error}") from error
         try:
             return self._recovery.payload(segment, destination, ordinal, offset, nbytes, crc, fd)
         finally:

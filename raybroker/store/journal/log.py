@@ -5,7 +5,8 @@ The order of writes is what makes every crash recoverable:
     append   batch into the active segment, one fdatasync, then the commit mark (not synced)
     roll     take an allocated file; summary into the old segment, sync; header into the new file, sync;
              manifest naming both, sync; only then batches into the new segment
-    retire   manifest without the segments, sync; only then are their files free or removed
+    retire   (a sync if commits do not sync: copies must be durable before what they were copied from goes)
+             manifest without the segments, sync; only then are their files free or removed
 
 Whatever fails in between leaves the log dead (fail-stop): after a failed sync nobody knows what the kernel has dropped,
 so nothing is retried, nothing of that batch is acknowledged, and only reading the files anew can tell what is there.
@@ -115,6 +116,7 @@ class LogWriter:
         StoreFullError: nothing was written, the log lives on.  StoreError: the log is dead.
         """
         self.check()
+        assert size_for(packed) <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
         segment = self.active
         if not segment.fits(packed):
             segment = self._roll(packed, use_reserve)
@@ -155,6 +157,9 @@ class LogWriter:
         self.check()
         gone = list(segments)
         try:
+            if not self._sync:  # what is to go may have been copied into batches that nobody has synced
+                self._io.fdatasync(self._fd)
+                self._durable_seq = self.active.next_seq
             for segment in gone:
                 del self.segments[segment.number]
             self._write_manifest()
@@ -196,10 +201,13 @@ class LogWriter:
         """Seal the active segment and start one that the batch fits into."""
         old = self.active
         try:
-            size_bytes = max(self._segment_bytes, size_for(packed))
-            assert size_bytes <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
             new = self._start_segment(
-                old.number + 1, old.next_seq, old.chain, size_bytes, use_reserve, self.manifest.incarnation
+                old.number + 1,
+                old.next_seq,
+                old.chain,
+                max(self._segment_bytes, size_for(packed)),
+                use_reserve,
+                self.manifest.incarnation,
             )
             summary = old.summary.encode()
             write_all(self._io, self._fd, [summary], old.data_end)

@@ -231,6 +231,19 @@ def test_survivors_move_only_when_much_is_garbage_and_the_sparsest_first() -> No
     assert sparsest_segment(sparse, LastCheckpoint(20), 1000) is None
 
 
+def test_few_descriptors_are_enough_for_many_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raybroker.store.journal.segment.OPEN_FILES_MAX", 4)
+    journal = opened(tmp_path / "store", segment_bytes=8 << 10)
+    list(journal.recover())
+    for ordinal in range(60):
+        journal.commit([Entry(BLOCK, 1, ordinal, b"", (b"%04d" % ordinal * 500,))])
+    for ordinal in range(0, 60, 7):
+        assert journal.read(1, ordinal) == b"%04d" % ordinal * 500
+    assert len(journal._log.segments) > 15
+    assert len(journal._files._open) <= 4
+    journal.close()
+
+
 class ShortIO(FileIO):
     def pwritev(self, fd: int, buffers: object, offset: int) -> int:
         return super().pwritev(fd, [b"".join(buffers)[:7]], offset)  # type: ignore[call-overload]

@@ -1,0 +1,223 @@
+"""Fuzzing of everything that reads bytes of a peer: ``python -m tests.fuzz.wire --seconds N [--target NAME]``.
+
+With atheris installed (``pip install atheris``) inputs are guided by coverage; otherwise hypothesis makes them out of
+real frames.  A target takes bytes and returns; whatever else leaves it is a bug, and the input is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raybroker.model.block import Block
+from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
+from raybroker.wire import frames as wire
+from raybroker.wire.content import decode_body, decode_header
+from raybroker.wire.native import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
+from tests.fuzz import samples
+from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
+
+Target = Callable[[bytes], None]
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """The first byte says how the rest is cut."""
+    if not data:
+        return []
+    step = data[0] or 1 << 30
+    return [data[at : at + step] for at in range(1, len(data), step)]
+
+
+def _decode(machine: Native, data: bytes, arrived: int = 0) -> None:
+    try:
+        for piece in _pieces(data):
+            arrived += len(piece)
+            machine.receive_data(piece)
+            assert machine.held_bytes <= arrived
+            assert machine.buffer().nbytes <= max(GROW_BYTES, SCRATCH_BYTES)
+    except (ProtocolError, SecurityError):
+        assert machine.closed
+        assert machine.held_bytes == 0
+        assert machine.receive_data(wire.ping(1)) == []
+
+
+def host_decoder(data: bytes) -> None:
+    machine = Native(token=TOKEN)
+    machine.receive_data(preface(TOKEN))
+    _decode(machine, data)
+
+
+def client_decoder(data: bytes) -> None:
+    _decode(Native(token=None), data)
+
+
+def stranger(data: bytes) -> None:
+    """Nobody gets in without the token."""
+    machine = Native(token=TOKEN)
+    _decode(machine, data)
+    assert not machine.authenticated or data[1 : 1 + PREFACE_BYTES] == preface(TOKEN)
+
+
+def block(data: bytes) -> None:
+    try:
+        found = Block(data)
+        found.check()
+    except ProtocolError:
+        return
+    for index in range(found.count):
+        found.kind_of(index)
+        found.header(index)
+        Block(b"".join(found.part(index, found.count))).check()
+
+
+def content(data: bytes) -> None:
+    try:
+        decode_header(data)
+    except ProtocolError:
+        pass
+    try:
+        decode_body(data[0] if data else 0, data[1:])
+    except MessageFormatError:
+        pass
+
+
+class Service:
+    """A whole host behind an authenticated connection; after each input it must still serve an honest client."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.unseen: list[str] = []
+        self.loop.set_exception_handler(lambda _, context: self.unseen.append(str(context)))
+
+    def __call__(self, data: bytes) -> None:
+        self.loop.run_until_complete(self._run(data))
+        assert not self.unseen, self.unseen
+
+    async def _run(self, data: bytes) -> None:
+        async with Rig() as rig:
+            peer = rig.guest()
+            peer.feed(wire.call(1, "hello", {"started": True}))
+            peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}))
+            peer.feed(wire.call(3, "open_consumer", consumer_args(handle=2, limit=2)))
+            for piece in _pieces(data):
+                peer.feed(piece)
+                await asyncio.sleep(0)
+            rig.state()
+            if not peer.closed:
+                peer.transport.close()
+            assert rig.host.failure is None
+            purge: asyncio.Future[None] = self.loop.create_future()
+            if QUEUE in rig.host.queues:
+                rig.host.purge(QUEUE, lambda: purge.set_result(None))
+                await purge
+            assert rig.serves()
+
+
+def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
+    """Name → what is fuzzed, and inputs for it."""
+    first = st.integers(0, 255).map(lambda n: bytes([n]))
+    to_host, to_client = samples.mutated(samples.to_host), samples.mutated(samples.to_client)
+    near = st.binary(max_size=120)
+    strange = st.one_of(near, st.just(preface(TOKEN)), near.map(lambda b: preface(TOKEN)[:30] + b))
+    hostile = st.lists(samples.hostile, min_size=1, max_size=5).map(b"".join)
+    return {
+        "host_decoder": (host_decoder, st.tuples(first, to_host | near).map(b"".join)),
+        "client_decoder": (client_decoder, st.tuples(first, to_client | near).map(b"".join)),
+        "stranger": (stranger, st.tuples(first, strange).map(b"".join)),
+        "block": (block, samples.mutated(samples.blocks().map(lambda b: samples.Sample(("", ()), b))) | near),
+        "content": (content, near),
+        "service": (Service(), st.tuples(first, hostile | to_host).map(b"".join)),
+    }
+
+
+def examine(target: Target, strategy: st.SearchStrategy[bytes], examples: int) -> None:
+    """Try so many inputs; raises what the target raised, with the smallest input that does it in its notes."""
+
+    @settings(
+        max_examples=examples, database=None, derandomize=False, deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(strategy)
+    def check(data: bytes) -> None:
+        target(data)
+
+    check()
+
+
+def by_hypothesis(names: list[str], seconds: float) -> dict[str, int]:
+    """Rounds over all targets until the time is over; name → inputs tried."""
+    known, tried = targets(), dict.fromkeys(names, 0)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for name in names:
+            target, strategy = known[name]
+            examine(target, strategy, 100)
+            tried[name] += 100
+    return tried
+
+
+def by_atheris(name: str, seconds: float) -> int:
+    """One target in a process of its own, since libFuzzer ends the process it runs in; the process's exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder)
+        strategy = targets()[name][1]
+        for index in range(50):
+            corpus.joinpath(f"seed{index}").write_bytes(_example(strategy))
+        command = [sys.executable, "-m", "tests.fuzz.wire", "--atheris", name, folder, f"-max_total_time={seconds:.0f}"]
+        return subprocess.run([*command, "-rss_limit_mb=2048", "-timeout=5"], check=False).returncode
+
+
+def _example(strategy: st.SearchStrategy[bytes]) -> bytes:
+    found: list[bytes] = []
+
+    @settings(max_examples=1, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def draw(data: bytes) -> None:
+        found.append(data)
+
+    draw()
+    return found[-1]
+
+
+def _inside_atheris(name: str, arguments: list[str]) -> None:
+    import atheris
+
+    target = targets()[name][0]
+    atheris.instrument_all()
+    atheris.Setup([sys.argv[0], *arguments], target)
+    atheris.Fuzz()
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--atheris"]:
+        _inside_atheris(arguments[1], arguments[2:])
+        return 0
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.wire", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="in all")
+    parser.add_argument("--target", action="append", choices=sorted(targets()), help="default: all")
+    parser.add_argument("--engine", choices=("atheris", "hypothesis"), help="default: atheris if it is installed")
+    options = parser.parse_args(arguments)
+    names = options.target or sorted(targets())
+    engine = options.engine or ("atheris" if importlib.util.find_spec("atheris") else "hypothesis")
+    print(f"fuzzing {', '.join(names)} with {engine} for {options.seconds:g} s")
+    if engine == "atheris":
+        failed = [name for name in names if by_atheris(name, options.seconds / len(names)) != 0]
+        print(f"failed: {', '.join(failed)}" if failed else "nothing found")
+        return 1 if failed else 0
+    for name, inputs in by_hypothesis(names, options.seconds).items():
+        print(f"{name}: {inputs} inputs, nothing found")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

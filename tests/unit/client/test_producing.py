@@ -1,0 +1,137 @@
+"""What a producer handle holds: full blocks, order, and exactly what was not settled goes out again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raybroker.client.producing import MESSAGE_OVERHEAD_BYTES, Batch, Producing, Shared
+from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
+
+PERSISTENT, LOST = Shared(True, 4), Shared(False, 4)
+
+
+def fed(bodies: list[bytes], shared: Shared = PERSISTENT) -> Producing:
+    state = Producing(7)
+    for body in bodies:
+        state.add(0, body, b"", shared, 1, None)
+    return state
+
+
+def drained(state: Producing) -> list[Batch]:
+    state.seal()
+    found = []
+    while (batch := state.next_ready()) is not None:
+        found.append(batch)
+    return found
+
+
+def bodies_of(batches: list[Batch]) -> list[bytes]:
+    return [bytes(block.body(i)) for batch in batches for block in (Block(batch.data),) for i in range(block.count)]
+
+
+def test_a_block_is_sealed_at_its_most_messages() -> None:
+    batches = drained(fed([b""] * (BLOCK_MESSAGES_MAX + 1)))
+    assert [b.count for b in batches] == [BLOCK_MESSAGES_MAX, 1]
+    assert [b.first_seq for b in batches] == [1, BLOCK_MESSAGES_MAX + 1]
+
+
+def test_a_block_is_sealed_before_it_grows_past_its_target_and_a_large_message_goes_alone() -> None:
+    half = bytes(BLOCK_BYTES_TARGET // 2 - MESSAGE_OVERHEAD_BYTES)
+    large = bytes(3 * BLOCK_BYTES_TARGET)
+    assert [b.count for b in drained(fed([half, half, b"x", large, b"y"]))] == [2, 1, 1, 1]
+
+
+def test_messages_with_other_shared_attributes_never_share_a_block() -> None:
+    state = Producing(7)
+    for shared in (PERSISTENT, PERSISTENT, LOST, Shared(True, 9), PERSISTENT):
+        state.add(0, b"x", b"", shared, 1, None)
+    found = [(b.count, b.shared) for b in drained(state)]
+    assert found == [(2, PERSISTENT), (1, LOST), (1, Shared(True, 9)), (1, PERSISTENT)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=9), st.sampled_from((b"", b"h1", b"h2"))), min_size=1))
+def test_kinds_headers_and_bodies_of_a_batch_are_those_of_its_messages(rows: list[tuple[int, bytes, bytes]]) -> None:
+    state = Producing(7)
+    for kind, body, header in rows:
+        state.add(kind, body, header, PERSISTENT, 1, None)
+    found = []
+    for batch in drained(state):
+        block = Block(batch.data)
+        for i in range(block.count):
+            header_view = block.header(i)
+            found.append((block.kind_of(i), bytes(block.body(i)), bytes(header_view) if header_view else b""))
+    assert found == rows
+
+
+def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_before_the_rest() -> None:
+    state = Producing(7)
+    for index in range(5):
+        state.add_many([(0, b"%d" % index)], PERSISTENT, 1, None)
+    for _ in range(3):
+        state.next_ready()
+    assert state.settle(2) is not None
+    assert state.settle(2) is None, "settled before"
+    state.send_again()
+    assert state.floor == 1
+    assert [b.first_seq for b in drained(state)] == [1, 3, 4, 5]
+
+
+def test_a_non_persistent_block_is_done_once_it_is_written() -> None:
+    state = fed([b"x", b"y"], LOST)
+    assert drained(state)[0].count == 2
+    assert state.held_bytes == 0
+    state.send_again()
+    assert state.next_ready() is None
+
+
+def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
+    state = Producing(7)
+    assert state.floor == 1
+    for _ in range(3):
+        state.add_many([(0, b"x")] * 2, PERSISTENT, 1, None)
+    first, second = state.next_ready(), state.next_ready()
+    assert first is not None
+    assert second is not None
+    assert state.floor == 1
+    state.settle(first.first_seq)
+    assert state.floor == 3
+    state.settle(second.first_seq)
+    assert state.floor == 5
+    state.next_ready()
+    state.settle(5)
+    assert state.floor == 7
+    state.add(0, b"x", b"", PERSISTENT, 1, None)
+    assert state.floor == 7
+
+
+@given(st.lists(st.sampled_from(("add", "many", "write", "settle first", "settle last", "lose")), max_size=60))
+def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]) -> None:
+    """The twin is a list: everything accepted and not settled is what a reconnect would send, in order."""
+    state, accepted, settled, on_wire = Producing(7), 0, set[int](), list[Batch]()
+    for step in steps:
+        if step == "add":
+            accepted += 1
+            state.add(0, b"%d" % accepted, b"", PERSISTENT, 1, None)
+        elif step == "many":
+            state.add_many([(0, b"%d" % (accepted + i + 1)) for i in range(3)], PERSISTENT, 1, None)
+            accepted += 3
+        elif step == "write":
+            state.seal()
+            batch = state.next_ready()
+            if batch is not None:
+                on_wire.append(batch)
+        elif step.startswith("settle") and on_wire:
+            batch = on_wire.pop(0 if step == "settle first" else -1)
+            assert state.settle(batch.first_seq) is batch
+            settled |= set(range(batch.first_seq, batch.first_seq + batch.count))
+        elif step == "lose":
+            state.send_again()
+            on_wire.clear()
+    assert state.floor == min(set(range(1, accepted + 2)) - settled)
+    state.send_again()
+    missing = [b"%d" % n for n in range(1, accepted + 1) if n not in settled]
+    assert bodies_of(drained(state)) == missing
+    assert state.held_bytes == sum(len(body) + MESSAGE_OVERHEAD_BYTES for body in missing)
+    assert sum(b.count for b in state.abandon()) == len(missing)
+    assert state.held_bytes == 0
