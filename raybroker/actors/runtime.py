@@ -43,15 +43,23 @@ def join_ray() -> None:
         raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
 
 
+def keep_quiet() -> None:
+    """Keep what Ray tells drivers of dying workers off this process's standard output, for programs that own it."""
+    worker = getattr(ray._private, "worker", None)
+    if hasattr(worker, "_worker_logs_enabled"):
+        worker._worker_logs_enabled = False
+
+
 def leave_ray() -> None:
     """Let go of Ray; a Ray that this process started ends."""
     ray.shutdown()
 
 
-def start_local_ray() -> None:
-    """Connect to Ray, or start one for this process alone."""
+def start_local_ray(**options: Any) -> None:
+    """Connect to Ray, or start one for this process alone; ``options`` are those of ``ray.init``."""
     if not ray.is_initialized():
-        ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(namespace=NAMESPACE, include_dashboard=False, **quiet, **options)
 
 
 def address() -> str:

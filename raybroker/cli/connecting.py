@@ -42,7 +42,9 @@ def connect(cluster: str) -> Any:
         up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
         raise NoClusterError(f"cluster {cluster!r} was started at {noted.address} and is gone; start it with: {up}")
     import raybroker as rb
+    from raybroker.actors import runtime
 
+    runtime.keep_quiet()
     return rb.connect(cluster=cluster)
 
 
@@ -95,6 +97,7 @@ def _broker_names(cluster: str) -> list[str]:
     from raybroker.actors import cluster as clusters
     from raybroker.actors import runtime
 
+    runtime.keep_quiet()
     runtime.join_ray()
     found = clusters.find(cluster)
     if found is None:

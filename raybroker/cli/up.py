@@ -50,6 +50,7 @@ def up(
     from raybroker.actors import cluster as clusters
     from raybroker.actors import runtime
 
+    runtime.keep_quiet()
     try:
         runtime.join_ray()
         there = clusters.find(name)

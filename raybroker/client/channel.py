@@ -62,6 +62,9 @@ class Channel:
         except (OSError, TimeoutError) as error:
             channel.link.abort()
             raise ConnectionLostError(f"host {place.key} cannot be reached: {error if str(error) else 'no answer'}") from None
+        except BaseException:
+            channel.link.abort()
+            raise
         return channel
 
     async def call(self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None) -> Any:

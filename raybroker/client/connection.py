@@ -27,7 +27,6 @@ from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
 
 RETRY_FIRST_S: Final = 0.02
-RETRY_LONGEST_S: Final = 1.0
 RECOVER_APART_S: Final = 0.2
 """A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
 
@@ -52,6 +51,7 @@ class ConnectionCore:
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._attaching: set[ProducerCore | ConsumerCore] = set()
         self._buffered = 0
         self._flow_open = True
         self._buffered_max: int = (
@@ -96,29 +96,40 @@ class ConnectionCore:
 
         Raises what the broker answers, or the last retryable error.
         """
+        self._attaching.add(endpoint)
+        try:
+            await self._attach(endpoint, create)
+        finally:
+            self._attaching.discard(endpoint)
+
+    async def _attach(self, endpoint: ProducerCore | ConsumerCore, create: bool) -> None:
         loop = asyncio.get_running_loop()
+        attempts: int = self.attributes["imqReconnectAttempts"] if self.attributes["imqReconnectEnabled"] else 0
         timeout_s = self.attributes["raybroker.reconnect.timeout_ms"] / 1000
+        longest_s = self.attributes["imqReconnectInterval"] / 1000
         deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
         while True:
             try:
                 place = await self.directory.locate("queue", endpoint.name, create)
                 await endpoint.attach(await self.channel(place))
-                return
+                if endpoint.attached:
+                    return
             except BrokerError as error:
                 if not isinstance(error, ConnectionLostError) or self.closed:
                     raise
-                if loop.time() + pause_s > deadline:
+                if loop.time() + pause_s > deadline or attempts == 0:
                     raise ConnectionLostError(
                         f"{endpoint.name} cannot be reached; gave up after {timeout_s:g} s"
-                        f" (raybroker.reconnect.timeout_ms): {error}"
+                        f" (raybroker.reconnect.timeout_ms) or imqReconnectAttempts: {error}"
                     ) from None
+            attempts -= 1
             await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RETRY_LONGEST_S)
+            pause_s = min(pause_s * 2, longest_s)
 
     def recover(self, endpoint: ProducerCore | ConsumerCore) -> None:
         """The endpoint's channel is gone: bring it back, or tell it that it is over."""
-        if self.closed:
-            return
+        if self.closed or endpoint in self._attaching:
+            return  # Whoever attaches it notices the loss and tries again; twice attached, it would keep messages.
         task = asyncio.ensure_future(self._recover(endpoint))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -128,9 +139,15 @@ class ConnectionCore:
         early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
         if early_s > 0:
             await asyncio.sleep(early_s)
+        if endpoint.closed:
+            return
         endpoint.recovered_at = loop.time()
         try:
+            if not self.attributes["imqReconnectEnabled"]:
+                raise ConnectionLostError(f"the connection of {endpoint.name} was lost and imqReconnectEnabled is false")
             await self.attach(endpoint, create=False)
+            if endpoint.closed:
+                await endpoint.close()
         except BrokerError as error:
             endpoint.fail(error)
             if self.on_exception is not None:

@@ -207,6 +207,10 @@ class ConsumerCore:
             return
         channel.acknowledge(self._handle, epoch, ranges, confirmed)
 
+    @property
+    def attached(self) -> bool:
+        return self._channel is not None and not self._channel.lost
+
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, with an empty buffer."""
         handle = channel.new_handle(self)
@@ -332,6 +336,7 @@ class ConsumerCore:
         """Detach on the host: what is not acknowledged goes back (F-25)."""
         channel, self._channel = self._channel, None
         self._connection.handed_out(self._flow.buffered)
+        self._flow.restart()
         self.session.forget(self)
         if channel is not None and not channel.lost:
             channel.endpoints.pop(self._handle, None)

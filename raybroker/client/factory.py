@@ -49,10 +49,11 @@ def _core(
             "connections from outside Ray, with an address or a user, are not built yet; connect inside Ray with"
             " rb.connect(cluster=…)"
         )
-    checked = check_client_id(client_id) if client_id is not None else None
     directory = ray_seam.RayDirectory.find(cluster, broker)
     given = io.run(directory.settings())
     config = Config.of({**given, **attributes})
+    client_id = client_id or config["imqConfiguredClientID"] or None
+    checked = check_client_id(client_id) if client_id is not None else None
     return ConnectionCore(directory, config, client_id=checked, io=io)
 
 

@@ -56,6 +56,7 @@ class ProducerCore:
         self._channel: Channel | None = None
         self._handle = 0
         self._buffer_bytes: int = connection.attributes["raybroker.producer.buffer_bytes"]
+        self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
         self._linger_s: float = connection.attributes["raybroker.producer.linger_ms"] / 1000
         self._body_bytes_max: int = connection.message_bytes_max
 
@@ -151,7 +152,8 @@ class ProducerCore:
                 return
             state.seal()
             buffers: list[Buffer] = []
-            while state.ready and not channel.link.congested:
+            window = self._window_bytes
+            while state.ready and state.unsettled_bytes < window and not channel.link.congested:
                 floor = state.floor
                 batch = state.next_ready()
                 assert batch is not None
@@ -180,6 +182,10 @@ class ProducerCore:
                 future.set_result(None)
             self._idle_waiters.clear()
 
+    @property
+    def attached(self) -> bool:
+        return self._channel is not None and not self._channel.lost
+
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
@@ -199,6 +205,8 @@ class ProducerCore:
             with self._lock:
                 batch = self._state.settle(frame.first_seq)
                 self._made_room()
+                if self._state.ready:
+                    self._schedule()
             if batch is not None:
                 _complete(batch, self._state.producer, frame.rows if isinstance(frame, wire.Refused) else ())
         elif isinstance(frame, wire.Event):

@@ -79,7 +79,7 @@ class Producing:
     Whoever uses it from several threads holds a lock around every call.
     """
 
-    __slots__ = ("_open", "held_bytes", "next_seq", "producer", "ready", "unsettled")
+    __slots__ = ("_open", "held_bytes", "next_seq", "producer", "ready", "unsettled", "unsettled_bytes")
 
     def __init__(self, producer: int) -> None:
         self.producer = producer
@@ -89,6 +89,8 @@ class Producing:
         """Sealed and not written to a connection."""
         self.unsettled: deque[Batch] = deque()
         """Persistent, written to the present connection, and not settled."""
+        self.unsettled_bytes = 0
+        """Of what is written and not settled, for the window."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
 
@@ -136,6 +138,7 @@ class Producing:
         batch = self.ready.popleft()
         if batch.shared.persistent:
             self.unsettled.append(batch)
+            self.unsettled_bytes += batch.size
         else:
             self.held_bytes -= batch.size
         return batch
@@ -152,14 +155,11 @@ class Producing:
     def settle(self, first_seq: int) -> Batch | None:
         """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
         unsettled = self.unsettled
-        if unsettled and unsettled[0].first_seq == first_seq:
-            batch = unsettled.popleft()
-            self.held_bytes -= batch.size
-            return batch
         for batch in unsettled:
             if batch.first_seq == first_seq:
                 unsettled.remove(batch)
                 self.held_bytes -= batch.size
+                self.unsettled_bytes -= batch.size
                 return batch
         return None
 
@@ -167,6 +167,7 @@ class Producing:
         """The connection was lost: everything unsettled goes out again, before what never went out."""
         self.ready.extendleft(reversed(self.unsettled))
         self.unsettled.clear()
+        self.unsettled_bytes = 0
 
     def abandon(self) -> list[Batch]:
         """Give up everything; returns it so that those who wait can be told."""
@@ -174,5 +175,5 @@ class Producing:
         batches = [*self.unsettled, *self.ready]
         self.unsettled.clear()
         self.ready.clear()
-        self.held_bytes = 0
+        self.held_bytes = self.unsettled_bytes = 0
         return batches

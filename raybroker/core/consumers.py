@@ -63,7 +63,7 @@ class Consumer:
         """Take the deliveries tagged first … last out of what is unsettled; yields what was found."""
         unsettled = self.unsettled
         kept: list[Delivery] = []
-        while unsettled:
+        while unsettled and first <= last:
             item = unsettled[0]
             end_tag = item.tag + item.end - item.start
             if item.tag > last:

@@ -155,7 +155,7 @@ class Queue:
 
     def _acknowledge(self, command: cmd.Acknowledge, out: Outcome) -> None:
         consumer = self.consumers.by_attachment.get(command.attachment)
-        wanted = sum(last - first + 1 for first, last in command.ranges)
+        wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
         found: list[Delivery] = []
         if consumer is not None:
             for first, last in command.ranges:
@@ -237,8 +237,8 @@ class Queue:
             elif block.persistent:
                 loose.append(part)
         whole = spans(sorted(retired[True]))
-        for rows, parts in notes.in_notes(whole, loose):
-            out.records.append(self._note(notes.encode_acked(rows, parts)))
+        for rows, rest in notes.in_notes(whole, loose):
+            out.records.append(self._note(notes.encode_acked(rows, rest)))
         for persistent in (False, True):
             if retired[persistent]:
                 out.after_durable.append(Retire(tuple(retired[persistent]), persistent))

@@ -22,6 +22,7 @@ from raybroker.engine.payloads import Payloads
 from raybroker.engine.ports import Clock, Committer, Peer, Store
 from raybroker.engine.runner import Runner
 from raybroker.model.block import Block
+from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreError
 from raybroker.model.record import BLOCK, NOTE, Entry
 from raybroker.model.settings import ConfigView, DestinationAttributes, updated_attributes
@@ -80,6 +81,7 @@ class Host:
         self.failure: BrokerError | None = None
         self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
+        self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
         self._next_number = 1
         self._next_attachment = (incarnation << ATTACHMENT_BITS) + 1
         self._wakes: dict[int, int] = {}

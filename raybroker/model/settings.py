@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.names import DestinationType
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_table import ALL, LATER
 from raybroker.model.sizes import UNLIMITED
@@ -80,7 +79,6 @@ class DestinationAttributes:
     consumerFlowLimit: int = 1000
     isLocalOnly: bool = False
     localDeliveryPreferred: bool = False
-    useDMQ: bool = True
     hosting: str = "dedicated"
 
     def as_dict(self) -> dict[str, Value]:
@@ -119,11 +117,11 @@ def updated_attributes(current: DestinationAttributes, changes: Mapping[str, obj
     return changed
 
 
-def auto_created(config: ConfigView, kind: DestinationType = "queue") -> DestinationAttributes:
-    """Attributes of a destination that is created because somebody opened it (D-21)."""
+def auto_created(config: ConfigView) -> DestinationAttributes:
+    """Attributes of a queue that is created because somebody opened it (D-21)."""
     shared = "imq.autocreate.destination."
-    own = f"imq.autocreate.{kind}."
-    attributes = DestinationAttributes(
+    own = "imq.autocreate.queue."
+    return DestinationAttributes(
         maxNumMsgs=config[shared + "maxNumMsgs"],
         maxTotalMsgBytes=config[shared + "maxTotalMsgBytes"],
         maxBytesPerMsg=config[shared + "maxBytesPerMsg"],
@@ -132,11 +130,6 @@ def auto_created(config: ConfigView, kind: DestinationType = "queue") -> Destina
         isLocalOnly=config[shared + "isLocalOnly"],
         consumerFlowLimit=config[own + "consumerFlowLimit"],
         hosting=config["raybroker.hosting.autocreated"],
-    )
-    if kind == "topic":
-        return attributes
-    return replace(
-        attributes,
         maxNumActiveConsumers=config[own + "maxNumActiveConsumers"],
         maxNumBackupConsumers=config[own + "maxNumBackupConsumers"],
         localDeliveryPreferred=config[own + "localDeliveryPreferred"],

@@ -7,7 +7,7 @@ from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-KEEP_BYTES: Final = 64 << 20
+KEEP_BYTES: Final = 16 << 20
 """Freed memory that is kept for the next blocks instead of being given back to the system page by page."""
 
 

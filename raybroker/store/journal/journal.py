@@ -43,7 +43,8 @@ class Journal:
     entropy        source of the store's id, used once, at creation
     sync           False leaves durability to the operating system: a killed process loses nothing, a power cut may lose
                    the end of the log (``imq.persist.file.sync.enabled``)
-    segment_bytes  size of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a batch larger than one gets a file of its own
+    segment_bytes  size of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a larger batch gets a file
+                   of its own
 
     Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
     not there, StoreFullError if a new store has no room for its first segment.

@@ -16,14 +16,15 @@ def running(limit: int, percent: int) -> CreditFlow:
     return flow
 
 
-# ---- F-07, F-12: how many may be left ---------------------------------------------------------------------------------
+# ---- F-07, F-12: how many may be left --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("limit", "percent", "left"),
     [
         (1000, 50, 500), (1000, 10, 100), (1, 50, 0), (1, 100, 0), (3, 50, 1), (20, 50, 10), (1000, 100, 999),
-        (1000, 0, 0), (1000, 101, 999), (1000, -1, 0), (7, 50, 3), (2, 50, 1), (2, 100, 1), (2147483647, 50, 1073741823),
+        (1000, 0, 0), (1000, 101, 999), (1000, -1, 0), (7, 50, 3), (2, 50, 1), (2, 100, 1),
+        (2147483647, 50, 1073741823),
     ],
 )  # fmt: skip
 def test_the_threshold_is_the_rounded_down_percentage_and_below_the_limit(limit: int, percent: int, left: int) -> None:
@@ -65,7 +66,7 @@ def test_small_and_extreme_limits_ask_as_derived(limit: int, percent: int, consu
         assert flow.arrived(grant) == 0
 
 
-# ---- F-08, F-09: stop and go ------------------------------------------------------------------------------------------
+# ---- F-08, F-09: stop and go -----------------------------------------------------------------------------------------
 
 
 def test_nothing_is_asked_while_granted_messages_are_still_to_come() -> None:
@@ -138,7 +139,7 @@ def test_the_buffer_never_exceeds_the_limit_and_the_flow_never_stalls(
         assert granted or buffered > threshold_messages(limit, percent), "both sides wait"
 
 
-# ---- F-14, F-20: polling; F-26: memory --------------------------------------------------------------------------------
+# ---- F-14, F-20: polling; F-26: memory -------------------------------------------------------------------------------
 
 
 def test_with_prefetch_0_one_message_is_polled_for_at_a_time() -> None:

@@ -12,20 +12,20 @@ from raybroker.config.layers import state_home, variable_names
 from raybroker.model.errors import ConfigError
 from raybroker.model.setting_table import ALL
 
-NAME = "imq.system.max_count"
+NAME = "raybroker.connections_max"
 
 
 @pytest.fixture
 def cluster_file(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.toml"
-    path.write_text('[imq.system]\nmax_count = 1\nmax_size = "1m"\n\n[imq.autocreate]\nreaptime = 5\n')
+    path.write_text('[raybroker]\nconnections_max = 1\nhandshake.timeout_ms = 77\n\n[imq.autocreate]\nreaptime = 5\n')
     return path
 
 
 @pytest.fixture
 def instance_file(tmp_path: Path) -> Path:
     path = tmp_path / "instance.toml"
-    path.write_text('# this broker\nimq.system.max_count = 2\n"imq.autocreate.queue" = false\n')
+    path.write_text('# this broker\nraybroker.connections_max = 2\n"imq.autocreate.queue" = false\n')
     return path
 
 
@@ -36,7 +36,7 @@ def test_without_any_layer_everything_has_its_default() -> None:
 
 
 def test_each_layer_wins_over_the_ones_before_it(cluster_file: Path, instance_file: Path) -> None:
-    variable = {"RAYBROKER_IMQ__SYSTEM__MAX_COUNT": "3"}
+    variable = {"RAYBROKER_CONNECTIONS_MAX": "3"}
     assert Config.load(cluster_file=cluster_file, environ={})[NAME] == 1
     assert Config.load(cluster_file=cluster_file, instance_file=instance_file, environ={})[NAME] == 2
     assert Config.load(cluster_file=cluster_file, instance_file=instance_file, environ=variable)[NAME] == 3
@@ -44,7 +44,7 @@ def test_each_layer_wins_over_the_ones_before_it(cluster_file: Path, instance_fi
         cluster_file=cluster_file, instance_file=instance_file, environ=variable, flags=[f"{NAME}=4"]
     )
     assert config[NAME] == 4
-    assert (config["imq.system.max_size"], config["imq.autocreate.reaptime"]) == (1024 * 1024, 5)
+    assert (config["raybroker.handshake.timeout_ms"], config["imq.autocreate.reaptime"]) == (77, 5)
 
 
 def test_explain_lists_every_property_with_its_value_and_origin(cluster_file: Path, instance_file: Path) -> None:
@@ -53,7 +53,7 @@ def test_explain_lists_every_property_with_its_value_and_origin(cluster_file: Pa
         environ={"RAYBROKER_STORE__SEGMENT_BYTES": "4m"}, flags={"imqConsumerFlowLimit": 20},
     )  # fmt: skip
     explained = {name: (value, origin) for name, value, origin in config.explain()}
-    assert explained["imq.system.max_size"] == (1024 * 1024, f"cluster file {cluster_file}, line 3")
+    assert explained["raybroker.handshake.timeout_ms"] == (77, f"cluster file {cluster_file}, line 3")
     assert explained[NAME] == (2, f"instance file {instance_file}, line 2")
     assert explained["imq.autocreate.queue"] == (False, f"instance file {instance_file}, line 3")
     assert explained["raybroker.store.segment_bytes"] == (
@@ -66,11 +66,11 @@ def test_explain_lists_every_property_with_its_value_and_origin(cluster_file: Pa
 
 def test_a_misspelled_name_in_a_file_is_named_with_file_line_and_nearest_name(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    path.write_text("[imq.system]\nmax_size = 5\nmax_cuont = 1\n")
+    path.write_text("[raybroker]\nhandshake.timeout_ms = 5\nconnections_mxa = 1\n")
     with pytest.raises(ConfigError) as caught:
         Config.load(cluster_file=path, environ={})
     assert f"cluster file {path}, line 3" in str(caught.value)
-    assert "nearest is 'imq.system.max_count'" in str(caught.value)
+    assert "nearest is 'raybroker.connections_max'" in str(caught.value)
 
 
 def test_a_value_out_of_bounds_is_named_with_its_origin(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_every_property_has_a_variable_of_its_own() -> None:
 
 
 def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAYBROKER_IMQ__SYSTEM__MAX_COUNT", "9")
+    monkeypatch.setenv("RAYBROKER_CONNECTIONS_MAX", "9")
     assert Config.load()[NAME] == 9
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_missing_or_no_toml_is_named(tmp_path: Path) -> None:
 
 def test_a_table_or_a_list_is_no_value(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    path.write_text("imq.system.max_count = [1]\n")
+    path.write_text("raybroker.connections_max = [1]\n")
     with pytest.raises(ConfigError, match="not an integer"):
         Config.load(cluster_file=path, environ={})
 

@@ -25,27 +25,25 @@ from raybroker.model.settings import (
 
 SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
     "broker": {
-        "imq.message.max_size": "70m", "imq.system.max_count": "-1", "imq.system.max_size": "-1",
-        "imq.persist.store": "file", "imq.autocreate.queue": "true", "imq.autocreate.topic": "true",
+        "imq.message.max_size": "70m",
+        "imq.persist.store": "file", "imq.autocreate.queue": "true",
         "imq.autocreate.destination.maxNumMsgs": "100000", "imq.autocreate.destination.maxTotalMsgBytes": "10m",
         "imq.autocreate.destination.maxBytesPerMsg": "10k", "imq.autocreate.destination.maxNumProducers": "100",
         "imq.autocreate.destination.limitBehavior": "REJECT_NEWEST",
         "imq.autocreate.destination.isLocalOnly": "false", "imq.autocreate.queue.maxNumBackupConsumers": "0",
-        "imq.autocreate.queue.consumerFlowLimit": "1000", "imq.autocreate.topic.consumerFlowLimit": "1000",
+        "imq.autocreate.queue.consumerFlowLimit": "1000",
         "imq.autocreate.queue.localDeliveryPreferred": "false", "imq.autocreate.reaptime": "120",
-        "imq.ping.interval": "120", "imq.instancename": "imqbroker",
+        "imq.ping.interval": "120",
     },
     "destination": {
         "maxNumMsgs": "-1", "maxTotalMsgBytes": "-1", "maxBytesPerMsg": "-1", "limitBehavior": "REJECT_NEWEST",
         "maxNumProducers": "100", "maxNumActiveConsumers": "-1", "maxNumBackupConsumers": "0",
-        "consumerFlowLimit": "1000", "isLocalOnly": "false", "localDeliveryPreferred": "false", "useDMQ": "true",
+        "consumerFlowLimit": "1000", "isLocalOnly": "false", "localDeliveryPreferred": "false",
     },
     "factory": {
         "imqConsumerFlowLimit": "1000", "imqConsumerFlowThreshold": "50", "imqConsumerFlowLimitPrefetch": "true",
         "imqConnectionFlowLimit": "1000", "imqConnectionFlowLimitEnabled": "false", "imqAckTimeout": "0",
-        "imqAsyncSendCompletionWaitTimeout": "180000", "imqReconnectInterval": "3000", "imqPingInterval": "30",
-        "imqAddressList": "mq://localhost:7676/jms", "imqAddressListBehavior": "PRIORITY",
-        "imqAddressListIterations": "1", "imqDefaultUsername": "guest", "imqDefaultPassword": "guest",
+        "imqReconnectInterval": "1000", "imqPingInterval": "30",
     },
 }  # fmt: skip
 DIFFERENT_ON_PURPOSE = {
@@ -115,9 +113,9 @@ def test_every_row_is_whole(setting: Setting) -> None:
         ("limitBehavior", "FLOW_CONTROL", "not built yet"),
         ("limitBehavior", "DROP", "allowed: one of REJECT_NEWEST"),
         ("imq.persist.store", "jdbc", "not built yet"),
-        ("useDMQ", "maybe", "true or false"),
-        ("useDMQ", 1, "true or false"),
-        ("imq.instancename", 7, "not a text"),
+        ("isLocalOnly", "maybe", "true or false"),
+        ("isLocalOnly", 1, "true or false"),
+        ("raybroker.store.dir", 7, "not a text"),
         ("raybroker.data.ports", "20999-20000", "range"),
         ("raybroker.data.ports", "70000", "range"),
         ("raybroker.data.ports", "0-5", "range"),
@@ -133,7 +131,7 @@ def test_a_bad_value_is_refused_with_the_property_and_what_is_allowed(name: str,
 
 def test_values_may_be_written_as_text_or_typed() -> None:
     assert by_name("consumerFlowLimit").parse(" 20 ") == by_name("consumerFlowLimit").parse(20) == 20
-    assert by_name("useDMQ").parse("False") is by_name("useDMQ").parse(False) is False
+    assert by_name("isLocalOnly").parse("False") is by_name("isLocalOnly").parse(False) is False
     assert by_name("limitBehavior").parse("reject_newest") == "REJECT_NEWEST"
     assert by_name("raybroker.data.ports").parse("20000-20999") == PortRange(20000, 20999)
     assert by_name("raybroker.data.ports").parse(0) == PortRange(0, 0)
@@ -164,8 +162,8 @@ def test_the_attributes_are_the_rows_of_the_table() -> None:
 
 
 def test_attributes_go_in_and_come_out_under_the_names_of_the_seeds() -> None:
-    attributes = destination_attributes({"consumerFlowLimit": "20", "maxTotalMsgBytes": "10k", "useDMQ": "false"})
-    assert (attributes.consumerFlowLimit, attributes.maxTotalMsgBytes, attributes.useDMQ) == (20, 10240, False)
+    attributes = destination_attributes({"consumerFlowLimit": "20", "maxTotalMsgBytes": "10k", "isLocalOnly": "true"})
+    assert (attributes.consumerFlowLimit, attributes.maxTotalMsgBytes, attributes.isLocalOnly) == (20, 10240, True)
     assert destination_attributes(attributes.as_dict()) == attributes
     assert pickle.loads(pickle.dumps(attributes)) == attributes
     with pytest.raises(ConfigError, match="nearest is 'maxNumMsgs'"):
@@ -194,12 +192,11 @@ def test_auto_created_queues_are_tighter_than_those_of_an_administrator() -> Non
 
 def test_auto_created_destinations_follow_their_properties() -> None:
     config = Config.of({
-        "imq.autocreate.queue.consumerFlowLimit": 3, "imq.autocreate.topic.consumerFlowLimit": 7,
+        "imq.autocreate.queue.consumerFlowLimit": 3,
         "imq.autocreate.queue.maxNumActiveConsumers": 1, "imq.autocreate.queue.localDeliveryPreferred": True,
     })  # fmt: skip
-    queue, topic = auto_created(config, "queue"), auto_created(config, "topic")
+    queue = auto_created(config)
     assert (queue.consumerFlowLimit, queue.maxNumActiveConsumers, queue.localDeliveryPreferred) == (3, 1, True)
-    assert (topic.consumerFlowLimit, topic.maxNumActiveConsumers, topic.localDeliveryPreferred) == (7, -1, False)
 
 
 def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:

@@ -1,0 +1,213 @@
+"""One broker behind several faces, so that the same tests run over all of them.
+
+A :class:`LoopbackBroker` lives in the process, over memory or over a directory; its connections are blocking ones, or
+asynchronous ones behind :class:`Blocking`, which waits for every coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Protocol
+
+from raybroker import aio
+from raybroker.client.blocking import Connection
+from raybroker.client.connection import ConnectionCore
+from raybroker.client.directory import Place
+from raybroker.client.io import IoThread
+from raybroker.client.loopback import make_core
+from raybroker.client.message import Message
+from raybroker.config import Config
+
+WAIT_S = 20.0
+"""How long a test waits for what must come; on a busy machine it may take a while."""
+_numbers = itertools.count(1)
+
+
+class Broker(Protocol):
+    """What a contract test is given."""
+
+    def connect(self, *, started: bool = True, client_id: str | None = None, **attributes: object) -> Any:
+        """A new connection with factory attributes, closed by the fixture."""
+        ...
+
+    def name(self) -> str:
+        """A destination name that nobody else uses."""
+        ...
+
+
+def until(condition: Callable[[], Any], what: str = "", timeout_s: float = WAIT_S) -> Any:
+    """Wait until ``condition`` gives something true, and return that."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, what or "what was waited for did not happen"
+        time.sleep(0.003)
+
+
+class OpenDirectory:
+    """A directory that several connections share, and that none of them closes."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def locate(self, kind: str, name: str, create: bool) -> Place:
+        place: Place = await self._inner.locate(kind, name, create)
+        return place
+
+    async def settings(self) -> dict[str, Any]:
+        return {}
+
+    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        return await self._inner.admin(verb, args)
+
+    async def close(self) -> None:
+        """The broker's own connection closes it."""
+
+
+class LoopbackBroker:
+    """``store``: a directory, or None; ``face``: "blocking" or "aio"; ``properties``: of the broker."""
+
+    def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
+        self.properties = {name.replace("__", "."): value for name, value in properties.items()}
+        self.core = make_core(store, self.properties, None, IoThread.shared())
+        self.face = face
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections: list[Any] = []
+
+    def name(self) -> str:
+        return f"queue{next(_numbers)}"
+
+    def connect(self, *, started: bool = True, client_id: str | None = None, **attributes: object) -> Any:
+        config = Config.of({"raybroker.hosting.default": "shared", **self.properties, **attributes})
+        core = ConnectionCore(OpenDirectory(self.core.directory), config, client_id=client_id, io=self.core.io)
+        connection: Any = Connection(core)
+        if self.face == "aio":
+            connection = Blocking(aio.Connection(core), self._running_loop())
+        self._connections.append(connection)
+        if started:
+            connection.start()
+        return connection
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        Connection(self.core).close()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            loop = self._loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True, name="application loop").start()
+        return self._loop
+
+    def __enter__(self) -> LoopbackBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_WRAPPED = (aio.Connection, aio.Session, aio.Producer, aio.Consumer, Message)
+
+
+class Blocking:
+    """An asynchronous handle whose coroutines are waited for, from a thread that is not the loop's."""
+
+    def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.inner = inner
+        self.loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if name == "admin":
+            return lambda: Blocking(found(), self.loop)
+        if not callable(found) or name == "session" and isinstance(self.inner, aio.Consumer):
+            return found
+        return lambda *args, **options: self._call(found, args, options)
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        async def work() -> Any:
+            result = function(*args, **options)
+            return await result if isawaitable(result) and not isinstance(result, Future) else result
+
+        return self._wrapped(asyncio.run_coroutine_threadsafe(work(), self.loop).result())
+
+    def _wrapped(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._wrapped(item) for item in result]
+        return Blocking(result, self.loop) if isinstance(result, _WRAPPED) else result
+
+    def __iter__(self) -> Iterator[Any]:
+        source = self.inner.__aiter__()
+
+        async def following() -> Any:
+            return await anext(source, None)
+
+        while (item := asyncio.run_coroutine_threadsafe(following(), self.loop).result()) is not None:
+            yield self._wrapped(item)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __eq__(self, other: object) -> bool:
+        return self.inner == (other.inner if isinstance(other, Blocking) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
+
+
+def core_of(connection: Any) -> ConnectionCore:
+    core: ConnectionCore = connection._core
+    return core
+
+
+def cut(connection: Any) -> None:
+    """End every link of a connection, as a network does that fails; its handles come back by themselves."""
+    core = core_of(connection)
+
+    async def abort() -> int:
+        channels = list(core._channels.values())
+        for channel in channels:
+            channel.link.abort()
+        return len(channels)
+
+    assert core.io.run(abort()) > 0
+
+
+def bodies(messages: list[Any]) -> list[Any]:
+    return [message.body for message in messages]
+
+
+def take(consumer: Any, count: int) -> list[Any]:
+    """Exactly so many messages, one by one."""
+    found = []
+    for _ in range(count):
+        message = consumer.receive(timeout=WAIT_S)
+        assert message is not None, f"{len(found)} of {count} messages came"
+        found.append(message)
+    return found
+
+
+def state_of(connection: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = connection.admin().query_destination("queue", name)
+    return found
+
+
+def consumers_of(connection: Any, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = connection.admin().list_consumers(name)
+    return found
+
+
+def buffered(consumer: Any) -> int:
+    found: int = consumer.info()["buffered"]
+    return found
