@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from raybroker.transport.loops import new_event_loop
 
 LOCK_WAIT_S: Final = 5.0
 """How long a restarted host waits for its predecessor to let go of the store."""
+SWITCH_S: Final = 0.0005
+"""How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced twenty
+times. The commit thread was waiting for its turn rather than for the disk."""
 EXIT_FAILED: Final = 3
 """Exit status after a store error (fail stop)."""
 
@@ -70,6 +74,7 @@ class DataPlane(threading.Thread):
 
     def run(self) -> None:
         keep_freed_memory()
+        sys.setswitchinterval(SWITCH_S)
         asyncio.set_event_loop(self.loop)
         self.loop.create_task(self._start())
         self.loop.run_forever()

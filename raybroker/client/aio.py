@@ -85,7 +85,10 @@ class Session:
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
         self._listening: asyncio.Task[None] | None = None
+        self._work = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self.closed = False
+        core.wake_listeners = self._wake
         core.connection.sessions.append(core)
 
     def queue(self, name: str) -> Queue:
@@ -137,6 +140,9 @@ class Session:
         if self.closed:
             return
         self.closed = True
+        self._work.set()
+        if self._listening is not None and self._listening is not asyncio.current_task():
+            await self._listening
         await self._come_back()
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError):
@@ -151,6 +157,31 @@ class Session:
     def _require_open(self) -> None:
         if self.closed:
             raise IllegalStateError("the session is closed")
+
+    def _require_no_listener(self) -> None:
+        if self._listening is not None:
+            raise IllegalStateError("a session with a message listener cannot receive as well (R-06)")
+
+    def _wake(self) -> None:
+        """Called on the IO thread."""
+        with contextlib.suppress(RuntimeError):  # The application's loop is closed: nobody listens any more.
+            self._loop.call_soon_threadsafe(self._work.set)
+
+    def _listen(self) -> None:
+        if self._listening is None:
+            self._listening = asyncio.ensure_future(self._serve())
+        self._work.set()
+
+    async def _serve(self) -> None:
+        """Call listeners serially, one message at a time, for all consumers of the session."""
+        while not self.closed:
+            await self._work.wait()
+            self._work.clear()
+            busy = True
+            while busy and not self.closed:
+                busy = False
+                for consumer in list(self._consumers):
+                    busy = await consumer._serve_one() or busy
 
     async def _come_back(self) -> None:
         core = self._core
@@ -211,12 +242,12 @@ class Producer:
         shared = self._core.shared
         if persistent is not None and persistent != shared.persistent:
             shared = Shared(persistent, shared.priority)
-        source = iter(bodies)
+        parts = self._core.put_many(bodies, shared)
         before = self._core._state.next_seq
         futures: list[Future[str]] = []
         while True:
             await asyncio.wrap_future(self._core.room_future())
-            future = next(self._core.put_many(source, shared), None)
+            future = next(parts, None)
             if future is None:
                 break
             futures.append(future)
@@ -255,6 +286,7 @@ class Consumer:
         return found[0] if found else None
 
     async def receive_nowait(self) -> Message | None:
+        self.session._require_no_listener()
         await self.session._come_back()
         if self._core.closed:
             return None
@@ -266,6 +298,7 @@ class Consumer:
     async def receive_many(
         self, max: int = 100, timeout: float | None = None  # noqa: A002
     ) -> list[Message]:  # fmt: skip
+        self.session._require_no_listener()
         await self.session._come_back()
         while not self._core.closed:
             found = self._core.take(max)
@@ -278,20 +311,33 @@ class Consumer:
         return []
 
     async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
-        """Call ``listener`` for each message, one after the other, in a task of its own (R-06)."""
+        """Call ``listener`` for each message in the session's task, one after the other for all its consumers (R-06)."""
         self._core.listener = listener
-        self.session._listening = asyncio.ensure_future(self._serve(listener))
+        self.session._listen()
         return self
 
-    async def _serve(self, listener: Callable[[Message], Awaitable[object] | object]) -> None:
-        async for message in self:
-            try:
-                result = listener(message)
-                if isinstance(result, Awaitable):
-                    await result
-            except Exception:  # noqa: BLE001 - a listener's failure is its message's failure
-                with contextlib.suppress(BrokerError):
-                    await self.session.recover()
+    async def _serve_one(self) -> bool:
+        """Hand one message to the listener; False when there is none."""
+        listener, core = self._core.listener, self._core
+        if listener is None or core.closed:
+            return False
+        try:
+            message = core.take_one()
+        except BrokerError:
+            return False
+        if message is None:
+            core.wait(0)
+            return False
+        try:
+            result = listener(message)
+            if isinstance(result, Awaitable):
+                await result
+        except Exception:  # noqa: BLE001 - a listener's failure is its message's failure
+            with contextlib.suppress(BrokerError):
+                await self.session.recover()
+        else:
+            await self.session._come_back()
+        return True
 
     @property
     def active(self) -> bool:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from raybroker.client.directory import Place
+from raybroker.client.io import fulfil, refuse
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, from_code
 from raybroker.transport.link import Link
 from raybroker.wire import frames as wire
@@ -89,7 +90,7 @@ class Channel:
         """Acknowledge deliveries; ``confirmed`` gets the number of those the host did not know any more."""
         if self.lost:
             if confirmed is not None:
-                confirmed.set_exception(self._lost_error())
+                refuse(confirmed, self._lost_error())
             return
         request = 0
         if confirmed is not None:
@@ -127,7 +128,7 @@ class Channel:
             elif isinstance(frame, wire.Acked):
                 confirmed = self._acks.pop(frame.request, None)
                 if confirmed is not None:
-                    confirmed.set_result(frame.unknown)
+                    fulfil(confirmed, frame.unknown)
             elif isinstance(frame, wire.Reply):
                 self._resolve(frame.request, frame.result)
             elif isinstance(frame, wire.Released):
@@ -170,7 +171,7 @@ class Channel:
             if not future.done():
                 future.set_exception(failure)
         for confirmed in self._acks.values():
-            confirmed.set_exception(failure)
+            refuse(confirmed, failure)
         self._acks.clear()
         endpoints, self.endpoints = self.endpoints, {}
         for endpoint in endpoints.values():

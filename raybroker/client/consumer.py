@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client.channel import Channel
 from raybroker.client.flow import CreditFlow, PrefetchFlow
+from raybroker.client.io import fulfil
 from raybroker.client.message import Delivery, Message
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.wire import frames as wire
@@ -203,7 +204,7 @@ class ConsumerCore:
         channel = self._channel
         if channel is None or epoch != self.epoch:
             if confirmed is not None:
-                confirmed.set_result(sum(last - first + 1 for first, last in ranges))
+                fulfil(confirmed, sum(last - first + 1 for first, last in ranges))
             return
         channel.acknowledge(self._handle, epoch, ranges, confirmed)
 
@@ -271,8 +272,7 @@ class ConsumerCore:
     def _tell(self) -> None:
         self._arrival.notify()
         for future in self._async_waiters:
-            if not future.done():
-                future.set_result(None)
+            fulfil(future, None)
         self._async_waiters.clear()
         if self.listener is not None:
             self.session.wake_listeners()

@@ -188,6 +188,7 @@ class Consumer:
         except BrokerError:
             return False
         if message is None:
+            core.wait(0)
             return False
         try:
             listener(message)

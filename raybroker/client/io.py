@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
 from raybroker.transport.loops import new_event_loop
@@ -53,3 +53,19 @@ class IoThread:
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon_threadsafe(call, *args)
+
+
+def fulfil(future: Future[T], result: T) -> None:
+    """Give a future its result, unless whoever waited for it has given up."""
+    try:
+        future.set_result(result)
+    except InvalidStateError:
+        pass
+
+
+def refuse(future: Future[Any], error: BaseException) -> None:
+    """Give a future an error, unless whoever waited for it has given up."""
+    try:
+        future.set_exception(error)
+    except InvalidStateError:
+        pass

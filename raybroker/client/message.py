@@ -134,17 +134,21 @@ class Message:
         """Bytes of the body."""
         return self._delivery.block.body(self._index).nbytes
 
-    def acknowledge(self) -> None:
-        """Acknowledge everything the session has consumed so far (R-08); ignored unless the session is "client"."""
-        self._delivery.consumer.session.acknowledge(None)
+    def acknowledge(self) -> Any:
+        """Acknowledge everything the session has consumed so far (R-08); ignored unless the session is "client".
 
-    def acknowledge_this(self) -> None:
+        Returns when the broker has confirmed it, and raises ConnectionLostError when it cannot; with asyncio this and
+        the other two are to be awaited.
+        """
+        return self._delivery.consumer.session.acknowledge(None)
+
+    def acknowledge_this(self) -> Any:
         """Acknowledge this message alone (R-08)."""
-        self._delivery.consumer.session.acknowledge_one(self)
+        return self._delivery.consumer.session.acknowledge_one(self)
 
-    def acknowledge_up_to(self) -> None:
+    def acknowledge_up_to(self) -> Any:
         """Acknowledge what the session consumed up to and including this message (R-08)."""
-        self._delivery.consumer.session.acknowledge(self)
+        return self._delivery.consumer.session.acknowledge(self)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client.bodies import encode_any
 from raybroker.client.channel import Channel
+from raybroker.client.io import fulfil, refuse
 from raybroker.client.message import message_id
 from raybroker.client.producing import Batch, Producing, Shared
 from raybroker.model.block import BLOCK_BYTES_TARGET
@@ -31,7 +32,7 @@ from raybroker.wire.content import encode_body
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
 
-MANY_MESSAGES = 512
+MANY_MESSAGES = 1024
 """Messages of a block that ``send_many`` makes."""
 
 
@@ -174,12 +175,11 @@ class ProducerCore:
         if self._has_room():
             self._room.notify_all()
             for future in self._room_waiters:
-                if not future.done():
-                    future.set_result(None)
+                fulfil(future, None)
             self._room_waiters.clear()
         if not self._state.held_bytes:
             for future in self._idle_waiters:
-                future.set_result(None)
+                fulfil(future, None)
             self._idle_waiters.clear()
 
     @property
@@ -228,8 +228,7 @@ class ProducerCore:
             self._made_room()
         for batch in batches:
             for _, waiter in batch.waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
+                refuse(waiter, error)
 
     async def close(self) -> None:
         """Close the handle on the host; what is unsettled has been waited for by the caller."""
@@ -242,8 +241,7 @@ class ProducerCore:
             await channel.call("close_producer", {"handle": self._handle})
         for batch in self._state.abandon():
             for _, waiter in batch.waiters:
-                if not waiter.done():
-                    waiter.set_exception(IllegalStateError(f"the producer for {self.name} was closed"))
+                refuse(waiter, IllegalStateError(f"the producer for {self.name} was closed"))
 
     def settled_future(self) -> Future[None]:
         """Done when everything accepted so far is settled, or the producer has failed."""
@@ -274,10 +272,8 @@ def _complete(batch: Batch, producer: int, rows: Iterable[tuple[int, int, str, s
     """Tell everybody who waits for a message of a settled block."""
     refusals = [(start, end, from_code(code, text)) for start, end, code, text in rows]
     for index, waiter in batch.waiters:
-        if waiter.done():
-            continue
         hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
         if hit is not None:
-            waiter.set_exception(hit)
+            refuse(waiter, hit)
         else:
-            waiter.set_result(message_id(producer, batch.first_seq + max(index, 0)))
+            fulfil(waiter, message_id(producer, batch.first_seq + max(index, 0)))

@@ -270,11 +270,10 @@ class Queue:
                 done_with.append(delivery)
         else:
             consumers.rotate()
-        if mark != self.mark:
-            out.records.append(self._note(notes.encode_dispatched(mark, ())))
-            self.mark = mark
-        for _, rows in notes.in_notes((), tried):
-            out.records.append(self._note(notes.encode_dispatched(None, rows)))
+        moved = (mark,) if mark != self.mark else ()
+        for marks, rows in notes.in_notes(moved, tried):
+            out.records.append(self._note(notes.encode_dispatched(marks[0] if marks else None, rows)))
+        self.mark = mark
         self._settled(done_with, out)
 
     def _watch_idleness(self, out: Outcome, now_ms: int) -> None:

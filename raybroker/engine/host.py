@@ -75,6 +75,9 @@ class Host:
         self.config = config
         self.queues: dict[str, Queue] = {}
         self.definitions: dict[int, Definition] = {}
+        self.dormant: dict[str, tuple[Definition, Queue]] = {}
+        """Auto-created queues that a restart found empty: not there (D-22), but not forgotten before their reap time.
+        A producer that has not heard what became of its sends opens them again, and must not be stored twice."""
         self.attachments: dict[int, Attachment] = {}
         self.sessions: dict[Any, None] = {}
         """A set in order of arrival, so that the same things happen in the same order every time."""
@@ -105,7 +108,11 @@ class Host:
             if definition is not None:
                 queue = recovery.finish(definition.name, definition.attributes, reap_ms=self._reap_ms(definition))
                 if definition.auto_created and not queue.ledger.messages:
-                    gone.append(number)
+                    if queue.producers.taken:
+                        self.dormant[definition.name] = definition, queue
+                        self._wakes[number] = self._reap_at(queue)
+                    else:
+                        gone.append(number)
                 else:
                     self._install(queue, definition)
             dead = found.dead(number)
@@ -132,6 +139,9 @@ class Host:
             self._wakes.pop(number, None)
             if queue is not None:
                 self.perform(queue, cmd.Tick())
+            for name in [name for name, (_, q) in self.dormant.items() if q.number == number]:
+                del self.dormant[name]
+                self._note(number, notes.encode_gone(), _nobody)
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
@@ -144,8 +154,13 @@ class Host:
             self._barrier(done)
             return
         definition = Definition(name, auto_created, attributes)
-        queue = Queue(self._next_number, name, attributes, reap_ms=self._reap_ms(definition))
-        self._next_number += 1
+        if name in self.dormant:
+            _, queue = self.dormant.pop(name)
+            queue.attributes, queue.reap_ms = attributes, self._reap_ms(definition)
+            self._wakes.pop(queue.number, None)
+        else:
+            queue = Queue(self._next_number, name, attributes, reap_ms=self._reap_ms(definition))
+            self._next_number += 1
         self._install(queue, definition)
         self._note(queue.number, notes.encode_attributes(definition.encode()), done)
 
@@ -297,7 +312,10 @@ class Host:
         self.queues[definition.name] = queue
         self.definitions[queue.number] = definition
         if queue.reap_ms is not None:
-            self._wakes[queue.number] = self.clock.now_ms() + queue.reap_ms
+            self._wakes[queue.number] = self._reap_at(queue)
+
+    def _reap_at(self, queue: Queue) -> int:
+        return self.clock.now_ms() + (queue.reap_ms or 0)
 
     def _reap_ms(self, definition: Definition) -> int | None:
         return self.config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None
@@ -309,7 +327,7 @@ class Host:
         def done() -> None:
             self._checkpointing = False
 
-        rows = [(self.definitions[q.number], q) for q in self.queues.values()]
+        rows = [*((self.definitions[q.number], q) for q in self.queues.values()), *self.dormant.values()]
         self._append([encode_checkpoint(self._next_number, rows)], done)
 
     def _note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
@@ -329,6 +347,10 @@ class Host:
 
 _DONE = Idle()
 """Stands in the place of an effect where only the moment of its release matters."""
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""
 
 
 def _nothing(effects: Sequence[Effect]) -> None:

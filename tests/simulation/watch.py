@@ -67,6 +67,7 @@ class Watch:
     def wrap(self, queue: Queue) -> None:
         """Watch every step of a new queue."""
         twin = self.twins[queue.number] = Twin(queue)
+        self._restore(twin, self.disks.setdefault(queue.number, OnDisk()))
         queue.step = lambda command, *, now_ms: self._step(queue, twin, command, now_ms)  # type: ignore[method-assign]
 
     def _step(self, queue: Queue, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
@@ -102,7 +103,7 @@ class Watch:
         self._add("crash", 0, 1)
 
     def recovered(self, host: Host) -> None:
-        """A host has started: its queues hold exactly what was on disk."""
+        """A host has started: its queues hold exactly what was on disk, and what it does not open is empty."""
         self.twins.clear()
         for number, disk in self.disks.items():
             if number not in host.definitions:
@@ -122,7 +123,6 @@ class Watch:
                 raise AssertionError(f"recovery of {queue.name}: (block, index, attempts, expected) {wrong[:8]}")
             check(queue)
             self.wrap(queue)
-            self._restore(self.twins[queue.number], disk)
 
     def _restore(self, twin: Twin, disk: OnDisk) -> None:
         for key, (value, size, attempts) in sorted(disk.held.items()):
