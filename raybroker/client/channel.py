@@ -13,10 +13,17 @@ from typing import Any, Protocol
 
 from raybroker.client.directory import Place
 from raybroker.client.io import fulfil, refuse
-from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, from_code
+from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, ProtocolError, from_code
 from raybroker.transport.link import Link
 from raybroker.wire import frames as wire
 from raybroker.wire.native import Native, preface
+
+
+def ended_by(event: wire.Event, name: str) -> BrokerError:
+    """Why the host has ended a handle of destination ``name``."""
+    if event.name == "halted":
+        return from_code(str(event.data.get("code")), str(event.data.get("text")))
+    return InvalidDestinationError(f"destination {name} was destroyed")
 
 
 class Endpoint(Protocol):
@@ -154,7 +161,7 @@ class Channel:
     def _event(self, event: wire.Event) -> None:
         if event.name == "closing":
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
-        elif event.name == "destroyed":
+        elif event.name in ("destroyed", "halted"):
             endpoint = self.endpoints.get(event.data.get("handle", 0))
             if endpoint is not None:
                 endpoint.on_frame(event)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.channel import Channel
+from raybroker.client.channel import Channel, ended_by
 from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.client.io import fulfil
 from raybroker.client.message import Delivery, Message
-from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.wire import frames as wire
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class ConsumerCore:
         elif isinstance(frame, wire.Promoted):
             self.active = True
         elif isinstance(frame, wire.Event):
-            self.fail(InvalidDestinationError(f"destination {self.name} was destroyed"))
+            self.fail(ended_by(frame, self.name))
 
     def _deliver(self, frame: wire.Deliver) -> None:
         if self.closed or frame.tag < self._min_tag:

@@ -22,7 +22,7 @@ def message_id(producer: int, seq: int) -> str:
 class Delivery:
     """What the messages of one delivered block share: message i has the tag ``tag + i``."""
 
-    __slots__ = ("attempt", "block", "consumer", "epoch", "offsets", "tag")
+    __slots__ = ("attempt", "block", "consumer", "epoch", "kind", "offsets", "tag", "view")
 
     def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
         self.block = block
@@ -31,6 +31,8 @@ class Delivery:
         self.tag = tag
         self.attempt = attempt
         self.offsets = block.offsets()
+        self.view = block.view
+        self.kind = block.kind if block.uniform else -1
 
 
 class Message:
@@ -53,9 +55,11 @@ class Message:
         """
         if self._body is _UNSET:
             delivery, index = self._delivery, self._index
-            block, offsets = delivery.block, delivery.offsets
-            data = block.view[offsets[index] : offsets[index + 1]]
-            kind = block.kind if block.uniform else block.kind_of(index)
+            offsets = delivery.offsets
+            data = delivery.view[offsets[index] : offsets[index + 1]]
+            kind = delivery.kind
+            if kind < 0:
+                kind = delivery.block.kind_of(index)
             if kind == BYTES:
                 self._body = data.tobytes()
             elif kind == PICKLE:

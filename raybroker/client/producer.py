@@ -7,13 +7,14 @@ out when they are full, when somebody waits for one, or ``raybroker.producer.lin
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.bodies import encode_any
-from raybroker.client.channel import Channel
+from raybroker.client.channel import Channel, ended_by
 from raybroker.client.io import fulfil, refuse
 from raybroker.client.message import message_id
 from raybroker.client.producing import Batch, Producing, Shared
@@ -21,7 +22,6 @@ from raybroker.model.block import BLOCK_BYTES_TARGET
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
-    InvalidDestinationError,
     MessageTooLargeError,
     from_code,
 )
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
 
 MANY_MESSAGES = 1024
-"""Messages of a block that ``send_many`` makes."""
+"""Messages that ``send_many`` takes at a time."""
+_ONLY_BYTES = {bytes}
 
 
 class ProducerCore:
@@ -88,15 +89,21 @@ class ProducerCore:
         """Accept messages as full blocks; yields a future for each block, to be waited for."""
         source, encode, most = iter(bodies), self._encode, self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
-            items = [encode(body) for body in chunk]
-            largest = max(len(data) for _, data in items)
+            kinds: bytes
+            if set(map(type, chunk)) == _ONLY_BYTES:
+                kinds, data = bytes(len(chunk)), chunk
+            else:
+                items = [encode(body) for body in chunk]
+                kinds, data = bytes([kind for kind, _ in items]), [encoded for _, encoded in items]
+            largest = max(map(len, data))
             if largest > most:
                 raise MessageTooLargeError(f"a body of {largest} bytes exceeds imq.message.max_size={most}")
-            for part in _by_bytes(items):
+            for start, end in _by_bytes(data):
                 done: Future[str] = Future()
                 with self._lock:
                     self._wait_for_room(block=True)
-                    self._state.add_many(part, shared, self._connection.clock.now_ms(), done)
+                    now_ms = self._connection.clock.now_ms()
+                    self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done)
                     self._schedule()
                 yield done
 
@@ -210,7 +217,7 @@ class ProducerCore:
             if batch is not None:
                 _complete(batch, self._state.producer, frame.rows if isinstance(frame, wire.Refused) else ())
         elif isinstance(frame, wire.Event):
-            self.fail(InvalidDestinationError(f"destination {self.name} was destroyed"))
+            self.fail(ended_by(frame, self.name))
 
     def on_writable(self) -> None:
         self._flush()
@@ -255,17 +262,16 @@ class ProducerCore:
         return done
 
 
-def _by_bytes(items: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Cut a run of bodies where a block would grow past its target size."""
-    part: list[tuple[int, bytes]] = []
-    size = 0
-    for item in items:
-        if part and size + len(item[1]) > BLOCK_BYTES_TARGET:
-            yield part
-            part, size = [], 0
-        part.append(item)
-        size += len(item[1])
-    yield part
+def _by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to cut a run of bodies, so that no block grows past its target size: (start, end) of each piece."""
+    ends = list(accumulate(map(len, bodies)))
+    start = before = 0
+    while ends[-1] - before > BLOCK_BYTES_TARGET and start < len(bodies) - 1:
+        end = max(bisect_right(ends, before + BLOCK_BYTES_TARGET, start), start + 1)
+        yield start, end
+        start, before = end, ends[end - 1]
+    if start < len(bodies):
+        yield start, len(bodies)
 
 
 def _complete(batch: Batch, producer: int, rows: Iterable[tuple[int, int, str, str]]) -> None:

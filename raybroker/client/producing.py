@@ -8,7 +8,6 @@ again, in order and with their old sequence numbers, after a reconnect (the brok
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
@@ -109,12 +108,11 @@ class Producing:
         self.held_bytes += size
         return seq
 
-    def add_many(self, items: Sequence[tuple[int, bytes]], shared: Shared, now_ms: int, waiter: Any) -> None:
-        """Accept a run of (kind, body) as one block of its own; ``waiter`` waits for all of them."""
+    def add_many(self, kinds: bytes, bodies: list[bytes], shared: Shared, now_ms: int, waiter: Any) -> None:
+        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them."""
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
-        kinds, bodies = zip(*items, strict=True)
-        batch.bodies = list(bodies)
+        batch.bodies = bodies
         batch.kinds = bytearray(kinds)
         batch.count = len(bodies)
         batch.size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * batch.count

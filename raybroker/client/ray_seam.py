@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.directory import Place
-from raybroker.model.errors import NoClusterError
+from raybroker.model.errors import ConnectionLostError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.transport.link import Link
 
@@ -23,6 +23,11 @@ def _runtime() -> ModuleType:
     from raybroker.actors import runtime
 
     return runtime
+
+
+READ_PATIENCE_S: Final = 10.0
+"""How long a verb that changes nothing is tried again while a broker restarts; one that changes something never is."""
+RETRY_S: Final = 0.2
 
 
 class RayDirectory:
@@ -68,7 +73,15 @@ class RayDirectory:
         return found
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
-        return await self._call("admin", verb, args)
+        deadline = asyncio.get_running_loop().time() + READ_PATIENCE_S
+        while True:
+            try:
+                return await self._call("admin", verb, args)
+            except ConnectionLostError:
+                reads = verb.startswith(("list_", "query_"))
+                if not reads or asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
         """Nothing to give back: the broker keeps no state for a directory."""

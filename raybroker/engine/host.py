@@ -81,6 +81,8 @@ class Host:
         self.attachments: dict[int, Attachment] = {}
         self.sessions: dict[Any, None] = {}
         """A set in order of arrival, so that the same things happen in the same order every time."""
+        self.halted: dict[int, StoreDamagedError] = {}
+        """Queues with a message that the store cannot give back whole: nobody is served until it is purged."""
         self.failure: BrokerError | None = None
         self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
@@ -167,7 +169,7 @@ class Host:
     def update(self, name: str, changes: dict[str, object], done: Callable[[], None]) -> None:
         """Change attributes, all or none; raises ConfigError (D-03, F-03)."""
         self._require_running()
-        queue = self.queue(name)
+        queue = self.named(name)
         old = self.definitions[queue.number]
         new = Definition(name, old.auto_created, updated_attributes(old.attributes, changes))
         self.definitions[queue.number] = new
@@ -177,7 +179,7 @@ class Host:
     def destroy(self, name: str, done: Callable[[], None]) -> None:
         """Remove a queue and its messages; its producers and consumers are told."""
         self._require_running()
-        queue = self.queue(name)
+        queue = self.named(name)
         del self.queues[name]
         del self.definitions[queue.number]
         self._wakes.pop(queue.number, None)
@@ -197,10 +199,19 @@ class Host:
     def purge(self, name: str, done: Callable[[], None]) -> None:
         """Discard the messages that wait in a queue; those with consumers stay theirs."""
         self._require_running()
-        self.perform(self.queue(name), cmd.Purge())
+        queue = self.named(name)
+        self.perform(queue, cmd.Purge())
+        self.halted.pop(queue.number, None)
         self._barrier(done)
 
     def queue(self, name: str) -> Queue:
+        """A queue that can be used. Raises InvalidDestinationError, or StoreDamagedError when it is halted."""
+        found = self.named(name)
+        if found.number in self.halted:
+            raise self.halted[found.number]
+        return found
+
+    def named(self, name: str) -> Queue:
         found = self.queues.get(name)
         if found is None:
             raise InvalidDestinationError(f"queue {name!r} does not exist; create it, or allow imq.autocreate.queue")
@@ -296,11 +307,23 @@ class Host:
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
         try:
             block = self.payloads.get(attachment.queue.number, effect.ordinal)
+        except StoreDamagedError as error:
+            self._halt(attachment.queue, error)
+            return
         except StoreError as error:
             self.fail(error)
             return
         parts = block.part(effect.start, effect.end)
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
+
+    def _halt(self, queue: Queue, error: StoreDamagedError) -> None:
+        """A message is damaged, not absent: its queue stops and says so, all others go on."""
+        self.halted[queue.number] = error
+        for attachment in [a for a in self.attachments.values() if a.queue is queue]:
+            del self.attachments[attachment.number]
+            attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
+            queue.step(cmd.DetachConsumer(attachment.number), now_ms=self.clock.now_ms())
+            queue.step(cmd.DetachProducer(attachment.number, forget=False), now_ms=self.clock.now_ms())
 
     def _retire(self, queue: Queue, effect: Retire) -> None:
         for ordinal in effect.ordinals:

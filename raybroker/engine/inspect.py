@@ -13,14 +13,14 @@ from raybroker.model.errors import InvalidDestinationError
 
 def describe(host: Host, name: str) -> dict[str, Any]:
     """Attributes, state and counts of one queue (api: ``query_destination``); sizes in bytes."""
-    queue = host.queue(name)
+    queue = host.named(name)
     definition = host.definitions[queue.number]
     ledger, counters = queue.ledger, queue.counters
     unsettled = sum(_unsettled(c) for c in queue.consumers.by_attachment.values())
     return {
         "name": name,
         "type": "queue",
-        "state": "RUNNING",
+        "state": "HALTED" if queue.number in host.halted else "RUNNING",
         "auto_created": definition.auto_created,
         "attributes": definition.attributes.as_dict(),
         "messages": ledger.messages,

@@ -1,4 +1,4 @@
-"""What holds for handles over every kind of broker: a class of tests that modules inherit with a ``broker`` of theirs."""
+"""What holds for handles over every kind of broker: a class of tests for modules that have a ``broker`` fixture."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from raybroker.errors import ConfigError, IllegalStateError, MessageFormatError
 from tests.contracts.handles import WAIT_S, Broker, bodies, cut, state_of, take, until
 
 BODIES: list[Any] = [
-    "text", "", "größer — ≥ 😀", b"", b"bytes\x00\xff", {}, {"a": 1, "b": [1.5, None, True, {"c": b"x"}]}, [], [1, "2", [3]],
-    0, -1, (1 << 64) - 1, -(1 << 63), 1.25, True, False, None, {1: "one", "k" * 300: "v" * 3000},
+    "text", "", "größer — ≥ 😀", b"", b"bytes\x00\xff", {}, {"a": 1, "b": [1.5, None, True, {"c": b"x"}]}, [],
+    [1, "2", [3]], 0, -1, (1 << 64) - 1, -(1 << 63), 1.25, True, False, None, {1: "one", "k" * 300: "v" * 3000},
 ]  # fmt: skip
 
 
@@ -227,7 +227,13 @@ class Basics:
         for message in found:
             first.setdefault(message.body, message.redelivered)
         assert list(first) == list(range(300)), "first deliveries are in order, and each message is stored once"
-        until(lambda: found[-1].acknowledge() or consumer.receive_many(100, timeout=0.01) or held(connection, name) == 0)
+
+        def settled() -> bool:
+            found.extend(consumer.receive_many(100, timeout=0.01))
+            found[-1].acknowledge()
+            return held(connection, name) == 0
+
+        until(settled, "what was delivered again can be acknowledged")
 
     def test_recover_starts_again_with_the_oldest_message_flagged(self, broker: Broker) -> None:
         connection, name = broker.connect(), broker.name()

@@ -131,7 +131,7 @@ class Blocking:
         found = getattr(self.inner, name)
         if name == "admin":
             return lambda: Blocking(found(), self.loop)
-        if not callable(found) or name == "session" and isinstance(self.inner, aio.Consumer):
+        if not callable(found) or (name == "session" and isinstance(self.inner, aio.Consumer)):
             return found
         return lambda *args, **options: self._call(found, args, options)
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from tests.simulation.mutant_table import TABLE, applied
 from tests.simulation.world import World
 
-SEEDS_MAX = 300
-"""The hardest mutant takes about a third of it."""
+SEEDS_MAX = 1000
+"""The hardest mutant takes about a quarter of it."""
 
 
 class Catch(NamedTuple):

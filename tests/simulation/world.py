@@ -132,16 +132,24 @@ class World:
             return
         queue = host.queues[name]
         twin = self.watch.twins[queue.number]
-        for value in sorted({m.value for m in twin.messages.values()} | twin.taken):
-            self.log(0, "ok", "destroy", value, 1)
+        self._note_destroyed({m.value for m in twin.messages.values()} | twin.taken)
         delta = self.committer.delta = Delta(queue.number)
         delta.gone = True
         host.destroy(name, _nothing)
 
+    def _note_destroyed(self, values: set[int]) -> None:
+        """A destination forgets what it took: a retry of that would be a new message."""
+        for value in sorted(values):
+            self.log(0, "ok", "destroy", value, 1)
+
     def _tick(self) -> None:
         self.loop.after(TICK, self._tick)
-        if self.host is not None:
-            self.host.tick()
+        if self.host is None:
+            return
+        dormant = {queue.number for _, queue in self.host.dormant.values()}
+        self.host.tick()
+        for number in sorted(dormant - {queue.number for _, queue in self.host.dormant.values()}):
+            self._note_destroyed(self.watch.disks[number].taken)
 
     # ---- faults ----------------------------------------------------------------------------------------------------
 
