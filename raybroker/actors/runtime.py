@@ -58,7 +58,7 @@ def leave_ray() -> None:
 def start_local_ray(**options: Any) -> None:
     """Connect to Ray, or start one for this process alone; ``options`` are those of ``ray.init``."""
     if not ray.is_initialized():
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(namespace=NAMESPACE, include_dashboard=False, **quiet, **options)
 
 

@@ -2,8 +2,9 @@
 
 Ray reads how it is to be let in when it is imported, so every import of it here comes after ``find_ray``.
 
-In this order: the Ray of RAY_ADDRESS; the one that ``raybroker up`` noted for the cluster; the one that the last
-``ray start`` of this machine left word of; whatever Ray finds by itself.
+In this order: the Ray of RAY_ADDRESS; the one that ``raybroker up`` noted for the cluster; one that it noted for another
+cluster; the one that the last ``ray start`` of this machine left word of.  Ray's own way of finding one is not used: it
+takes any Ray of the machine, and tries for minutes to reach one that is gone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HOW_TO_START = "start one with: raybroker up"
 
 
 def find_ray(cluster: str) -> places.Place | None:
-    """The Ray of a cluster, if it can be told without asking Ray; the process then belongs to it.
+    """The Ray of a cluster, or one it could be in; the process then belongs to it. None when there is none.
 
     Raises NoClusterError when RAY_ADDRESS names one that does not answer.
     """
@@ -28,19 +29,27 @@ def find_ray(cluster: str) -> places.Place | None:
         if not places.answers(named.address):
             raise NoClusterError(f"nothing answers at RAY_ADDRESS={named.address}")
         return named
-    for place in (places.load(cluster), places.last_started()):
+    for place in (places.load(cluster), *places.others(cluster), places.last_started()):
         if place is not None and place.alive():
             places.use(place)
             return place
     return None
 
 
+def require_ray(cluster: str) -> places.Place:
+    """As :func:`find_ray`; raises NoClusterError, which says how to start one, when there is none."""
+    noted = places.load(cluster)
+    place = find_ray(cluster)
+    if place is not None:
+        return place
+    up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
+    gone = f"cluster {cluster!r} was started at {noted.address} and is gone" if noted is not None else "no Ray runs here"
+    raise NoClusterError(f"{gone}; start one with: {up}   (or name a Ray that runs: RAY_ADDRESS=host:port)")
+
+
 def connect(cluster: str) -> Any:
     """A connection, not started; raises NoClusterError."""
-    noted = places.load(cluster)
-    if find_ray(cluster) is None and noted is not None:
-        up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
-        raise NoClusterError(f"cluster {cluster!r} was started at {noted.address} and is gone; start it with: {up}")
+    require_ray(cluster)
     import raybroker as rb
     from raybroker.actors import runtime
 
@@ -93,7 +102,7 @@ def explain(cluster: str) -> list[dict[str, Any]]:
 
 
 def _broker_names(cluster: str) -> list[str]:
-    find_ray(cluster)
+    require_ray(cluster)
     from raybroker.actors import cluster as clusters
     from raybroker.actors import runtime
 

@@ -97,12 +97,22 @@ def from_environment() -> Place | None:
 
 def last_started() -> Place | None:
     """The Ray that the last ``ray start`` of this machine left word of."""
-    path = Path(variable("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
     try:
-        address = path.read_text(encoding="utf-8").strip()
+        address = _last_started_file().read_text(encoding="utf-8").strip()
     except OSError:
         return None
     return Place(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")) if address else None
+
+
+def forget_last_started(place: Place) -> None:
+    """That Ray has ended: a word left of it would make the next program try for minutes to reach it."""
+    last = last_started()
+    if last is not None and last.address.rpartition(":")[2] == place.address.rpartition(":")[2]:
+        _last_started_file().unlink(missing_ok=True)
+
+
+def _last_started_file() -> Path:
+    return Path(variable("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
 
 
 def use(place: Place) -> None:

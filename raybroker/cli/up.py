@@ -39,7 +39,7 @@ def up(
         chosen = Config.load(cluster_file=config, flags=define or [])
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    place = _find_ray(name)
+    place = connecting.find_ray(name)
     ours = place is None
     if place is None:
         from raybroker.cli.ray_process import start_ray
@@ -52,7 +52,7 @@ def up(
 
     runtime.keep_quiet()
     try:
-        runtime.join_ray()
+        _join(place)
         there = clusters.find(name)
         cluster = clusters.start(name, brokers, chosen)
     except BaseException:
@@ -67,15 +67,16 @@ def up(
     _say_how_to_go_on(name, place)
 
 
-def _find_ray(name: str) -> places.Place | None:
-    """A Ray to start in: the cluster's own, or any that runs."""
-    found = connecting.find_ray(name)
-    if found is None:
-        for place in places.others(name):
-            if place.alive():
-                places.use(place)
-                return place
-    return found
+def _join(place: places.Place) -> None:
+    from raybroker.actors import runtime
+
+    try:
+        runtime.join_ray()
+    except NoClusterError as error:
+        raise NoClusterError(
+            f"a Ray answers at {place.address} and does not let us in ({error}); set RAY_AUTH_MODE and"
+            " RAY_AUTH_TOKEN_PATH as it has them, or RAY_TMPDIR to another folder to start one apart from it"
+        ) from None
 
 
 def _say_how_to_go_on(name: str, place: places.Place) -> None:
@@ -97,10 +98,7 @@ def down(name: Name = "default") -> None:
     except ConfigError as error:
         raise UsageError(str(error)) from None
     noted = places.load(name)
-    place = connecting.find_ray(name)
-    if place is None and noted is not None:
-        places.forget(name)
-        raise NoClusterError(f"cluster {name!r} was started at {noted.address} and is gone already")
+    place = connecting.require_ray(name)
     from raybroker.actors import cluster as clusters
     from raybroker.actors import runtime
 
@@ -108,7 +106,7 @@ def down(name: Name = "default") -> None:
     cluster = clusters.find(name)
     if cluster is not None:
         cluster.stop()
-    ours = noted is not None and place is not None and place.address == noted.address
+    ours = noted is not None and place.address == noted.address
     if cluster is None and not ours:
         raise NoClusterError(f"no cluster named {name!r} in the Ray at {runtime.address()}")
     if ours:
@@ -122,6 +120,7 @@ def down(name: Name = "default") -> None:
         return
     runtime.leave_ray()
     _end_ray(pid)
+    places.forget_last_started(place)
     output.say("Ray is down")
 
 

@@ -27,6 +27,8 @@ from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
 
 RETRY_FIRST_S: Final = 0.02
+FLOW_COUNT: Final = 100
+"""imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often (F-16)."""
 RECOVER_APART_S: Final = 0.2
 """A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
 
@@ -58,6 +60,8 @@ class ConnectionCore:
             attributes["imqConnectionFlowLimit"] if attributes["imqConnectionFlowLimitEnabled"] else -1
         )
         self._meter_max: int = attributes["imqConnectionFlowCount"]
+        if self._buffered_max >= 0 and not self._meter_max:
+            self._meter_max = FLOW_COUNT
         self._metered = 0
         self._buffered_lock = threading.Lock()
         self._pinger: asyncio.Task[None] | None = None
@@ -75,7 +79,7 @@ class ConnectionCore:
                 hello = {
                     "client_id": self.client_id,
                     "started": self.started,
-                    "flow_count": self.attributes["imqConnectionFlowCount"],
+                    "flow_count": self._meter_max,
                 }
                 channel = await Channel.open(place, hello, self.attributes["raybroker.connect.timeout_ms"] / 1000)
                 self._channels[place.key] = channel
@@ -214,15 +218,18 @@ class ConnectionCore:
 
     def arrived(self, count: int) -> None:
         """Messages came into some buffer of this connection; on the IO loop."""
-        if self._meter_max > 0:
-            self._metered += count
-            if self._metered >= self._meter_max and self._flow_open:
-                self._metered = 0
-                self._send_flow(True)
         if self._buffered_max >= 0:
             with self._buffered_lock:
                 self._buffered += count
                 self._watch_flow()
+        self.meter(count)
+
+    def meter(self, count: int) -> None:
+        """Messages came, whether they were kept or not: after so many the host waits to be told to go on (F-16)."""
+        if self._meter_max > 0:
+            self._metered += count
+            if self._metered >= self._meter_max and self._flow_open:
+                self._send_flow(True)
 
     def handed_out(self, count: int) -> None:
         """Messages left some buffer of this connection; in any thread."""
@@ -232,12 +239,15 @@ class ConnectionCore:
                 self._watch_flow()
 
     def _watch_flow(self) -> None:
-        go = self._buffered < self._buffered_max if not self._flow_open else self._buffered <= self._buffered_max
+        most = self._buffered_max
+        go = self._buffered <= most if self._flow_open else self._buffered < max(most, 1)
         if go != self._flow_open:
             self._flow_open = go
             self.io.post(self._send_flow, go)
 
     def _send_flow(self, go: bool) -> None:
+        if go:
+            self._metered = 0
         for channel in self._channels.values():
             if not channel.lost:
                 channel.link.write(wire.flow(go))

@@ -235,6 +235,7 @@ class ConsumerCore:
             limit = answer["limit"]
             self._flow = CreditFlow(limit, self.percent) if self.style == "credit" else PrefetchFlow(limit)
             self.epoch = answer["epoch"]
+            self.active = answer["active"]
             if self._waiting or self._async_waiters:
                 self._poll()
 
@@ -257,9 +258,10 @@ class ConsumerCore:
             self.fail(ended_by(frame, self.name))
 
     def _deliver(self, frame: wire.Deliver) -> None:
-        if self.closed or frame.tag < self._min_tag:
-            return
         count = frame.block.count
+        if self.closed or frame.tag < self._min_tag:
+            self._connection.meter(count)
+            return
         delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
         with self._lock:
             self._deliveries.append(delivery)
@@ -339,8 +341,8 @@ class ConsumerCore:
         self._flow.restart()
         self.session.forget(self)
         if channel is not None and not channel.lost:
-            channel.endpoints.pop(self._handle, None)
             await channel.call("close_consumer", {"handle": self._handle})
+            channel.endpoints.pop(self._handle, None)
 
     def info(self) -> dict[str, Any]:
         """For people who look: name, limit, messages buffered, and consumed but not acknowledged."""

@@ -8,10 +8,15 @@ REJECT_NEWEST: the arriving message is refused, and its producer told if it is p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raybroker.core.outcome import Refused
 from raybroker.core.ranges import Ranges
+
+_OUT_OF_ORDER: Final = (
+    "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
+    " message if it may come after them"
+)
 
 
 class Limits(NamedTuple):
@@ -57,11 +62,11 @@ def _all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int
 
 def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
     if 0 <= limits.message_bytes_max < size:
-        return (
-            "message_too_large",
+        too_large = (
             f"a message of {size} bytes exceeds maxBytesPerMsg={limits.message_bytes_max} of destination {name};"
-            " send it smaller or raise the limit",
+            " send it smaller or raise the limit"
         )
+        return "message_too_large", too_large
     if 0 <= limits.messages_max <= messages:
         return (
             "quota_exceeded",
@@ -77,11 +82,7 @@ def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int
 
 def out_of_order(start: int, end: int) -> Refused:
     """A retry of messages that were refused before later ones of their producer were taken (B-21)."""
-    return Refused(
-        start, end, "quota_exceeded",
-        "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
-        " message if it may come after them",
-    )  # fmt: skip
+    return Refused(start, end, "quota_exceeded", _OUT_OF_ORDER)
 
 
 def store_full(start: int, end: int) -> Refused:

@@ -39,7 +39,9 @@ class Counters:
 class Queue:
     """State of one queue. ``reap_ms``: unused for so long it says Idle; None for never (D-22)."""
 
-    def __init__(self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None) -> None:
+    def __init__(
+        self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None
+    ) -> None:
         self.number = number
         self.name = name
         self.attributes = attributes

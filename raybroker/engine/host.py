@@ -23,7 +23,7 @@ from raybroker.engine.ports import Clock, Committer, Peer, Store
 from raybroker.engine.runner import Runner
 from raybroker.model.block import Block
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreError
+from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, NOTE, Entry
 from raybroker.model.settings import ConfigView, DestinationAttributes, updated_attributes
 
@@ -250,7 +250,7 @@ class Host:
         waiting, outbox.waiting = outbox.waiting, []
         for index, (attachment, effect) in enumerate(waiting):
             if attachment.peer.congested():
-                outbox.waiting = waiting[index:] + outbox.waiting
+                outbox.waiting += waiting[index:]
                 return
             # A consumer may have acknowledged what it never got; then its block may be gone.
             if attachment.number in self.attachments and effect.ordinal in attachment.queue.ledger.held:
@@ -313,17 +313,24 @@ class Host:
         except StoreError as error:
             self.fail(error)
             return
+        room = attachment.peer.room()
+        if 0 < room < effect.end - effect.start and not attachment.eager:
+            rest = effect._replace(tag=effect.tag + room, start=effect.start + room)
+            attachment.outbox.waiting.insert(0, (attachment, rest))
+            effect = effect._replace(end=rest.start)
         parts = block.part(effect.start, effect.end)
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
 
     def _halt(self, queue: Queue, error: StoreDamagedError) -> None:
         """A message is damaged, not absent: its queue stops and says so, all others go on."""
         self.halted[queue.number] = error
-        for attachment in [a for a in self.attachments.values() if a.queue is queue]:
+        ended = [a for a in self.attachments.values() if a.queue is queue]
+        for attachment in ended:
             del self.attachments[attachment.number]
             attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
-            queue.step(cmd.DetachConsumer(attachment.number), now_ms=self.clock.now_ms())
-            queue.step(cmd.DetachProducer(attachment.number, forget=False), now_ms=self.clock.now_ms())
+        for attachment in ended:
+            self.perform(queue, cmd.DetachConsumer(attachment.number))
+            self.perform(queue, cmd.DetachProducer(attachment.number, forget=False))
 
     def _retire(self, queue: Queue, effect: Retire) -> None:
         for ordinal in effect.ordinals:

@@ -81,7 +81,8 @@ class Session:
         command = cmd.AttachConsumer(attachment.number, flow, effective, no_ack, held=True)
         self._perform_attach(attachment, command)
         self.consumers[handle] = attachment
-        self.peer.reply(request, {"epoch": attachment.number, "limit": effective})
+        active = queue.consumers.by_attachment[attachment.number].active
+        self.peer.reply(request, {"epoch": attachment.number, "limit": effective, "active": active})
         if self.started and self.flow_open:
             self._perform(attachment, cmd.Proceed(attachment.number))
 

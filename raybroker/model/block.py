@@ -28,7 +28,7 @@ from raybroker.model.record import Buffer
 
 BLOCK_MESSAGES_MAX: Final = 1024
 """Messages in one block: past a few hundred the shared cost is already small change."""
-BLOCK_BYTES_TARGET: Final = 512 * 1024
+BLOCK_BYTES_TARGET: Final = 524288
 """A producer closes a block that has reached this many bytes; one larger message still travels alone."""
 BLOCK_BYTES_MAX: Final = 80 << 20
 """Largest encoded block: the largest message (70 MiB by default, B-10) with head and headers."""

@@ -71,9 +71,10 @@ class Connection:
                     self._meter_max = _flow_count(frame.args)
                 session.call(frame.request, frame.op, frame.args)
             elif isinstance(frame, wire.Flow):
-                self._metered = 0
                 session.flow(frame.go)
-                session.writable()
+                if frame.go:
+                    self._metered = 0
+                    session.writable()
             elif isinstance(frame, wire.Ping):
                 self.link.write(wire.pong(frame.nonce))
         if self._service.overloaded():
@@ -137,6 +138,9 @@ class Connection:
 
     def congested(self) -> bool:
         return self.link.congested or 0 < self._meter_max <= self._metered
+
+    def room(self) -> int:
+        return max(1, self._meter_max - self._metered) if self._meter_max > 0 else 0
 
     def close(self, code: str, text: str) -> None:
         self.link.write(wire.event("closing", {"code": code, "text": text}))

@@ -212,7 +212,7 @@ class Story:
             elif notes.kind_of(entry.meta) == notes.ACKED:
                 whole, parts = notes.decode_acked(entry.meta)
                 blocks = [f"block {a}" if a == b else f"blocks {a}-{b}" for a, b in whole]
-                yield "persist settled " + " ".join(blocks + [self._messages((*part, 1) for part in parts)]).strip()
+                yield "persist settled " + " ".join([*blocks, self._messages((*part, 1) for part in parts)]).strip()
             elif notes.kind_of(entry.meta) == notes.REFUSED:
                 parts = notes.decode_refused(entry.meta)
                 yield "persist without " + self._messages((*part, 1) for part in parts)

@@ -16,7 +16,8 @@ from tests.scenarios.story import play
 HERE = Path(__file__).parent
 STORIES = sorted(path.name for path in HERE.glob("*.txt"))
 ROWS = (
-    "F-08 F-18 F-19 F-20 F-21 F-22 F-23 F-24 F-25 B-07 D-06 D-07 D-08 D-13 D-15 D-16 D-17 D-22 R-10 R-11".split()
+    "F-08", "F-18", "F-19", "F-20", "F-21", "F-22", "F-23", "F-24", "F-25", "B-07", "D-06", "D-07", "D-08", "D-13",
+    "D-15", "D-16", "D-17", "D-22", "R-10", "R-11",
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Verdicts over histories. Each checker sees operations in order of time and returns what is wrong; nothing is fine.
 
-``total_queue``, ``queue`` and ``set_check`` are the known ones, widened by what this broker promises: a message may come
-again, but only when its earlier delivery was not acknowledged, and then it says so.  All are linear in the history.
+``total_queue``, ``queue`` and ``set_check`` are the known ones, widened by what this broker promises: a message may
+come again, but only when its earlier delivery was not acknowledged, and then it says so.  All are linear.
 """
 
 from __future__ import annotations

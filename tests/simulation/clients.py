@@ -1,8 +1,8 @@
 """Clients: machines with one connection each, and on them producers and consumers.
 
-What a client counts and remembers is the production client's own state machines (``raybroker.client.producing`` and
-``flow``); what it does when is drawn.  A machine that crashes forgets everything; one that loses its connection connects
-again, opens its producers under their old identity and sends again what was not settled.
+What a client counts and remembers is the production client's own state machines (``raybroker.client.producing``,
+``flow``); what it does when is drawn.  A machine that crashes forgets everything; one that loses its connection
+connects again, opens its producers under their old identity and sends again what was not settled.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class SimProducer:
 
     @property
     def settled_all(self) -> bool:
-        return not self.state.ready and not self.state.unsettled
+        return not self.state.held_bytes
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
@@ -241,16 +241,17 @@ class SimProducer:
     def _put(self, count: int, shared: Shared) -> None:
         state, most = self.state, self.plan.body_bytes_max
         first = value_of(state.producer, state.next_seq)
-        items = [(0, body_of(first + index, most)) for index in range(count)]
         self.produced += count
         now_ms = self.world.clock.now_ms()
         self.world.log(0, "invoke", "enqueue", first, count, persistent=shared.persistent)
-        state.add_many(items, shared, now_ms, None)
+        for index in range(count):
+            state.add(0, body_of(first + index, most), b"", shared, now_ms, None)
 
     def flush(self) -> None:
         connection, state = self.machine.connection, self.state
         if not self.open_now or connection is None:
             return
+        state.seal()
         while state.ready:
             floor = state.floor
             batch = state.next_ready()

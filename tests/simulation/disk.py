@@ -1,7 +1,7 @@
 """A store that can lose what was not synced, and a committer that syncs late.
 
-``SimDisk`` is the platter: it survives a crash of the host.  ``SimStore`` is one life over it and keeps the Store
-contract.  ``SimCommitter`` keeps the Committer contract: when a commit is durable and when the engine hears of it are two
+``SimDisk`` is the platter: it survives a crash of the host.  ``SimStore`` is one life over it and keeps the Store's
+contract.  ``SimCommitter`` keeps the Committer's: when a commit is durable and when the engine hears of it are two
 events, and a crash can come between them.
 """
 
@@ -15,7 +15,6 @@ from raybroker.engine.committer import entry_bytes
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, StoreStats
 from tests.simulation.events import Loop
-
 
 
 class SimDisk:

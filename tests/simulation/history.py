@@ -42,9 +42,16 @@ class History:
         self.fingerprint = 0
 
     def add(
-        self, time: int, process: int, type: str, f: str, first: int, count: int, attempt: int = 0,  # noqa: A002
+        self,
+        time: int,
+        process: int,
+        type: str,  # noqa: A002 - as in every description of such histories
+        f: str,
+        first: int,
+        count: int,
+        attempt: int = 0,
         persistent: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Values first … first + count - 1 went through ``f``."""
         self._rows.append((time, process, type, f, first, count, attempt, persistent))
         self.fingerprint = hash((self.fingerprint, time, process, _CODES[f], _CODES[type], first, count, attempt))
@@ -54,12 +61,14 @@ class History:
 
     def ops(self) -> Iterator[Op]:
         """One operation for each value."""
-        for time, process, type, f, first, count, attempt, persistent in self._rows:
+        for time, process, kind, f, first, count, attempt, persistent in self._rows:
             for value in range(first, first + count):
-                yield Op(time, process, type, f, value, attempt, persistent)
+                yield Op(time, process, kind, f, value, attempt, persistent)
 
 
-_WORDS = ("enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "invoke", "ok", "fail", "info")
+_WORDS = (
+    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "invoke", "ok", "fail", "info",
+)  # fmt: skip
 _CODES = {word: code for code, word in enumerate(_WORDS)}
 """Numbers, because the hash of a text differs from process to process."""
 

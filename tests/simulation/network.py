@@ -127,6 +127,9 @@ class Connection:
             return True
         return False
 
+    def room(self) -> int:
+        return 0
+
     def reply(self, request: int, result: object) -> None:
         self._down(self.machine.on_reply, self, request, result, None)
 
@@ -141,7 +144,7 @@ class Connection:
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
         opened = Block(b"".join(block))
         if self.host_open:
-            self.world.watch.delivered(epoch, attempt, opened)
+            self.world.watch.delivered(epoch, tag, attempt, opened)
         self._down(self.machine.on_deliver, self, handle, epoch, tag, attempt, opened)
 
     def acked(self, request: int, unknown: int) -> None:
@@ -150,6 +153,8 @@ class Connection:
         self._down(self.machine.on_acked, self, request, unknown)
 
     def released(self, handle: int, request: int, next_tag: int) -> None:
+        if self.host_open:
+            self.world.watch.first_tags[self.session.consumers[handle].number] = next_tag
         self._down(self.machine.on_reply, self, request, next_tag, None)
 
     def promoted(self, handle: int) -> None:

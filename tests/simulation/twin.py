@@ -192,10 +192,9 @@ class Twin:
             value = value_of(producer, first + index)
             if persistent and value in self.taken:
                 continue
-            if persistent and (value < top or not room):
-                refused.append(index)
-            elif (
-                0 <= limits.maxBytesPerMsg < size
+            if (
+                (persistent and (value < top or not room))
+                or 0 <= limits.maxBytesPerMsg < size
                 or 0 <= limits.maxNumMsgs <= count
                 or 0 <= limits.maxTotalMsgBytes <= held_bytes
             ):

@@ -1,4 +1,4 @@
-"""Looks over the host's shoulder: compares every step with a twin, every effect with the disk, every recovery with both.
+"""Looks over the host's shoulder: every step is compared with a twin, every effect with the disk, recovery with both.
 
 What is on disk is kept as a dumb model of its own: messages per destination, changed when a batch is synced.
 """
@@ -60,6 +60,7 @@ class Watch:
         self.twins: dict[int, Twin] = {}
         self.disks: dict[int, OnDisk] = {}
         self.committed: set[int] = set()
+        self.first_tags: dict[int, int] = {}
         self.steps = 0
 
     # ---- the core --------------------------------------------------------------------------------------------------
@@ -97,7 +98,8 @@ class Watch:
     def freed(self, number: int, ordinal: int) -> None:
         """The store may forget a block: nobody may be owed it, as far as the disk knows."""
         disk = self.disks.get(number)
-        assert disk is None or disk.gone or not disk.left.get(ordinal), f"block {ordinal} of {number} is freed too early"
+        early = disk is not None and not disk.gone and disk.left.get(ordinal)
+        assert not early, f"block {ordinal} of {number} is freed too early"
 
     def crash(self) -> None:
         self._add("crash", 0, 1)
@@ -141,10 +143,12 @@ class Watch:
         start = value_of(producer, first)
         hidden = {i for row in refused for i in range(row.start, row.end)}
         for index in range(count):
-            assert index in hidden or start + index in self.committed, f"{start + index:#x} is confirmed too early"
+            value = start + index
+            assert index in hidden or value in self.committed, f"{value:#x} is confirmed too early"
 
-    def delivered(self, epoch: int, attempt: int, block: Block) -> None:
-        """The host writes messages to a connection: persistent ones are on disk."""
+    def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
+        """The host writes messages to a connection: persistent ones are on disk, and none was given back."""
+        assert tag >= self.first_tags.get(epoch, 0), f"tag {tag} is delivered although the consumer gave it back"
         first = value_of(block.producer, block.first_seq)
         if block.persistent:
             for value in range(first, first + block.count):

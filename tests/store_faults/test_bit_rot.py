@@ -18,7 +18,7 @@ SEED = 3
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_damage_gives_wrong_bytes_out(tmp_path: Path, seed: int) -> None:
     counts = bit_rot.run(tmp_path, damages=100, seed=seed)
-    assert counts["open"] + counts["read"] >= 20, counts
+    assert counts["open"] + counts["read"] >= 10, counts
 
 
 def test_every_bit_of_a_live_payload_matters(tmp_path: Path) -> None:

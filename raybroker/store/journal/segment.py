@@ -30,8 +30,11 @@ from raybroker.store.journal.format import (
 )
 
 SEGMENT_PREFIX: Final = "segment-"
-FREE_FILES_MAX: Final = 2
-"""Free files kept for reuse: the reserve and the next one; more than that is given back to the file system."""
+FREE_FILES_MADE: Final = 2
+"""Free files made in advance: the reserve and the next one."""
+FREE_FILES_KEPT: Final = 6
+"""Free files kept for reuse; more than that is given back to the file system.  A file that was written before is the
+cheapest to write again: while a queue's length goes up and down by a few segments none has to be made or removed."""
 
 OPEN_FILES_MAX: Final = 128
 """Descriptors kept for reading and writing: half a GiB of them would not help, and a process has 1,024."""
@@ -199,7 +202,7 @@ class SegmentFiles:
 
     def give_back(self, slot: int) -> None:
         """The file's segment is durably out of the manifest: keep the file for later, or remove it."""
-        if self._slots[slot] == self._segment_bytes and len(self.free) < FREE_FILES_MAX:
+        if self._slots[slot] == self._segment_bytes and len(self.free) < FREE_FILES_KEPT:
             self.free.append(slot)
             return
         with self._lock:
@@ -227,7 +230,7 @@ class SegmentFiles:
 
         Filling it with zeros once, while nobody waits, makes the syncs of its first life as cheap as later ones.
         """
-        if len(self.free) < FREE_FILES_MAX:
+        if len(self.free) < FREE_FILES_MADE:
             try:
                 slot = self._create(self._segment_bytes)
             except OSError as error:
@@ -247,7 +250,7 @@ class SegmentFiles:
                 self._zeroed[slot] = done + part
                 if done + part == self._segment_bytes:
                     del self._zeroed[slot]
-                return bool(self._zeroed) or len(self.free) < FREE_FILES_MAX
+                return bool(self._zeroed) or len(self.free) < FREE_FILES_MADE
         return False
 
     def reserved_bytes(self) -> int:

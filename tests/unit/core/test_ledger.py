@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,9 +36,8 @@ def test_the_ledger_is_what_its_twin_is(blocks: list[list[int]], rng: object) ->
                 del twin[chosen, index]
         assert ledger.messages == len(twin)
         assert ledger.bytes_held == sum(twin.values())
-        assert {(o, i) for o in ledger.held for part in ledger.open_parts(o) for i in range(part.start, part.end)} == set(
-            twin
-        )
+        parts = [part for ordinal in ledger.held for part in ledger.open_parts(ordinal)]
+        assert {(part.ordinal, i) for part in parts for i in range(part.start, part.end)} == set(twin)
     assert ledger.peak_messages == peak
 
 
@@ -67,7 +68,7 @@ def test_live_spans_are_of_one_kind() -> None:
 def test_spans_cover_exactly_their_numbers(numbers: set[int]) -> None:
     found = spans(sorted(numbers))
     assert {n for first, last in found for n in range(first, last + 1)} == numbers
-    assert all(b[0] > a[1] + 1 for a, b in zip(found, found[1:], strict=False))
+    assert all(b[0] > a[1] + 1 for a, b in pairwise(found))
 
 
 def test_sizes_are_kept_as_one_number_when_they_are_equal() -> None:

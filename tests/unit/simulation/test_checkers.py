@@ -25,8 +25,8 @@ def history(text: str) -> list[Op]:
         attempt = next((int(w[1:]) for w in words if w[0] == "#"), 1)
         process = next((ord(w) for w in words if len(w) == 1 and w.isalpha()), ord("a"))
         kind, f = _VERBS[verb]
-        for value in _values(words[0]) if words and words[0][0].isdigit() else [0]:
-            ops.append(Op(time, process, kind, f, value, attempt, "volatile" not in words))
+        values = _values(words[0]) if words and words[0][0].isdigit() else [0]
+        ops += [Op(time, process, kind, f, value, attempt, "volatile" not in words) for value in values]
     return ops
 
 
