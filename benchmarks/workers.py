@@ -7,6 +7,7 @@ ended with the ``Team``, by process id, whatever happens.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing as mp
 import os
 import traceback
@@ -30,7 +31,12 @@ class Job:
         self._pipe = pipe
 
     def ready(self, value: Any = None) -> None:
-        """Says that everything is prepared and waits until the harness lets all workers go."""
+        """Says that everything is prepared and waits until the harness lets all workers go.
+
+        What was imported until here is taken out of the collector's sight, in every system's processes alike.
+        """
+        gc.collect()
+        gc.freeze()
         self._pipe.send(("ready", value))
         self._pipe.recv()
 

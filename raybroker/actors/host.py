@@ -33,8 +33,8 @@ from raybroker.transport.loops import new_event_loop
 LOCK_WAIT_S: Final = 5.0
 """How long a restarted host waits for its predecessor to let go of the store."""
 SWITCH_S: Final = 0.0005
-"""How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced twenty
-times. The commit thread was waiting for its turn rather than for the disk."""
+"""How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced
+twenty times. The commit thread was waiting for its turn rather than for the disk."""
 EXIT_FAILED: Final = 3
 """Exit status after a store error (fail stop)."""
 

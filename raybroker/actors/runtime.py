@@ -45,7 +45,7 @@ def join_ray() -> None:
 
 def keep_quiet() -> None:
     """Keep what Ray tells drivers of dying workers off this process's standard output, for programs that own it."""
-    worker = getattr(ray._private, "worker", None)
+    worker: Any = getattr(ray._private, "worker", None)
     if hasattr(worker, "_worker_logs_enabled"):
         worker._worker_logs_enabled = False
 

@@ -2,9 +2,9 @@
 
 Ray reads how it is to be let in when it is imported, so every import of it here comes after ``find_ray``.
 
-In this order: the Ray of RAY_ADDRESS; the one that ``raybroker up`` noted for the cluster; one that it noted for another
-cluster; the one that the last ``ray start`` of this machine left word of.  Ray's own way of finding one is not used: it
-takes any Ray of the machine, and tries for minutes to reach one that is gone.
+In this order: the Ray of RAY_ADDRESS; the one that ``raybroker up`` noted for the cluster; one that it noted for
+another cluster; the one that the last ``ray start`` of this machine left word of.  Ray's own way of finding one is not
+used: it takes any Ray of the machine, and tries for minutes to reach one that is gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def require_ray(cluster: str) -> places.Place:
     if place is not None:
         return place
     up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
-    gone = f"cluster {cluster!r} was started at {noted.address} and is gone" if noted is not None else "no Ray runs here"
+    gone = "no Ray runs here" if noted is None else f"cluster {cluster!r} was started at {noted.address} and is gone"
     raise NoClusterError(f"{gone}; start one with: {up}   (or name a Ray that runs: RAY_ADDRESS=host:port)")
 
 

@@ -83,8 +83,8 @@ def _say_how_to_go_on(name: str, place: places.Place) -> None:
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in place.variables().items())
     where = "" if name == "default" else f"cluster={name!r}"
     option = "" if name == "default" else f" --cluster {name}"
-    output.say(f"  raybroker list dst{option}          finds it in any shell of yours")
-    output.say(f"  rb.connect({where}) finds it after:")
+    output.say(f"commands find it in any shell: raybroker list dst{option}")
+    output.say(f"programs find it with rb.connect({where}) after:")
     output.say(f"export {variables}")
 
 

@@ -311,7 +311,7 @@ class Consumer:
         return []
 
     async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
-        """Call ``listener`` for each message in the session's task, one after the other for all its consumers (R-06)."""
+        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
         self._core.listener = listener
         self.session._listen()
         return self

@@ -69,7 +69,8 @@ class Channel:
                 await channel.call("hello", hello)
         except (OSError, TimeoutError) as error:
             channel.link.abort()
-            raise ConnectionLostError(f"host {place.key} cannot be reached: {error if str(error) else 'no answer'}") from None
+            why = str(error) or "no answer"
+            raise ConnectionLostError(f"host {place.key} cannot be reached: {why}") from None
         except BaseException:
             channel.link.abort()
             raise

@@ -143,14 +143,14 @@ class ConnectionCore:
         early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
         if early_s > 0:
             await asyncio.sleep(early_s)
-        if endpoint.closed:
+        if endpoint.has_ended():
             return
         endpoint.recovered_at = loop.time()
         try:
             if not self.attributes["imqReconnectEnabled"]:
-                raise ConnectionLostError(f"the connection of {endpoint.name} was lost and imqReconnectEnabled is false")
+                raise ConnectionLostError(f"the connection of {endpoint.name} was lost; imqReconnectEnabled is false")
             await self.attach(endpoint, create=False)
-            if endpoint.closed:
+            if endpoint.has_ended():
                 await endpoint.close()
         except BrokerError as error:
             endpoint.fail(error)

@@ -311,6 +311,10 @@ class ConsumerCore:
     def on_writable(self) -> None:
         """A consumer writes little enough not to care."""
 
+    def has_ended(self) -> bool:
+        """True once the application has closed it."""
+        return self.closed
+
     def on_lost(self) -> None:
         self._channel = None
         with self._lock:

@@ -96,9 +96,8 @@ class Producer:
         shared = self._core.shared
         if persistent is not None and persistent != shared.persistent:
             shared = Shared(persistent, shared.priority)
-        futures, before = [], self._core._state.next_seq
-        for future in self._core.put_many(bodies, shared):
-            futures.append(future)
+        before = self._core._state.next_seq
+        futures = list(self._core.put_many(bodies, shared))
         for future in futures:
             future.exception()
         for future in futures:

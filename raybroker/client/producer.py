@@ -222,6 +222,10 @@ class ProducerCore:
     def on_writable(self) -> None:
         self._flush()
 
+    def has_ended(self) -> bool:
+        """True once the application has closed it."""
+        return self.closed
+
     def on_lost(self) -> None:
         self._channel = None
         if not self.closed:

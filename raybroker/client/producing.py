@@ -26,7 +26,9 @@ class Shared(NamedTuple):
 class Batch:
     """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them."""
 
-    __slots__ = ("bodies", "count", "data", "first_seq", "headers", "kinds", "shared", "size", "timestamp_ms", "waiters")
+    __slots__ = (
+        "bodies", "count", "data", "first_seq", "headers", "kinds", "shared", "size", "timestamp_ms", "waiters",
+    )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
         self.first_seq = first_seq

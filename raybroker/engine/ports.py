@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from raybroker.core.outcome import Refused as Refused
+from raybroker.core.outcome import Refused
 from raybroker.model.record import Buffer, Entry, StoreStats
+
+__all__ = ["Clock", "Committer", "Peer", "Refused", "Store"]
 
 
 class Store(Protocol):

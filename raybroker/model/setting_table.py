@@ -151,7 +151,7 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Attempts before giving up. The seeds default to 0, none; ours is -1, as many as fit into "
             "raybroker.reconnect.timeout_ms.", unit="attempts", low=0, high=INT_MAX, unlimited=True),
     Setting("imqReconnectInterval", "millis", 1000, "factory", "R-13",
-            "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000 each time.",
+            "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000.",
             unit="ms", low=1, high=INT_MAX),
     Setting("imqPingInterval", "seconds", 30, "factory", "R-14",
             "How often a silent connection is tested by the client; 0 and -1 switch it off.",
@@ -164,8 +164,8 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Bodies a producer holds that are not acknowledged yet; one more send waits.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
     Setting("raybroker.producer.window_bytes", "size", 2 * MIB, "factory", "own",
-            "Bytes a producer has under way to the broker at a time; the rest waits in its buffer. Small enough that what "
-            "is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
+            "Bytes a producer has under way to the broker at a time; the rest waits in its buffer. Small enough that "
+            "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
     Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory", "own",
             "How long a handle tries to reconnect before its calls raise ConnectionLostError.",

@@ -119,6 +119,18 @@ def stale_deliveries_sent(patch: Patch) -> None:
     patch.set(Host, "_tell", tell)
 
 
+@mutant("what a metered connection does not take at once is kept for it")
+def metered_rest_dropped(patch: Patch) -> None:
+    old = Host._hand_over
+
+    def hand_over(self: Host, attachment: Any, effect: Any) -> None:
+        before = len(attachment.outbox.waiting)
+        old(self, attachment, effect)
+        del attachment.outbox.waiting[: len(attachment.outbox.waiting) - before]
+
+    patch.set(Host, "_hand_over", hand_over)
+
+
 @mutant("a non-persistent message is delivered once")
 def volatile_delivered_twice(patch: Patch) -> None:
     old = Queue._dispatch

@@ -44,6 +44,8 @@ class Connection:
         self._stall_until = 0
         self._in_flight = 0
         self._was_congested = False
+        self._meter_max = world.plan.meter_messages
+        self._metered = self._arrived = 0
 
     # ---- client → host ---------------------------------------------------------------------------------------------
 
@@ -125,7 +127,23 @@ class Connection:
         if self._in_flight >= self._pipe_frames:
             self._was_congested = True
             return True
-        return False
+        return 0 < self._meter_max <= self._metered
+
+    def room(self) -> int:
+        return max(1, self._meter_max - self._metered) if self._meter_max else 0
+
+    def _go_on(self) -> None:
+        """The client has got all that the meter allows, and wants more (F-16)."""
+        self._metered = 0
+        self.session.flow(True)
+        self.session.writable()
+
+    def _delivered(self, handle: int, epoch: int, tag: int, attempt: int, block: Block) -> None:
+        self._arrived += block.count
+        if 0 < self._meter_max <= self._arrived:
+            self._arrived = 0
+            self.up(self._go_on)
+        self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
 
     def room(self) -> int:
         return 0
@@ -145,7 +163,8 @@ class Connection:
         opened = Block(b"".join(block))
         if self.host_open:
             self.world.watch.delivered(epoch, tag, attempt, opened)
-        self._down(self.machine.on_deliver, self, handle, epoch, tag, attempt, opened)
+        self._metered += opened.count
+        self._down(self._delivered, handle, epoch, tag, attempt, opened)
 
     def acked(self, request: int, unknown: int) -> None:
         if self.host_open:

@@ -71,6 +71,7 @@ class Plan:
     sync_max: int = 0
     group_lag_max: int = 0
     pipe_frames: int = 0
+    meter_messages: int = 0
     cache_bytes: int = 0
     checkpoint_entries: int = 0
     relocation: float = 0.0
@@ -87,6 +88,7 @@ def draw(rng: Random) -> Plan:
     plan.sync_max = pick((300, 3 * MS, 20 * MS))
     plan.group_lag_max = pick((1, 100, 3 * MS))
     plan.pipe_frames = pick((1, 3, 1 << 30))
+    plan.meter_messages = pick((0, 0, 1, 4, 30))
     plan.cache_bytes = pick((0, 400, 1 << 20))
     plan.checkpoint_entries = pick((15, 60, 1 << 30))
     plan.relocation = pick((0.0, 0.3))

@@ -1,0 +1,80 @@
+"""The command line over a loopback: the whole program but for Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import raybroker as rb
+from raybroker.cli import connecting
+from raybroker.cli.main import app
+
+
+class Kept:
+    """A connection that stays when a command closes it; what the command opened on it goes."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def close(self) -> None:
+        for session in list(self._connection._sessions):
+            session.close()
+
+
+class Program:
+    """Runs commands as ``raybroker …`` would."""
+
+    def __init__(self) -> None:
+        self._runner = CliRunner()
+
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Any:
+        return self._runner.invoke(app, list(arguments), input=stdin, prog_name="raybroker")
+
+    def output(self, *arguments: str, stdin: str | bytes | None = None) -> str:
+        """Standard output of a command that has to succeed."""
+        result = self(*arguments, stdin=stdin)
+        assert result.exit_code == 0, result.output
+        return str(result.stdout)
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.output(*arguments, "--json"))
+
+
+@pytest.fixture()
+def raybroker() -> Program:
+    return Program()
+
+
+@pytest.fixture()
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A loopback that every command connects to; the clusters that were asked for are in ``broker.asked``."""
+    with rb.loopback() as connection:
+        kept = Kept(connection)
+        kept.asked = []
+
+        def connect(cluster: str) -> Kept:
+            kept.asked.append(cluster)
+            return kept
+
+        monkeypatch.setattr(connecting, "connect", connect)
+        yield kept
+
+
+@pytest.fixture()
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
+    """Lets every command fail with an error when it connects."""
+
+    def fail(error: Exception) -> None:
+        def connect(cluster: str) -> Any:
+            raise error
+
+        monkeypatch.setattr(connecting, "connect", connect)
+
+    return fail

@@ -1,0 +1,97 @@
+"""Exit codes: 1 refused, 2 usage, 3 nobody there; the reason is on standard error and nothing on standard output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybroker.cli.exits import Exit, code_of
+from raybroker.model.errors import BY_CODE, BrokerError
+
+UNREACHABLE = {"no_cluster", "connection_lost", "timeout"}
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+def test_every_error_has_a_code(code: str) -> None:
+    expected = Exit.UNREACHABLE if code in UNREACHABLE else Exit.REFUSED
+    assert code_of(BY_CODE[code]("why")) is expected
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+@pytest.mark.parametrize("command", [("list", "dst"), ("create", "dst", "-n", "a"), ("send", "a", "b"), ("top",)])
+def test_every_error_is_said_and_ends_the_command(raybroker: Any, failing: Any, code: str, command: tuple) -> None:
+    failing(BY_CODE[code]("the reason"))
+    result = raybroker(*command)
+    assert result.exit_code == (3 if code in UNREACHABLE else 1)
+    assert (result.stdout, result.stderr) == ("", "raybroker: the reason\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "dst", "-n", "bad name"),
+        ("create", "dst", "-n", "a", "-o", "consumerFlowLimits=20"),
+        ("create", "dst", "-n", "a", "-o", "consumerFlowLimit=many"),
+        ("create", "dst", "-n", "a", "-t", "t"),
+        ("query", "dst", "-n", "missing"),
+        ("update", "dst", "-n", "missing", "-o", "maxNumMsgs=1"),
+        ("destroy", "dst", "-n", "missing"),
+        ("purge", "dst", "-n", "missing"),
+        ("query", "con", "-n", "999"),
+        ("send", "bad name", "x"),
+    ],
+)
+def test_what_the_broker_refuses_is_code_1(raybroker: Any, broker: Any, arguments: tuple[str, ...]) -> None:
+    result = raybroker(*arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("raybroker: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frobnicate",),
+        ("create", "queue", "-n", "a"),
+        ("create", "dst"),
+        ("create", "dst", "-n", "a", "-t", "x"),
+        ("create", "dst", "-n", "a", "-o", "consumerFlowLimit"),
+        ("create", "dst", "-n", "a", "-o", "=20"),
+        ("create", "dst", "-n", "a", "-o", "maxNumMsgs=1", "-o", "maxNumMsgs=2"),
+        ("update", "dst", "-n", "a"),
+        ("query", "con", "-n", "first"),
+        ("send",),
+        ("send", "a", "b", "--property", "k"),
+        ("send", "a", "{", "--type", "json"),
+        ("send", "a", "b", "--count", "0"),
+        ("receive", "a", "--timeout", "-1"),
+        ("up", "-D", "imq.message.max_sizes=1"),
+        ("up", "-D", "nonsense"),
+        ("up", "--name", "two words"),
+        ("up", "--config", "missing.toml"),
+        ("down", "--name", "two words"),
+        ("bench", "--size", "3"),
+        ("bench", "--producers", "0", "--consumers", "0"),
+        ("demo", "--rows", "0"),
+    ],
+)
+def test_what_cannot_be_right_is_code_2_before_anybody_is_asked(
+    raybroker: Any, failing: Any, arguments: tuple[str, ...]
+) -> None:
+    failing(AssertionError("a cluster was asked"))
+    result = raybroker(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+def test_ctrl_c_is_130(raybroker: Any, failing: Any) -> None:
+    failing(KeyboardInterrupt())  # type: ignore[arg-type]
+    result = raybroker("list", "dst")
+    assert (result.exit_code, result.stderr) == (130, "raybroker: interrupted\n")
+
+
+def test_an_error_that_is_none_of_the_broker_s_is_not_hidden(raybroker: Any, failing: Any) -> None:
+    failing(ZeroDivisionError())
+    assert isinstance(raybroker("list", "dst").exception, ZeroDivisionError)
+    assert not issubclass(ZeroDivisionError, BrokerError)

@@ -1,0 +1,117 @@
+"""The verbs × objects grid, from arguments to what is printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybroker.cli import connecting
+from raybroker.cli.objects import OBJECTS, VERBS
+
+PRESENT = {
+    "create": {"dst"}, "list": {"dst", "con", "bkr"}, "query": {"dst", "con", "bkr"}, "update": {"dst"},
+    "destroy": {"dst"}, "purge": {"dst"},
+}  # fmt: skip
+MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
+
+
+def test_the_line_of_the_seeds_creates_the_queue_with_its_limit(raybroker: Any, broker: Any) -> None:
+    out = raybroker.output("create", "dst", "-t", "q", "-n", "JMSQueue", "-o", "consumerFlowLimit=20")
+    assert out == "created queue JMSQueue\n"
+    assert broker.admin().query_destination("queue", "JMSQueue")["attributes"]["consumerFlowLimit"] == 20
+
+
+def test_a_type_may_be_written_short_or_long_or_left_out(raybroker: Any, broker: Any) -> None:
+    for name, given in (("a", ("-t", "q")), ("b", ("--type", "queue")), ("c", ())):
+        raybroker.output("create", "dst", *given, "-n", name)
+    assert [row["name"] for row in raybroker.json("list", "dst")] == ["a", "b", "c"]
+
+
+def test_list_shows_one_plain_line_a_destination_when_nobody_looks(raybroker: Any, broker: Any) -> None:
+    broker.session().producer("orders").send_many(["x"] * 1234)
+    header, line = raybroker.output("list", "dst").splitlines()
+    assert header.split()[:4] == ["NAME", "TYPE", "STATE", "MESSAGES"]
+    assert line.split()[:4] == ["orders", "queue", "RUNNING", "1234"]
+
+
+def test_an_empty_list_is_empty_output_and_an_empty_array(raybroker: Any, broker: Any) -> None:
+    result = raybroker("list", "dst")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no destinations\n")
+    assert raybroker.json("list", "dst") == []
+
+
+def test_list_can_be_narrowed_to_a_type(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "a")
+    assert [row["name"] for row in raybroker.json("list", "dst", "-t", "q")] == ["a"]
+    assert raybroker.json("list", "dst", "-t", "t") == []
+
+
+def test_query_shows_counts_and_attributes(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "a", maxNumMsgs=7)
+    assert raybroker.json("query", "dst", "-t", "q", "-n", "a")["attributes"]["maxNumMsgs"] == 7
+    lines = [line.split() for line in raybroker.output("query", "dst", "-n", "a").splitlines()]
+    assert ["state", "RUNNING"] in lines
+    assert ["maxNumMsgs", "7"] in lines
+
+
+def test_update_changes_attributes(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "a")
+    raybroker.output("update", "dst", "-t", "q", "-n", "a", "-o", "maxNumMsgs=9", "-o", "maxBytesPerMsg=1k")
+    attributes = broker.admin().query_destination("queue", "a")["attributes"]
+    assert (attributes["maxNumMsgs"], attributes["maxBytesPerMsg"]) == (9, 1024)
+
+
+def test_purge_discards_and_destroy_removes(raybroker: Any, broker: Any) -> None:
+    broker.session().producer("a").send("x")
+    assert raybroker.output("purge", "dst", "-t", "q", "-n", "a") == "purged queue a\n"
+    assert raybroker.json("query", "dst", "-n", "a")["messages"] == 0
+    assert raybroker.output("destroy", "dst", "-t", "q", "-n", "a", "-f") == "destroyed queue a\n"
+    assert raybroker.json("list", "dst") == []
+
+
+def test_consumers_are_listed_and_shown(raybroker: Any, broker: Any) -> None:
+    session = broker.session()
+    session.consumer("a", prefetch=5)
+    rows = raybroker.json("list", "con")
+    assert [(row["destination"], row["limit"]) for row in rows] == [("a", 5)]
+    header, line = raybroker.output("list", "con", "-d", "a").splitlines()
+    assert (header.split()[1], line.split()[1]) == ("DESTINATION", "a")
+
+
+def test_one_consumer_is_shown_by_its_id(raybroker: Any, broker: Any) -> None:
+    broker.session().consumer("a", prefetch=5)
+    number = broker.admin().list_consumers()[0]["id"]
+    assert raybroker.json("query", "con", "-n", str(number))["limit"] == 5
+
+
+def test_a_broker_shows_its_hosts(raybroker: Any, broker: Any) -> None:
+    assert raybroker.json("query", "bkr")["hosts"][0]["host"] == "loopback"
+    assert "host loopback" in raybroker.output("query", "bkr")
+
+
+def test_explain_shows_values_and_origins(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"property": "imq.persist.store", "value": "journal", "origin": "default"}]
+    monkeypatch.setattr(connecting, "explain", lambda cluster: rows)
+    assert raybroker.json("query", "bkr", "--explain") == rows
+    assert raybroker.output("query", "bkr", "--explain").splitlines()[1].split() == list(rows[0].values())
+
+
+def test_brokers_are_listed(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"broker": "b1", "cluster": "c", "state": "RUNNING", "address": "1.2.3.4:5", "pid": 12345}]
+    monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
+    assert raybroker.json("list", "bkr") == rows
+    assert raybroker.output("list", "bkr").splitlines()[1].split() == ["b1", "c", "RUNNING", "12345", "1.2.3.4:5"]
+
+
+def test_the_cluster_is_default_unless_named(raybroker: Any, broker: Any) -> None:
+    raybroker.output("list", "dst")
+    raybroker.output("list", "dst", "--cluster", "eu")
+    assert broker.asked == ["default", "eu"]
+
+
+@pytest.mark.parametrize(("verb", "name"), MISSING)
+def test_the_rest_of_the_grid_is_refused_with_a_reason(raybroker: Any, verb: str, name: str) -> None:
+    result = raybroker(verb, name, "-n", "x", "--anything")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"raybroker: {verb} {name}: this version cannot {verb} ")
