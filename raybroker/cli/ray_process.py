@@ -45,15 +45,22 @@ def start_ray(directory: Path) -> Place:
             _command(port, others), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
     since = start_mark(child.pid)
+    try:
+        _wait_until_up(child, address, log)
+    except BaseException:
+        end_session(child.pid)
+        raise
+    return Place(address, "token", str(token_path), child.pid, since)
+
+
+def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = SystemClock().monotonic_ns() + int(START_S * 1e9)
     while not answers(address):
         if child.poll() is not None:
             raise BrokerError(f"Ray ended with status {child.returncode} at its start; {log} ends with:\n{_tail(log)}")
         if SystemClock().monotonic_ns() > deadline:
-            end_session(child.pid)
             raise BrokerError(f"Ray did not start within {START_S:g} s; {log} ends with:\n{_tail(log)}")
         threading.Event().wait(POLL_S)
-    return Place(address, "token", str(token_path), child.pid, since)
 
 
 def _command(port: int, others: list[int]) -> list[str]:

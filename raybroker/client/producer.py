@@ -57,6 +57,7 @@ class ProducerCore:
         self._failure: BrokerError | None = None
         self._channel: Channel | None = None
         self._handle = 0
+        self._generation = 0
         self._buffer_bytes: int = connection.attributes["raybroker.producer.buffer_bytes"]
         self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
         self._linger_s: float = connection.attributes["raybroker.producer.linger_ms"] / 1000
@@ -196,7 +197,10 @@ class ProducerCore:
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
-        args = {"handle": handle, "name": self.name, "producer": self._state.producer}
+        self._generation += 1
+        args = {
+            "handle": handle, "name": self.name, "producer": self._state.producer, "generation": self._generation
+        }  # fmt: skip
         try:
             await channel.call("open_producer", args)
         except BaseException:

@@ -13,10 +13,15 @@ from raybroker.model.settings import DestinationAttributes
 
 
 class AttachProducer(NamedTuple):
-    """A producer opens the destination; raises ResourceAllocationError at maxNumProducers (D-14)."""
+    """A producer opens the destination; raises ResourceAllocationError at maxNumProducers (D-14).
+
+    ``generation`` grows each time that this producer opens; an opening that comes after a later one, from a connection
+    that the producer has left, raises IllegalStateError.
+    """
 
     attachment: int
     producer: int
+    generation: int = 0
 
 
 class DetachProducer(NamedTuple):

@@ -17,27 +17,35 @@ from raybroker.core.ranges import Ranges
 
 PRODUCERS_REMEMBERED_MAX: Final = 1_000
 """Producers without an attachment whose retries a destination still recognises."""
+GENERATIONS_REMEMBERED_MAX: Final = 2_000
+"""Producers of which a destination knows which connection is the latest, beside those that are attached."""
+_SAID_GOODBYE: Final = 1 << 64
+"""The generation of a producer that will never open again."""
 
 
 class Producers:
-    """``attached``: attachment → producer id.  ``taken``: producer id → ranges, the least recently heard first."""
+    """``attached``: attachment → producer id.  ``taken``: producer id → ranges, the least recently heard first.
+    ``generations``: producer id → how often it had opened when it did so last."""
 
-    __slots__ = ("attached", "taken")
+    __slots__ = ("attached", "generations", "taken")
 
     def __init__(self) -> None:
         self.attached: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
         self.taken: dict[int, Ranges] = {}
 
     def others(self, producer: int) -> int:
         """How many are attached beside this one, which may be attached over a connection that it has lost."""
         return sum(p != producer for p in self.attached.values())
 
-    def attach(self, attachment: int, producer: int) -> None:
+    def attach(self, attachment: int, producer: int, generation: int = 0) -> None:
         """From now on this attachment is the producer's only one."""
         assert attachment not in self.attached
         for older in [a for a, p in self.attached.items() if p == producer]:
             del self.attached[older]
         self.attached[attachment] = producer
+        self.generations.pop(producer, None)
+        self.generations[producer] = generation
         self.taken[producer] = self.taken.pop(producer, [])
         self._forget_surplus()
 
@@ -45,6 +53,7 @@ class Producers:
         producer = self.attached.pop(attachment, None)
         if producer is not None and forget:
             self.taken.pop(producer, None)
+            self.generations[producer] = _SAID_GOODBYE
 
     def fresh(self, producer: int, first: int, end: int, floor: int) -> tuple[Ranges, Ranges]:
         """The parts of first … end - 1 that were not taken yet: those after everything taken, and those before
@@ -64,6 +73,8 @@ class Producers:
         ranges.add(self.taken.setdefault(producer, []), first, end)
 
     def _forget_surplus(self) -> None:
+        while len(self.generations) > len(self.attached) + GENERATIONS_REMEMBERED_MAX:
+            del self.generations[next(iter(self.generations))]
         surplus = len(self.taken) - len(self.attached) - PRODUCERS_REMEMBERED_MAX
         if surplus <= 0:
             return

@@ -22,7 +22,7 @@ from raybroker.core.ledger import Ledger, spans
 from raybroker.core.outcome import Acked, Deliver, Idle, Outcome, Promoted, Released, Retire, Sent
 from raybroker.core.producers import Producers
 from raybroker.core.window import make_window
-from raybroker.model.errors import ResourceAllocationError
+from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 from raybroker.model.record import BLOCK, NOTE, Entry
 from raybroker.model.settings import DestinationAttributes
 
@@ -73,7 +73,9 @@ class Queue:
             raise ResourceAllocationError(
                 f"destination {self.name} has its maxNumProducers={most} producers; close one or raise the limit"
             )
-        self.producers.attach(command.attachment, command.producer)
+        if command.generation < self.producers.generations.get(command.producer, 0):
+            raise IllegalStateError(f"the producer has opened destination {self.name} again since")
+        self.producers.attach(command.attachment, command.producer, command.generation)
 
     def _detach_producer(self, command: cmd.DetachProducer, out: Outcome) -> None:
         self.producers.detach(command.attachment, forget=command.forget)

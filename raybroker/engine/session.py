@@ -62,9 +62,10 @@ class Session:
         handle, producer = self._new_handle(args), int(args["producer"])
         if not 0 <= producer < 1 << 64:
             raise ProtocolError(f"producer {producer} is not a number of 64 bits")
+        generation = int(args.get("generation", 0))
         queue = self.host.queue(args["name"])
         attachment = self.host.attach(queue, self.peer, handle, self.outbox)
-        self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer))
+        self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
         self.producers[handle] = attachment
         self.producer_ids[handle] = producer
         self.peer.reply(request, {"epoch": attachment.number})

@@ -19,6 +19,7 @@ from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.transport.link import Link
 from raybroker.wire import frames as wire
+from raybroker.wire.buffers import FrameBuffers
 from raybroker.wire.native import Native
 
 BACKLOG: Final = 512
@@ -38,7 +39,7 @@ class Connection:
         self._metered = 0
         """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it (F-16)."""
         self.link = Link(
-            Native(token=service.token),
+            Native(token=service.token, buffers=service.buffers),
             on_frames=self._frames,
             on_lost=self._lost,
             on_writable=self._writable,
@@ -154,6 +155,7 @@ class NativeService:
         config = host.config
         self.host = host
         self.token = token
+        self.buffers = FrameBuffers()
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()

@@ -23,6 +23,7 @@ import hmac
 from typing import Final
 
 from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.wire.buffers import FrameBuffers
 from raybroker.wire.frames import (
     CONTROL_BYTES_MAX,
     FRAME_BYTES_MAX,
@@ -51,16 +52,21 @@ def preface(token: bytes) -> bytes:
 class Native:
     """One end of a connection. ``token``: what the peer must show (listening side), or None (connecting side).
 
+    ``buffers``: shared by the connections of one event loop.
+
     After a wrong token or a malformed frame :attr:`closed` is True and further data is dropped.
     """
 
     __slots__ = (
-        "_awaits_preface", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch", "_token", "closed",
-        "frame_bytes_max",
+        "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch", "_token",
+        "closed", "frame_bytes_max",
     )  # fmt: skip
 
-    def __init__(self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None
+    ) -> None:
         self._token = token
+        self._buffers = buffers or FrameBuffers()
         self._awaits_preface = token is not None
         self._decoders = TO_CLIENT if token is None else TO_HOST
         self._scratch = bytearray(PREFACE_BYTES if self._awaits_preface else SCRATCH_BYTES)
@@ -101,7 +107,7 @@ class Native:
             return memoryview(self._scratch)[self._end :]
         if self._filled == len(self._frame):
             self._frame.extend(bytes(min(GROW_BYTES, self._frame_bytes - self._filled)))
-        return memoryview(self._frame)[self._filled :]
+        return memoryview(self._frame)[self._filled : self._frame_bytes]
 
     def received(self, size: int) -> list[Frame]:
         """``size`` bytes were put into :meth:`buffer`; returns the frames that are complete now."""
@@ -128,7 +134,7 @@ class Native:
         if self._filled < self._frame_bytes:
             return []
         frame, self._frame, self._filled = self._frame, None, 0
-        return list(self._decoders[frame[4]](memoryview(frame)[FRAME_HEAD.size :]))
+        return list(self._decoders[frame[4]](memoryview(frame)[FRAME_HEAD.size : self._frame_bytes]))
 
     def _take_in(self) -> list[Frame]:
         """Decode the complete frames of the scratch; what is left moves to its start, or into a frame's own buffer."""
@@ -160,7 +166,7 @@ class Native:
     def _give_room(self, start: memoryview, size: int) -> None:
         """A large frame has begun: its bytes from here on go straight into its own buffer."""
         self._frame_bytes = size
-        self._frame = bytearray(min(size, GROW_BYTES))
+        self._frame = self._buffers.take(size) if size <= GROW_BYTES else bytearray(GROW_BYTES)
         self._frame[: start.nbytes] = start
         self._filled = start.nbytes
 

@@ -161,6 +161,7 @@ class SimProducer:
         self.name = f"q{plan.queue}"
         self.handle = 0
         self.open_now = False
+        self.generation = 0
         self.produced = 0
         self.state = self._identity()
         self._sized: Producing | None = None
@@ -181,7 +182,8 @@ class SimProducer:
         if self.machine.connection is None:
             return
         handle = self.handle = self.machine.new_handle()
-        args = {"handle": handle, "name": self.name, "producer": self.state.producer}
+        self.generation += 1
+        args = {"handle": handle, "name": self.name, "producer": self.state.producer, "generation": self.generation}
 
         def opened(result: Any, code: str | None) -> None:
             if handle != self.handle:

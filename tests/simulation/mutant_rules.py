@@ -180,11 +180,17 @@ def floor_forgets_too_much(patch: Patch) -> None:
 
 @mutant("a producer is on one connection at a time")
 def old_connections_heard(patch: Patch) -> None:
-    def attach(self: Producers, attachment: int, producer: int) -> None:
+    def attach(self: Producers, attachment: int, producer: int, generation: int) -> None:
         self.attached[attachment] = producer
         self.taken.setdefault(producer, [])
 
     patch.set(Producers, "attach", attach)
+
+
+@mutant("an old connection that is read late does not take a producer over")
+def late_openings_accepted(patch: Patch) -> None:
+    old = Queue._attach_producer
+    patch.handler(cmd.AttachProducer, lambda self, command, out: old(self, command._replace(generation=1 << 63), out))
 
 
 @mutant("what was refused is not counted as taken")

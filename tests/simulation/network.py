@@ -145,9 +145,6 @@ class Connection:
             self.up(self._go_on)
         self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
 
-    def room(self) -> int:
-        return 0
-
     def reply(self, request: int, result: object) -> None:
         self._down(self.machine.on_reply, self, request, result, None)
 

@@ -69,6 +69,7 @@ class Twin:
         self.left: dict[int, int] = {}
         self.holders: dict[int, Holder] = {}
         self.newest: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
         self.taken: set[int] = set()
         self.top: dict[int, int] = {}
         self.first: dict[tuple[int, bool], int] = {}
@@ -176,6 +177,8 @@ class Twin:
     # ---- commands --------------------------------------------------------------------------------------------------
 
     def attach_producer(self, command: cmd.AttachProducer, out: Outcome) -> dict[type, list[Any]]:
+        assert command.generation >= self.generations.get(command.producer, 0), "an old connection took over"
+        self.generations[command.producer] = command.generation
         self.newest[command.producer] = command.attachment
         return {}
 

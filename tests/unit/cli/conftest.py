@@ -19,13 +19,22 @@ class Kept:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._before: list[Any] = []
+        self.asked: list[str] = []
+
+    def connect(self, cluster: str) -> Kept:
+        """Stands in for ``connecting.connect``."""
+        self.asked.append(cluster)
+        self._before = list(self._connection._sessions)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
     def close(self) -> None:
         for session in list(self._connection._sessions):
-            session.close()
+            if session not in self._before:
+                session.close()
 
 
 class Program:
@@ -47,27 +56,21 @@ class Program:
         return json.loads(self.output(*arguments, "--json"))
 
 
-@pytest.fixture()
+@pytest.fixture
 def raybroker() -> Program:
     return Program()
 
 
-@pytest.fixture()
+@pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A loopback that every command connects to; the clusters that were asked for are in ``broker.asked``."""
     with rb.loopback() as connection:
         kept = Kept(connection)
-        kept.asked = []
-
-        def connect(cluster: str) -> Kept:
-            kept.asked.append(cluster)
-            return kept
-
-        monkeypatch.setattr(connecting, "connect", connect)
+        monkeypatch.setattr(connecting, "connect", kept.connect)
         yield kept
 
 
-@pytest.fixture()
+@pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
     """Lets every command fail with an error when it connects."""
 

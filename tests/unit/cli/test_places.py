@@ -26,7 +26,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture()
+@pytest.fixture
 def address() -> Iterator[str]:
     """Somebody who takes connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -78,7 +78,7 @@ def test_ray_address_comes_first(address: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_ray_address_without_an_answer_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(NoClusterError, match="nothing answers at RAY_ADDRESS=127.0.0.1:1"):
+    with pytest.raises(NoClusterError, match="nothing answers at RAY_ADDRESS"):
         connecting.find_ray("default")
 
 

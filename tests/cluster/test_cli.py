@@ -1,0 +1,128 @@
+"""The real program in a Ray of its own: every command is a process, as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.cli import places, ray_process
+
+ROOT = Path(__file__).parents[2]
+COMMAND_S = 60
+
+
+class Shell:
+    """A user's shell: ``HOME`` of Ray and of raybroker in a folder with a short name, nothing else set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))},
+            "RAY_TMPDIR": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONPATH": str(ROOT),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "raybroker", *arguments], input=stdin, capture_output=True, text=True,
+            env=self.environment, cwd=self.folder, timeout=COMMAND_S, check=False,
+        )  # fmt: skip
+
+    def output(self, *arguments: str, stdin: str = "") -> str:
+        """Standard output of a command that has to succeed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.output(*arguments, "--json"))
+
+    def place(self) -> places.Place | None:
+        """What ``up`` noted."""
+        path = self.folder / "state" / "raybroker" / "default" / places.FILE
+        return places.Place(**json.loads(path.read_text())) if path.is_file() else None
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    folder = Path(tempfile.mkdtemp(prefix="rbt"))
+    made = Shell(folder)
+    try:
+        yield made
+    finally:
+        place = made.place()
+        if place is not None and place.pid is not None and places.start_mark(place.pid) == place.since:
+            ray_process.end_session(place.pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def up(shell: Shell) -> str:
+    """What ``raybroker up`` says, once."""
+    return shell.output("up", "-D", "imq.autocreate.queue.maxNumActiveConsumers=3")
+
+
+def test_up_says_how_programs_find_the_cluster(shell: Shell, up: str) -> None:
+    place = shell.place()
+    assert place is not None
+    assert place.alive()
+    export = up.splitlines()[-1]
+    assert export == f"export RAY_ADDRESS={place.address} RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={place.token_path}"
+    variables = dict(part.split("=", 1) for part in export.removeprefix("export ").split())
+    code = "import raybroker as rb\nwith rb.connect() as c: print(c.admin().list_destinations())"
+    program = subprocess.run(
+        [sys.executable, "-c", code], env={**shell.environment, **variables}, capture_output=True, text=True,
+        timeout=COMMAND_S, check=True,
+    )  # fmt: skip
+    assert program.stdout == "[]\n"
+
+
+def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
+    shell.output("create", "dst", "-t", "q", "-n", "JMSQueue", "-o", "consumerFlowLimit=20")
+    shell.output("update", "dst", "-t", "q", "-n", "JMSQueue", "-o", "maxNumMsgs=100")
+    attributes = shell.json("query", "dst", "-t", "q", "-n", "JMSQueue")["attributes"]
+    assert (attributes["consumerFlowLimit"], attributes["maxNumMsgs"]) == (20, 100)
+    shell.output("send", "JMSQueue", "-", "--lines", stdin="one\ntwo\nthree\n")
+    assert json.loads(shell.output("receive", "JMSQueue", "--json"))["body"] == "one"
+    assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [("JMSQueue", 2)]
+    shell.output("purge", "dst", "-t", "q", "-n", "JMSQueue")
+    assert shell.json("query", "dst", "-n", "JMSQueue")["messages"] == 0
+    shell.output("destroy", "dst", "-t", "q", "-n", "JMSQueue")
+    refused = shell.run("query", "dst", "-t", "q", "-n", "JMSQueue")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "'JMSQueue' does not exist" in refused.stderr
+
+
+def test_the_broker_shows_itself_and_where_its_values_are_from(shell: Shell, up: str) -> None:
+    brokers = shell.json("list", "bkr")
+    assert [(row["broker"], row["state"]) for row in brokers] == [("b1", "RUNNING")]
+    rows = {row["property"]: row for row in shell.json("query", "bkr", "--explain")}
+    given = rows["imq.autocreate.queue.maxNumActiveConsumers"]
+    assert (given["value"], given["origin"]) == (3, "-Dimq.autocreate.queue.maxNumActiveConsumers")
+
+
+def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str) -> None:
+    shell.output("send", "kept", "hello")
+    place = shell.place()
+    assert place is not None
+    assert place.pid is not None
+    assert shell.output("down") == "cluster default is down\nRay is down\n"
+    assert ray_process.members(place.pid) == []
+    assert shell.place() is None
+    gone = shell.run("list", "dst")
+    assert (gone.returncode, gone.stdout) == (3, "")
+    assert "raybroker up" in gone.stderr
+    shell.output("up")
+    assert shell.output("receive", "kept", "--timeout", "10") == "hello\n"
+    shell.output("down")

@@ -1,0 +1,413 @@
+"""Destinations through handles and admin: creation, limits at their exact boundaries, and every refusal (area D, B-10)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker import errors
+from raybroker.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    MessageFormatError,
+    MessageTooLargeError,
+    NoClusterError,
+    NotSupportedError,
+    QuotaExceededError,
+    ResourceAllocationError,
+)
+from tests.contracts.conftest import MakeBroker
+from tests.contracts.handle_basics import held
+from tests.contracts.handles import LoopbackBroker, bodies, buffered, state_of, take, until
+
+# ---- auto-creation and names (D-04, D-21, D-22) ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["producer", "consumer"])
+def test_opening_a_missing_queue_creates_it_with_the_attributes_for_that(make_broker: MakeBroker, who: str) -> None:
+    broker = make_broker(imq__autocreate__queue__consumerFlowLimit=7, imq__autocreate__destination__maxNumMsgs=3)
+    connection, name = broker.connect(), broker.name()
+    getattr(connection.session(), who)(name)
+    state = state_of(connection, name)
+    assert state["auto_created"]
+    assert state["attributes"]["consumerFlowLimit"] == 7
+    assert state["attributes"]["maxNumMsgs"] == 3
+    assert (state["messages"], state["type"], state["state"]) == (0, "queue", "RUNNING")
+
+
+def test_the_defaults_of_an_auto_created_queue_are_those_of_the_seeds(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.session().producer(name)
+    attributes = state_of(connection, name)["attributes"]
+    assert (attributes["maxNumMsgs"], attributes["maxTotalMsgBytes"], attributes["maxBytesPerMsg"]) == (
+        100_000, 10 * 1024 * 1024, 10_240,
+    )  # fmt: skip
+    assert (attributes["consumerFlowLimit"], attributes["limitBehavior"]) == (1000, "REJECT_NEWEST")
+
+
+@pytest.mark.parametrize("who", ["producer", "consumer"])
+def test_with_auto_creation_off_a_missing_queue_is_an_error_that_says_what_to_do(
+    make_broker: MakeBroker, who: str
+) -> None:
+    broker = make_broker(imq__autocreate__queue=False)
+    connection, name = broker.connect(), broker.name()
+    session = connection.session()
+    with pytest.raises(InvalidDestinationError, match=f"raybroker create dst -t q -n {name}"):
+        getattr(session, who)(name)
+    assert connection.admin().list_destinations() == []
+    connection.admin().create_destination("queue", name)
+    getattr(session, who)(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "1a", "-a", ".a", "mq.sys", "ä", "a/b", "a\0", "a" * 256, "queue\n", None, 5, b"orders", ["a"]]
+)
+def test_a_bad_name_is_refused_everywhere_and_creates_nothing(broker: LoopbackBroker, name: Any) -> None:
+    connection = broker.connect()
+    session = connection.session()
+    for call in (
+        session.queue, session.producer, session.consumer,
+        lambda n: connection.admin().create_destination("queue", n),
+    ):  # fmt: skip
+        with pytest.raises(InvalidDestinationError):
+            call(name)
+    assert connection.admin().list_destinations() == []
+
+
+@pytest.mark.parametrize("name", ["a", "_a", "$a", "orders.eu-1", "mqtt", "A" * 255, "Ab9"])
+def test_a_good_name_works_and_case_counts(broker: LoopbackBroker, name: str) -> None:
+    connection = broker.connect()
+    session = connection.session()
+    session.producer(name).send("x")
+    assert take(session.consumer(session.queue(name)), 1)[0].destination == name
+    other = "".join(c.swapcase() for c in name)
+    if other != name:
+        assert session.consumer(other).receive(timeout=0.02) is None
+
+
+def test_an_unused_auto_created_queue_goes_after_its_time_and_one_in_use_stays(make_broker: MakeBroker) -> None:
+    broker = make_broker(imq__autocreate__reaptime=1)
+    connection = broker.connect()
+    session = connection.session()
+    unused, sent_to, listened, kept = (broker.name() for _ in range(4))
+    session.producer(unused).close()
+    producer = session.producer(sent_to)
+    producer.send("x")
+    producer.close()
+    session.consumer(listened)
+    connection.admin().create_destination("queue", kept)
+    names = lambda: {row["name"] for row in connection.admin().list_destinations()}  # noqa: E731
+    until(lambda: unused not in names())
+    assert names() == {sent_to, listened, kept}
+    assert session.consumer(unused).receive(timeout=0.01) is None
+    assert bodies(take(session.consumer(sent_to), 1)) == ["x"]
+
+
+# ---- administration (D-03) -------------------------------------------------------------------------------------------
+
+
+def test_create_query_update_list_and_destroy(broker: LoopbackBroker) -> None:
+    connection = broker.connect()
+    admin = connection.admin()
+    names = sorted(broker.name() for _ in range(3))
+    for name in names:
+        admin.create_destination("q", name, maxNumMsgs=5, consumerFlowLimit="20", maxBytesPerMsg="1k")
+    attributes = state_of(connection, names[0])["attributes"]
+    assert (attributes["maxNumMsgs"], attributes["consumerFlowLimit"], attributes["maxBytesPerMsg"]) == (5, 20, 1024)
+    assert attributes["maxTotalMsgBytes"] == -1
+    assert not state_of(connection, names[0])["auto_created"]
+    admin.update_destination("queue", names[0], maxNumMsgs=6, consumerFlowLimit=21)
+    attributes = state_of(connection, names[0])["attributes"]
+    assert (attributes["maxNumMsgs"], attributes["consumerFlowLimit"], attributes["maxBytesPerMsg"]) == (6, 21, 1024)
+    assert [row["name"] for row in admin.list_destinations()] == names
+    assert [row["name"] for row in admin.list_destinations("queue")] == names
+    assert admin.list_destinations("topic") == []
+    admin.destroy_destination("queue", names[1])
+    assert [row["name"] for row in admin.list_destinations()] == [names[0], names[2]]
+    for verb in (admin.query_destination, admin.destroy_destination, admin.purge_destination):
+        with pytest.raises(InvalidDestinationError, match=names[1]):
+            verb("queue", names[1])
+    with pytest.raises(InvalidDestinationError, match=names[1]):
+        admin.update_destination("queue", names[1], maxNumMsgs=1)
+    assert admin.query_broker()["destinations"] == 2
+
+
+@pytest.mark.parametrize(
+    ("attributes", "word"),
+    [
+        ({"maxNumMsg": 1}, "maxNumMsgs"), ({"ConsumerFlowLimit": 1}, "consumerFlowLimit"), ({"maxNumMsgs": -2}, "maxNumMsgs"),
+        ({"maxNumMsgs": "many"}, "many"), ({"maxNumActiveConsumers": 0}, "maxNumActiveConsumers"),
+        ({"consumerFlowLimit": 1 << 31}, "consumerFlowLimit"), ({"limitBehavior": "SOMETHING"}, "REJECT_NEWEST"),
+        ({"limitBehavior": "FLOW_CONTROL"}, "FLOW_CONTROL"), ({"hosting": "cloud"}, "dedicated"),
+        ({"imq.autocreate.queue": True}, "broker property"), ({"maxTotalMsgBytes": "10g"}, "1024m"),
+    ],
+)  # fmt: skip
+def test_an_unknown_attribute_or_a_value_out_of_bounds_changes_nothing(
+    broker: LoopbackBroker, attributes: dict[str, Any], word: str
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    admin = connection.admin()
+    with pytest.raises((ConfigError, NotSupportedError), match=word):
+        admin.create_destination("queue", name, **attributes)
+    assert admin.list_destinations() == []
+    admin.create_destination("queue", name)
+    before = state_of(connection, name)["attributes"]
+    with pytest.raises((ConfigError, NotSupportedError), match=word):
+        admin.update_destination("queue", name, maxNumProducers=7, **attributes)
+    assert state_of(connection, name)["attributes"] == before
+
+
+def test_what_is_fixed_at_creation_cannot_be_changed(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    admin = connection.admin()
+    admin.create_destination("queue", name, isLocalOnly=False)
+    for change in ({"isLocalOnly": True}, {"hosting": "dedicated"}):
+        with pytest.raises(ConfigError, match="fixed"):
+            admin.update_destination("queue", name, maxNumMsgs=3, **change)
+    assert state_of(connection, name)["attributes"]["maxNumMsgs"] == -1
+    with pytest.raises(InvalidDestinationError, match="exists already"):
+        admin.create_destination("queue", name)
+
+
+def test_purging_discards_what_waits_and_leaves_what_a_consumer_holds(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, consumerFlowLimit=2)
+    session = connection.session(ack="client")
+    session.producer(name).send_many(range(10))
+    consumer = session.consumer(name)
+    first = take(consumer, 1)
+    until(lambda: buffered(consumer) >= 1)
+    connection.admin().purge_destination("queue", name)
+    state = state_of(connection, name)
+    assert (state["waiting"], state["messages"]) == (0, state["unacknowledged"])
+    take(consumer, state["messages"] - 1)
+    first[0].acknowledge()
+    assert held(connection, name) == 0
+    connection.admin().purge_destination("queue", name)
+    session.producer(name).send("after")
+    assert bodies(take(consumer, 1)) == ["after"]
+
+
+def test_destroying_a_queue_in_use_tells_its_producers_and_consumers(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name)
+    session, listening = connection.session(), connection.session(ack="client")
+    producer, idle = session.producer(name), session.consumer(name)
+    busy = listening.consumer(name)
+    producer.send_many(range(3))
+    take(busy, 1) if buffered(busy) else None
+    raised: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            while True:
+                idle.receive(timeout=20)
+        except errors.BrokerError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    until(lambda: idle._core._waiting or idle._core._async_waiters or not thread.is_alive())
+    connection.admin().destroy_destination("queue", name)
+    thread.join(20)
+    assert [type(e) for e in raised] == [InvalidDestinationError]
+    assert "destroyed" in str(raised[0])
+    for call in (lambda: producer.send("x"), lambda: producer.send_many(["x"]), lambda: producer.send_async("x")):
+        with pytest.raises(InvalidDestinationError, match="destroyed"):
+            call()
+
+    def drained() -> bool:
+        return busy.receive(timeout=0.01) is None
+
+    with pytest.raises(InvalidDestinationError, match="destroyed"):
+        until(lambda: drained() and None)
+    session.close()
+    listening.close()
+    again = connection.session()
+    again.producer(name).send("new")
+    assert bodies(take(again.consumer(name), 1)) == ["new"], "a new queue of that name has nothing of the old one"
+    assert connection.admin().query_destination("queue", name)["messages_in"] == 1
+
+
+# ---- limits (D-06 … D-08, D-14, B-10) ----------------------------------------------------------------------------------
+
+
+def test_the_message_after_the_last_that_fits_is_refused_and_fits_again_after_one_is_consumed(
+    broker: LoopbackBroker,
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, maxNumMsgs=3)
+    session = connection.session()
+    producer = session.producer(name)
+    for n in range(3):
+        producer.send(n)
+    with pytest.raises(QuotaExceededError, match=r"maxNumMsgs=3") as caught:
+        producer.send(3)
+    assert (caught.value.code, caught.value.definite, caught.value.retryable) == ("quota_exceeded", True, True)
+    producer.send(9, persistent=False)
+    assert state_of(connection, name)["messages"] == 3, "a non-persistent message is dropped silently"
+    consumer = session.consumer(name)
+    take(consumer, 1)
+    consumer.close()
+    producer.send(4)
+    with pytest.raises(QuotaExceededError):
+        producer.send(5)
+    assert bodies(take(session.consumer(name), 3)) == [1, 2, 4]
+    assert state_of(connection, name)["refused"] == 3
+
+
+def test_bytes_may_overshoot_by_one_message(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, maxTotalMsgBytes=100)
+    producer = connection.session().producer(name)
+    producer.send(b"x" * 99)
+    producer.send(b"y" * 50)
+    with pytest.raises(QuotaExceededError, match="maxTotalMsgBytes=100"):
+        producer.send(b"")
+    assert state_of(connection, name)["bytes"] == 149
+
+
+@pytest.mark.parametrize("attribute", ["maxBytesPerMsg", "imq.message.max_size"])
+def test_a_message_of_exactly_the_largest_size_is_taken_and_one_byte_more_is_not(
+    make_broker: MakeBroker, attribute: str
+) -> None:
+    own = attribute == "maxBytesPerMsg"
+    broker = make_broker(**({} if own else {"imq__message__max_size": 1000}))
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, **({"maxBytesPerMsg": 1000} if own else {}))
+    session = connection.session()
+    producer = session.producer(name)
+    producer.send(b"x" * 1000)
+    producer.send("ö" * 500)
+    for too_large in (b"x" * 1001, "ö" * 500 + "x", {"k": b"x" * 1000}):
+        with pytest.raises(MessageTooLargeError, match=rf"{attribute}=1000"):
+            producer.send(too_large)
+        with pytest.raises(MessageTooLargeError, match=rf"{attribute}=1000"):
+            producer.send_async(too_large).result(20)
+        with pytest.raises(MessageTooLargeError, match=rf"{attribute}=1000"):
+            producer.send_many([b"fits", too_large])
+    found = session.consumer(name).receive_many(10, timeout=5)
+    assert bodies(found)[:2] == [b"x" * 1000, "ö" * 500]
+    assert all(body == b"fits" for body in bodies(found)[2:])
+
+
+def test_of_a_block_what_fits_is_taken_and_the_rest_is_refused_one_by_one(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, maxNumMsgs=5, maxBytesPerMsg=10)
+    session = connection.session()
+    producer = session.producer(name)
+    sizes = [1, 11, 2, 3, 12, 4, 5, 6, 7]
+    futures = [producer.send_async(b"x" * size) for size in sizes]
+    outcome = [type(future.exception(20)).__name__ for future in futures]
+    assert outcome == [
+        "NoneType", "MessageTooLargeError", "NoneType", "NoneType", "MessageTooLargeError", "NoneType", "NoneType",
+        "QuotaExceededError", "QuotaExceededError",
+    ]  # fmt: skip
+    with pytest.raises(QuotaExceededError):
+        producer.send_many([b"x"] * 3)
+    found = take(session.consumer(name), 5)
+    assert [len(m) for m in found] == [1, 2, 3, 4, 5]
+
+
+def test_more_producers_than_allowed_are_refused(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.admin().create_destination("queue", name, maxNumProducers=2)
+    session = connection.session()
+    first, _ = session.producer(name), session.producer(name)
+    with pytest.raises(ResourceAllocationError, match="maxNumProducers=2"):
+        session.producer(name)
+    first.close()
+    session.producer(name).send("x")
+    assert state_of(connection, name)["producers"] == 2
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [object(), {1, 2}, (1, 2), {"a": object()}, 1 << 64, "\ud800", [("a",)]])
+def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: LoopbackBroker, body: Any) -> None:
+    connection, name = broker.connect(), broker.name()
+    producer = connection.session().producer(name)
+    for call in (producer.send, producer.send_async, lambda b: producer.send_many([b])):
+        with pytest.raises(MessageFormatError, match=type(body).__name__):
+            call(body)
+    producer.send("right")
+    assert state_of(connection, name)["messages_in"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "word"),
+    [
+        ({"properties": {"a b": 1}}, MessageFormatError, "a b"), ({"properties": {"a": []}}, MessageFormatError, "list"),
+        ({"properties": {1: 1}}, MessageFormatError, "1"), ({"correlation_id": 5}, MessageFormatError, "correlation_id"),
+        ({"reply_to": 5}, MessageFormatError, "reply_to"), ({"type": b"x"}, MessageFormatError, "type"),
+        ({"priority": 10}, MessageFormatError, "priority"), ({"priority": -1}, MessageFormatError, "priority"),
+        ({"priority": "high"}, MessageFormatError, "priority"),
+        ({"properties": {"a": "x" * 65536}}, MessageTooLargeError, "65536"),
+        ({"ttl_ms": 5}, NotSupportedError, "ttl_ms"), ({"delivery_delay_ms": 5}, NotSupportedError, "delivery_delay_ms"),
+        ({"unit_of_order": "u"}, NotSupportedError, "unit_of_order"),
+    ],
+)  # fmt: skip
+def test_a_bad_or_unbuilt_send_option_is_refused_by_name(
+    broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    producer = connection.session().producer(name)
+    for call in (producer.send, producer.send_async):
+        with pytest.raises(error, match=word):
+            call("x", **options)
+    assert state_of(connection, name)["messages_in"] == 0
+
+
+def test_what_is_not_built_says_so(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session, admin = connection.session(), connection.admin()
+    for call in (
+        lambda: connection.session(transacted=True),
+        lambda: session.consumer(name, selector="a = 1"),
+        lambda: session.consumer(name, no_local=True),
+        lambda: session.producer(name, ttl_ms=1),
+        lambda: session.producer(name, delivery_delay_ms=1),
+        lambda: session.producer(name, unit_of_order="u"),
+        lambda: admin.create_destination("topic", name),
+        lambda: admin.query_destination("t", name),
+        lambda: rb.listener(queue=name, transacted=True),
+        lambda: rb.connect("mq://localhost:7676/jms"),
+        lambda: rb.connect(username="guest"),
+    ):
+        with pytest.raises(NotSupportedError, match="not built yet"):
+            call()
+    with pytest.raises(InvalidDestinationError, match="use 'queue' or 'topic'"):
+        admin.create_destination("stream", name)
+    assert admin.list_destinations() == []
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "word"),
+    [
+        (lambda: rb.ConnectionFactory(imqConsumerFlowLimi=1), ConfigError, "imqConsumerFlowLimit"),
+        (lambda: rb.ConnectionFactory(imqConsumerFlowThreshold=101), ConfigError, "imqConsumerFlowThreshold"),
+        (lambda: rb.ConnectionFactory({"raybroker.producer.linger_ms": -1}), ConfigError, "linger_ms"),
+        (lambda: rb.ConnectionFactory(imqPingAckTimeout=1), ConfigError, "R-14"),
+        (lambda: rb.loopback(properties={"imq.autocreate.queu": True}), ConfigError, "imq.autocreate.queue"),
+        (lambda: rb.loopback(properties={"maxNumMsgs": 1}), ConfigError, "maxNumMsgs"),
+        (lambda: rb.loopback(client_id=""), InvalidClientIDError, "empty"),
+        (lambda: rb.listener(queue="a b"), InvalidDestinationError, "blank"),
+        (lambda: rb.listener(queue="a", batch=0), ConfigError, "batch"),
+        (lambda: rb.deploy(print), ConfigError, "rb.listener"),
+    ],
+)  # fmt: skip
+def test_a_bad_attribute_is_refused_when_it_is_given(make: Any, error: type[Exception], word: str) -> None:
+    with pytest.raises(error, match=word):
+        made = make()
+        made.close()
+
+
+def test_every_error_of_this_suite_is_a_broker_error() -> None:
+    for kind in (NoClusterError, IllegalStateError, QuotaExceededError, MessageFormatError, ConfigError):
+        assert issubclass(kind, errors.BrokerError)
