@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Any, Final
 
 import ray
+from ray._private import services
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
 
 NAMESPACE: Final = "raybroker"
+PROBE_S: Final = 2.0
+"""How long a Ray may take to accept a connection before it counts as gone."""
 CALL_TIMEOUT_S: Final = 30.0
 """How long a control call may take; after that its outcome is unknown."""
 
@@ -38,9 +42,19 @@ def join_ray() -> None:
     if ray.is_initialized():
         return
     try:
+        _probe()
         ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RayError, RuntimeError) as error:
+    except (OSError, RayError, RuntimeError) as error:
         raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
+
+
+def _probe() -> None:
+    """Raise ConnectionError when the Ray that would be joined is gone: Ray itself would try for minutes."""
+    found = services.get_ray_address_from_environment("auto", None)
+    host, separator, port = found.rpartition(":")
+    if separator and port.isdigit():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S):
+            pass
 
 
 def keep_quiet() -> None:

@@ -27,8 +27,7 @@ from raybroker.cli.objects import (
 
 DESTINATION_COLUMNS: Final = {
     "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
-    "active_consumers": "consumers", "backup_consumers": "backup", "producers": "producers", "messages_in": "in",
-    "messages_out": "out", "host": "host",
+    "active_consumers": "cons", "producers": "prod", "messages_in": "in", "messages_out": "out",
 }  # fmt: skip
 CONSUMER_COLUMNS: Final = {
     "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
@@ -150,7 +149,7 @@ def list_con(
     if json:
         output.as_json(rows)
     else:
-        output.table(rows, CONSUMER_COLUMNS, empty="no consumers")
+        output.table([{**row, "id": str(row["id"])} for row in rows], CONSUMER_COLUMNS, empty="no consumers")
 
 
 @_groups["query"].command("con")

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 Row = Mapping[str, Any]
+
+TEXT_CHARS_MIN: Final = 20
+"""A text column is not squeezed below this, if its texts are as long."""
 
 
 def is_terminal() -> bool:
@@ -64,10 +67,17 @@ def rich_table(rows: Sequence[Row], columns: Mapping[str, str], title: str | Non
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold", pad_edge=False)
+    made = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold", pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )  # fmt: skip
     for key, heading in columns.items():
         number = all(isinstance(row.get(key), int | float) for row in rows)
-        made.add_column(heading, justify="right" if number else "left", overflow="fold")
+        width = max((len(cell(row.get(key))) for row in rows), default=0)
+        least = None if number else max(len(heading), min(width, TEXT_CHARS_MIN))
+        made.add_column(
+            heading, justify="right" if number else "left", overflow="fold", no_wrap=number, min_width=least
+        )
     for row in rows:
         made.add_row(*(cell(row.get(key)) for key in columns))
     return made

@@ -12,9 +12,8 @@ from raybroker.cli.objects import Cluster, Json
 from raybroker.system.clock import SystemClock
 
 COLUMNS: Final = {
-    "name": "name", "state": "state", "messages": "messages", "in_per_second": "in/s", "out_per_second": "out/s",
-    "active_consumers": "consumers", "unacknowledged": "unacked", "waiting": "waiting", "producers": "producers",
-    "redelivered": "redelivered", "bytes": "bytes",
+    "name": "name", "messages": "messages", "in_per_second": "in/s", "out_per_second": "out/s",
+    "active_consumers": "consumers", "unacknowledged": "unacked", "redelivered": "redelivered",
 }  # fmt: skip
 
 

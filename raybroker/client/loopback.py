@@ -17,6 +17,7 @@ from raybroker.client.directory import Place
 from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.engine.ports import Store
+from raybroker.model.names import check_client_id
 from raybroker.services.broker import Broker
 from raybroker.services.hosting import HostService
 from raybroker.store.journal import Journal
@@ -111,6 +112,8 @@ def make_core(
     store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread
 ) -> ConnectionCore:
     """The connection of a new loopback broker; ``properties`` are broker and factory settings."""
+    if client_id is not None:
+        check_client_id(client_id)
     values = {"raybroker.hosting.default": "shared", **(properties or {})}
     config = Config.of(values)
     directory = LoopbackDirectory(config, Path(store) if store is not None else None)

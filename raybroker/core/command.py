@@ -16,7 +16,7 @@ class AttachProducer(NamedTuple):
     """A producer opens the destination; raises ResourceAllocationError at maxNumProducers (D-14).
 
     ``generation`` grows each time that this producer opens; an opening that comes after a later one, from a connection
-    that the producer has left, raises IllegalStateError.
+    that the producer has left, raises IllegalStateError. 0 is from a producer that does not count.
     """
 
     attachment: int

@@ -73,7 +73,7 @@ class Queue:
             raise ResourceAllocationError(
                 f"destination {self.name} has its maxNumProducers={most} producers; close one or raise the limit"
             )
-        if command.generation < self.producers.generations.get(command.producer, 0):
+        if 0 < command.generation < self.producers.generations.get(command.producer, 0):
             raise IllegalStateError(f"the producer has opened destination {self.name} again since")
         self.producers.attach(command.attachment, command.producer, command.generation)
 

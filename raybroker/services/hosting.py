@@ -37,7 +37,10 @@ class HostService:
         forgotten: Callable[[str], None] | None = None,
     ) -> None:
         self._forgotten = forgotten
-        self.host = Host(store, clock, config, incarnation=incarnation, idle=self._idle, failed=failed)
+        self._when_failed = failed
+        self._awaited: set[asyncio.Future[None]] = set()
+        """Changes that administrators wait for."""
+        self.host = Host(store, clock, config, incarnation=incarnation, idle=self._idle, failed=self._failed)
         self.service = NativeService(self.host, token=token)
         self._store = store
         self._committer: Committer | None = None
@@ -81,6 +84,14 @@ class HostService:
             await asyncio.sleep(TICK_S)
             self.host.tick()
 
+    def _failed(self, error: BrokerError) -> None:
+        """The store is dead: what is not durable by now never will be (P-05)."""
+        for future in self._awaited:
+            if not future.done():
+                future.set_exception(error)
+        if self._when_failed is not None:
+            self._when_failed(error)
+
     def _idle(self, name: str) -> None:
         """An auto-created queue was unused for its reap time (D-22)."""
 
@@ -123,5 +134,9 @@ class HostService:
 
     async def _durable(self, start: Callable[[Callable[[], None]], None]) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        start(lambda: None if future.done() else future.set_result(None))
-        await future
+        self._awaited.add(future)
+        try:
+            start(lambda: None if future.done() else future.set_result(None))
+            await future
+        finally:
+            self._awaited.discard(future)

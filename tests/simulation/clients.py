@@ -144,11 +144,11 @@ class Machine:
         """A backup is active now; its messages speak for themselves."""
 
     def on_event(self, connection: Connection, name: str, data: dict[str, object]) -> None:
-        assert name == "destroyed", name
+        assert name in ("destroyed", "halted"), name
         if connection is self.connection:
             for endpoint in (*self.producers, *self.consumers):
                 if endpoint.handle == data["handle"]:
-                    endpoint.destroyed()
+                    endpoint.destroyed(halted=name == "halted")
 
 
 class SimProducer:
@@ -209,11 +209,13 @@ class SimProducer:
         self.lost()
         self._give_up()
 
-    def destroyed(self) -> None:
+    def destroyed(self, *, halted: bool) -> None:
+        """The destination is gone; or it has stopped, and what was sent may be stored."""
         if self.open_now:
             self.machine.call("close_producer", {"handle": self.handle}, lambda result, code: None)
         self.lost()
-        self._give_up()
+        if not halted:
+            self._give_up()
         self.world.loop.after(20 * MS, self._open_again)
 
     def _open_again(self) -> None:

@@ -80,7 +80,7 @@ class SimConsumer:
     def crash(self) -> None:
         self.lost()
 
-    def destroyed(self) -> None:
+    def destroyed(self, *, halted: bool) -> None:
         if self.handle:
             self.close()
 

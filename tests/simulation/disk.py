@@ -23,6 +23,7 @@ class SimDisk:
     def __init__(self) -> None:
         self.log: list[Entry] = []
         self.blocks: dict[tuple[int, int], bytes] = {}
+        self.damaged: set[tuple[int, int]] = set()
 
     def append(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -73,8 +74,10 @@ class SimStore:
         if self.dead:
             raise StoreError("the disk is broken")
         found = self.disk.blocks.get((destination, ordinal))
+        if (destination, ordinal) in self.disk.damaged:
+            raise StoreDamagedError(f"block {ordinal} of destination {destination} is damaged")
         if found is None or (destination, ordinal) in self.freed:
-            raise StoreDamagedError(f"block {ordinal} of destination {destination} is not stored")
+            raise AssertionError(f"block {ordinal} of destination {destination} is read and not stored")
         return found
 
     def free(self, destination: int, ordinals: Iterable[int]) -> None:

@@ -182,6 +182,7 @@ def floor_forgets_too_much(patch: Patch) -> None:
 def old_connections_heard(patch: Patch) -> None:
     def attach(self: Producers, attachment: int, producer: int, generation: int) -> None:
         self.attached[attachment] = producer
+        self.generations[producer] = generation
         self.taken.setdefault(producer, [])
 
     patch.set(Producers, "attach", attach)

@@ -16,6 +16,7 @@ FAULTS = {
     "crash": 1100 * MS,
     "disk_error": 4000 * MS,
     "disk_full": 250 * MS,
+    "damage": 2500 * MS,
     "connection_loss": 250 * MS,
     "machine_crash": 900 * MS,
     "clock_jump": 500 * MS,

@@ -119,8 +119,10 @@ class Twin:
     def _handed_out(self, deliveries: list[Deliver], early: int) -> None:
         """Messages leave in order, to active consumers, as far as windows have room, each with its next attempt."""
         for index, item in enumerate(deliveries):
-            persistent = self.messages[item.ordinal << INDEX_BITS | item.start].persistent
-            assert persistent == (index >= early), f"{item} is in the wrong tuple"
+            message = self.messages.get(item.ordinal << INDEX_BITS | item.start)
+            assert message is not None, f"{item} is of a message that is not held"
+            assert message.persistent == (index >= early), f"{item} is in the wrong tuple"
+            assert item.attachment in self.holders, f"{item} goes to nobody"
         deliveries = sorted(deliveries, key=lambda d: (d.ordinal, d.start))
         waiting, messages = self.waiting, self.messages
         at = 0
@@ -131,6 +133,7 @@ class Twin:
             assert item.tag == holder.next_tag, f"{item} should have tag {holder.next_tag}"
             for offset in range(size):
                 key = (item.ordinal << INDEX_BITS) + item.start + offset
+                assert at < len(waiting), f"{item} does not wait"
                 assert waiting[at] == key, f"{item} is not next; next is {_text(waiting[at])}"
                 at += 1
                 message = messages[key]

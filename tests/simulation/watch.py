@@ -41,11 +41,13 @@ class OnDisk:
             self.taken.add(value)
             self.top[value >> 32] = value
         for key, attempts in delta.tried.items():
+            assert key in self.held, "a message is recorded as handed out before it is recorded"
             row = self.held[key]
             row[2] = attempts
             if attempts == 1:
                 self.first[row[0] >> 32, True] = row[0]
         for key in delta.removed:
+            assert key in self.held, "a message is recorded as settled before it is recorded"
             del self.held[key]
             self.left[key >> INDEX_BITS] -= 1
         self.gone = self.gone or delta.gone

@@ -182,12 +182,26 @@ class World:
             self.store.want_checkpoint = True
         elif name == "disk_full":
             self.full_until = self.loop.now + rng.randrange(80 * MS)
+        elif name == "damage":
+            self._damage()
         elif name == "pause":
             machine.pause()
         elif host is not None and queue in host.queues:
             self._administer(name, queue, host)
         if name in ("consumer_close", "consumer_release", "slow"):
             self._trouble(name, [c for m in self.machines for c in m.consumers])
+
+    def _damage(self) -> None:
+        """A block rots; once it is read its queue halts, and some time later somebody purges it."""
+        blocks = sorted(self.disk.blocks)
+        if blocks:
+            self.disk.damaged.add(self.rng.choice(blocks))
+        self.loop.after(self.rng.randrange(300 * MS), self._purge_halted)
+
+    def _purge_halted(self) -> None:
+        if self.host is not None and self.host.failure is None:
+            for name in [n for n, queue in self.host.queues.items() if queue.number in self.host.halted]:
+                self.host.purge(name, _nothing)
 
     def _administer(self, name: str, queue: str, host: Host) -> None:
         if name == "purge":
@@ -243,6 +257,7 @@ class World:
         while not self._drained():
             assert self.loop.now < end, f"not drained: {self._leftovers()}"
             self.loop.run(self.loop.now + 20 * MS, EVENTS_MAX)
+            self._purge_halted()
 
     def _drained(self) -> bool:
         host = self.host

@@ -67,7 +67,7 @@ def test_kinds_headers_and_bodies_of_a_batch_are_those_of_its_messages(rows: lis
 def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_before_the_rest() -> None:
     state = Producing(7)
     for index in range(5):
-        state.add_many([(0, b"%d" % index)], PERSISTENT, 1, None)
+        state.add_many(bytes(1), [b"%d" % index], PERSISTENT, 1, None)
     for _ in range(3):
         state.next_ready()
     assert state.settle(2) is not None
@@ -89,7 +89,7 @@ def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
     state = Producing(7)
     assert state.floor == 1
     for _ in range(3):
-        state.add_many([(0, b"x")] * 2, PERSISTENT, 1, None)
+        state.add_many(bytes(2), [b"x"] * 2, PERSISTENT, 1, None)
     first, second = state.next_ready(), state.next_ready()
     assert first is not None
     assert second is not None
@@ -114,7 +114,7 @@ def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]
             accepted += 1
             state.add(0, b"%d" % accepted, b"", PERSISTENT, 1, None)
         elif step == "many":
-            state.add_many([(0, b"%d" % (accepted + i + 1)) for i in range(3)], PERSISTENT, 1, None)
+            state.add_many(bytes(3), [b"%d" % (accepted + i + 1) for i in range(3)], PERSISTENT, 1, None)
             accepted += 3
         elif step == "write":
             state.seal()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybroker.core import command as cmd
 from raybroker.core import producers as module
 from raybroker.core.producers import Producers
+from raybroker.core.queue import Queue
+from raybroker.model.errors import IllegalStateError
+from raybroker.model.settings import DestinationAttributes
 
 
 @given(
@@ -84,3 +89,16 @@ def test_the_longest_unheard_are_forgotten_first() -> None:
     assert 10_000 not in known.taken
     assert 10_000 + module.PRODUCERS_REMEMBERED_MAX in known.taken
     assert len(known.taken) <= module.PRODUCERS_REMEMBERED_MAX + 1
+
+
+def test_an_opening_that_arrives_after_a_later_one_is_refused() -> None:
+    queue = Queue(1, "q", DestinationAttributes())
+    queue.step(cmd.AttachProducer(1, 7, generation=2), now_ms=0)
+    with pytest.raises(IllegalStateError, match="opened destination q again"):
+        queue.step(cmd.AttachProducer(2, 7, generation=1), now_ms=0)
+    assert queue.producers.attached == {1: 7}
+    queue.step(cmd.DetachProducer(1, forget=True), now_ms=0)
+    with pytest.raises(IllegalStateError):
+        queue.step(cmd.AttachProducer(3, 7, generation=3), now_ms=0)
+    queue.step(cmd.AttachProducer(4, 7), now_ms=0)
+    assert queue.producers.attached == {4: 7}, "who does not count openings is always the newest"
