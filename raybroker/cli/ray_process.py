@@ -6,6 +6,7 @@ process id: everything in its session, nothing else.  (``ray stop`` would end ev
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import socket
@@ -65,10 +66,12 @@ def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> N
 
 def _command(port: int, others: list[int]) -> list[str]:
     client, agent, agent_grpc, runtime_env = others
+    # Without grpc Ray serves no Ray Client and refuses the option; with it, its fixed port may be another Ray's.
+    client_port = [f"--ray-client-server-port={client}"] if importlib.util.find_spec("grpc") else []
     return [
         sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block",
         f"--port={port}", "--include-dashboard=false", "--disable-usage-stats",
-        f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}",
+        *client_port, f"--dashboard-agent-listen-port={agent}",
         f"--dashboard-agent-grpc-port={agent_grpc}", f"--runtime-env-agent-port={runtime_env}",
     ]  # fmt: skip
 

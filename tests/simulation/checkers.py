@@ -68,7 +68,7 @@ def queue(ops: Iterable[Op]) -> list[str]:
                 inside.add(op.value)
             elif op.type == "fail":
                 inside.discard(op.value)
-                if op.value in out:
+                if op.value in out and op.value not in renewed:
                     wrong.append(f"{name(op.value)} was refused after it had come out")
         elif op.f == "dequeue" and op.type == "ok":
             if op.value not in inside:

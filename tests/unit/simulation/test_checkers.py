@@ -86,6 +86,7 @@ CASES = [
     ("queue", "send 1; fail 1; get 1", "came out and is not inside"),
     ("queue", "send 1; get 1; fail 1", "was refused after it had come out"),
     ("queue", "send 1; get 1; destroy 1; get 1", ""),
+    ("queue", "send 1; get 1; destroy 1; fail 1", ""),
     # durable first, and never again
     ("commit_delivery", "send 1; commit 1; deliver 1 a; ok 1; settle 1", ""),
     ("commit_delivery", "send 1; deliver 1 a; commit 1", "delivered before it was durable"),

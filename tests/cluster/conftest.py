@@ -1,0 +1,34 @@
+"""One Ray for each module of cluster tests, of their own, and one broker in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import rays
+
+
+@pytest.fixture(scope="session")
+def _ray_folder() -> Iterator[None]:
+    rays.folder()
+    yield
+    rays.remove_folder()
+
+
+@pytest.fixture(scope="module")
+def own_ray(_ray_folder: None) -> Iterator[str]:
+    """The address of a Ray that belongs to this module."""
+    with rays.running_ray() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def cluster(own_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A broker named "default" with a store of its own."""
+    import raybroker as rb
+
+    started = rb.start(config={"raybroker.store.dir": str(tmp_path_factory.mktemp("store"))})
+    yield started
+    started.stop()

@@ -1,0 +1,98 @@
+"""A Ray of the tests' own: short temporary folder, own token, ended with this process; others on the machine stay alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OBJECT_STORE_BYTES = 100_000_000
+_folder: Path | None = None
+
+
+def folder() -> Path:
+    """Where all Rays of this process keep their files; made, with the environment for it, when first asked for."""
+    global _folder
+    if _folder is None:
+        made = _folder = Path(tempfile.mkdtemp(prefix="rbt"))  # short: socket paths have a limit of 107 bytes
+        token = made / "token"
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        os.environ.pop("RAY_ADDRESS", None)
+        os.environ.update(
+            RAY_TMPDIR=str(made),
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN_PATH=str(token),
+            RAY_USAGE_STATS_ENABLED="0",
+            RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+            PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        )
+    return _folder
+
+
+@contextlib.contextmanager
+def running_ray() -> Iterator[str]:
+    """A Ray while the block runs; its address. Afterwards no process of it is left."""
+    made = folder()
+    import ray
+
+    start: Callable[..., Any] = getattr(ray, "init_of_ray", ray.init)
+    context = start(
+        address="local", namespace="tests", num_cpus=2, include_dashboard=False, log_to_driver=False,
+        object_store_memory=OBJECT_STORE_BYTES, logging_level=logging.ERROR,
+    )  # fmt: skip
+    try:
+        yield str(context.address_info["gcs_address"])
+    finally:
+        ray.shutdown()
+        end_all(made)
+
+
+def processes(made: Path) -> list[int]:
+    """Processes that work in the folder, by their command line or their session's environment."""
+    mark = os.fsencode(str(made))
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in entry.joinpath("cmdline").read_bytes() or mark in entry.joinpath("environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def end_all(made: Path, timeout_s: float = 20.0) -> None:
+    """Wait for what Ray started to end by itself, and kill what does not; then the folder's sessions go."""
+    deadline = time.monotonic() + timeout_s
+    while left := processes(made):
+        if time.monotonic() > deadline - timeout_s / 2:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        assert time.monotonic() < deadline, f"processes {left} do not end"
+        time.sleep(0.05)
+    for session in made.glob("ray*"):
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def remove_folder() -> None:
+    """At the end of the program that used it."""
+    global _folder
+    if _folder is not None:
+        shutil.rmtree(_folder, ignore_errors=True)
+        _folder = None
+
+
+def python(*arguments: str) -> subprocess.Popen[bytes]:
+    """A Python process of the tests, in the repository's folder."""
+    return subprocess.Popen([sys.executable, *arguments], cwd=ROOT)
