@@ -97,20 +97,20 @@ class BrokerActor:
         self._broker = Broker(spec.config, make_host=self._make_host, drop_host=self._drop_host)
         self._adopted = False
         self._adopting = asyncio.Lock()
-        self._unreachable: dict[str, str] = {}
 
     async def _ready(self) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again."""
-        if self._adopted and not self._unreachable:
+        if self._adopted and not self._broker.unasked:
             return self._broker
         async with self._adopting:
-            pending = self._unreachable if self._adopted else dict(self._catalogue.hosts)
-            self._unreachable = {}
-            for host, hosting in pending.items():
+            if not self._adopted:
+                self._broker.unasked = dict(self._catalogue.hosts)
+            for host, hosting in list(self._broker.unasked.items()):
                 try:
                     await self._broker.adopt(self._host(host, hosting))
                 except BrokerError:
-                    self._unreachable[host] = hosting
+                    continue
+                del self._broker.unasked[host]
             self._adopted = True
         return self._broker
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from raybroker.client.directory import Place
 from raybroker.client.io import fulfil, refuse
@@ -24,6 +24,10 @@ def ended_by(event: wire.Event, name: str) -> BrokerError:
     if event.name == "halted":
         return from_code(str(event.data.get("code")), str(event.data.get("text")))
     return InvalidDestinationError(f"destination {name} was destroyed")
+
+
+ACK_RANGES_MAX: Final = 32_768
+"""Ranges of one frame, well below what a control frame holds; the confirmation of the last one covers all."""
 
 
 class Endpoint(Protocol):
@@ -104,6 +108,9 @@ class Channel:
         if confirmed is not None:
             request = self._number()
             self._acks[request] = confirmed
+        while len(ranges) > ACK_RANGES_MAX:
+            self.link.write(wire.ack(handle, epoch, 0, ranges[:ACK_RANGES_MAX]))
+            ranges = ranges[ACK_RANGES_MAX:]
         self.link.write(wire.ack(handle, epoch, request, ranges))
 
     def new_handle(self, endpoint: Endpoint) -> int:

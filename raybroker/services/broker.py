@@ -11,7 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import BrokerError, ConfigError, InvalidDestinationError, NotSupportedError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    InvalidDestinationError,
+    NotSupportedError,
+)
 from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.settings import ConfigView, auto_created, destination_attributes
 
@@ -53,6 +59,8 @@ class Broker:
         self._auto: set[str] = set()
         self._changing: dict[str, asyncio.Lock] = {}
         self._pool = asyncio.Lock()
+        self.unasked: dict[str, str] = {}
+        """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
 
     async def adopt(self, host: HostPort) -> None:
         """A host that exists already, after a restart of the broker: ask it what it serves (B-20)."""
@@ -81,7 +89,10 @@ class Broker:
         if not create:
             if host is not None:
                 return host
+            self._require_all_asked(name)
             raise InvalidDestinationError(f"queue {name!r} does not exist; create it first")
+        if host is None:
+            self._require_all_asked(name)
         if host is None and not self.config["imq.autocreate.queue"]:
             raise InvalidDestinationError(
                 f"queue {name!r} does not exist and imq.autocreate.queue is false; create it with:"
@@ -131,6 +142,7 @@ class Broker:
         check_destination_name(name)
         if name in self._where:
             raise InvalidDestinationError(f"queue {name!r} exists already; update or destroy it")
+        self._require_all_asked(name)
         checked = destination_attributes(attributes, self.config)
         await self._create(name, checked.as_dict(), automatic=False)
 
@@ -198,8 +210,15 @@ class Broker:
         self._require_queue(type_)
         host = self._where.get(name)
         if host is None:
+            self._require_all_asked(name)
             raise InvalidDestinationError(f"queue {name!r} does not exist")
         return host
+
+    def _require_all_asked(self, name: str) -> None:
+        """A destination that is not known may live on a host that has not answered since the broker started."""
+        if self.unasked:
+            hosts = ", ".join(sorted(self.unasked))
+            raise ConnectionLostError(f"queue {name!r} is not known, and hosts {hosts} cannot be asked now; try again")
 
     @staticmethod
     def _require_queue(kind: str) -> None:

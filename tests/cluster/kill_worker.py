@@ -9,8 +9,10 @@ lines, and what it did not write down is unknown.  Lines: a letter, a time of th
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -92,6 +94,7 @@ def main(arguments: list[str]) -> int:
 
     import raybroker as rb
 
+    faulthandler.register(signal.SIGUSR1)
     ray.init(address=address, namespace="tests", log_to_driver=False, logging_level=logging.ERROR)
     notes = Notes(Path(folder) / f"{role}.{number}")
     with rb.connect(cluster=cluster) as connection:

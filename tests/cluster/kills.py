@@ -199,6 +199,17 @@ class Run:
             assert process.wait(RECOVERY_S) == 0, f"{path.name} ended with {process.returncode}"
         self._workers[role].clear()
 
+    def show(self) -> None:
+        """After a failure: where every worker stands, and its last lines."""
+        for workers in self._workers.values():
+            for process, path in workers:
+                print(f"{path.name}, process {process.pid}, ends with:", flush=True)
+                for line in path.read_text().splitlines()[-4:] if path.exists() else ():
+                    print(f"  {line[:200]}", flush=True)
+                if process.poll() is None:
+                    process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+
     def abandon(self) -> None:
         for workers in self._workers.values():
             for process, _ in workers:
@@ -228,6 +239,9 @@ def run(address: str, store: Path, notes: Path, kinds: list[str], seed: int, wor
                     if index % 4 == 3:
                         found.wait_busy()
                 found.finish(connection)
+        except AssertionError:
+            found.show()
+            raise
         finally:
             found.abandon()
     return judge(notes), found

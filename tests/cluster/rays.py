@@ -1,8 +1,9 @@
-"""A Ray of the tests' own: short temporary folder, own token, ended with this process; others on the machine stay alone."""
+"""A Ray of the tests' own: short temporary folder, own token, ended with this process; no other Ray is touched."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -18,27 +19,25 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 OBJECT_STORE_BYTES = 100_000_000
-_folder: Path | None = None
 
 
+@functools.cache
 def folder() -> Path:
     """Where all Rays of this process keep their files; made, with the environment for it, when first asked for."""
-    global _folder
-    if _folder is None:
-        made = _folder = Path(tempfile.mkdtemp(prefix="rbt"))  # short: socket paths have a limit of 107 bytes
-        token = made / "token"
-        token.write_text(secrets.token_hex(32))
-        token.chmod(0o600)
-        os.environ.pop("RAY_ADDRESS", None)
-        os.environ.update(
-            RAY_TMPDIR=str(made),
-            RAY_AUTH_MODE="token",
-            RAY_AUTH_TOKEN_PATH=str(token),
-            RAY_USAGE_STATS_ENABLED="0",
-            RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
-            PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-        )
-    return _folder
+    made = Path(tempfile.mkdtemp(prefix="rbt"))  # short: socket paths have a limit of 107 bytes
+    token = made / "token"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    os.environ.pop("RAY_ADDRESS", None)
+    os.environ.update(
+        RAY_TMPDIR=str(made),
+        RAY_AUTH_MODE="token",
+        RAY_AUTH_TOKEN_PATH=str(token),
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+        PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+    )
+    return made
 
 
 @contextlib.contextmanager
@@ -87,10 +86,8 @@ def end_all(made: Path, timeout_s: float = 20.0) -> None:
 
 def remove_folder() -> None:
     """At the end of the program that used it."""
-    global _folder
-    if _folder is not None:
-        shutil.rmtree(_folder, ignore_errors=True)
-        _folder = None
+    shutil.rmtree(folder(), ignore_errors=True)
+    folder.cache_clear()
 
 
 def python(*arguments: str) -> subprocess.Popen[bytes]:
