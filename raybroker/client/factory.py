@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.client import aio, ray_seam
 from raybroker.client.blocking import Connection
-from raybroker.client.connection import ConnectionCore
+from raybroker.client.connection import RETRY_FIRST_S, ConnectionCore
+from raybroker.client.directory import Directory
 from raybroker.client.io import IoThread
 from raybroker.client.loopback import make_core
 from raybroker.config import Config
-from raybroker.model.errors import NotSupportedError
+from raybroker.model.errors import ConnectionLostError, NotSupportedError
 from raybroker.model.names import check_client_id
 from raybroker.model.settings import lookup
+
+RETRY_LONGEST_S: Final = 1.0
 
 
 class ConnectionFactory:
@@ -50,11 +53,26 @@ def _core(
             " rb.connect(cluster=…)"
         )
     directory = ray_seam.RayDirectory.find(cluster, broker)
-    given = io.run(directory.settings())
+    own = Config.of(attributes)
+    given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
     client_id = client_id or config["imqConfiguredClientID"] or None
     checked = check_client_id(client_id) if client_id is not None else None
     return ConnectionCore(directory, config, client_id=checked, io=io)
+
+
+async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:
+    """What the cluster gives its clients; a broker that is restarting is asked again until the time is over."""
+    loop = asyncio.get_running_loop()
+    deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
+    while True:
+        try:
+            return await directory.settings()
+        except ConnectionLostError:
+            if loop.time() + pause_s > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, RETRY_LONGEST_S)
 
 
 def connect(

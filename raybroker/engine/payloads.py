@@ -2,14 +2,22 @@
 
 The oldest blocks are the next to be delivered, so a full cache keeps what it has and lets new arrivals be read back
 from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are always kept; limits on
-messages and bytes are what bounds them.
+messages and bytes are what bounds them.  A block often leaves in several pieces, so the last few that were asked for
+stay opened.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
 from raybroker.engine.ports import Store
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
+
+OPENED_MAX: Final = 8
+OPENED_BYTES_MAX: Final = 4 << 20
+"""Opened blocks that wait for their next piece; the latest one stays whatever its size."""
 
 
 class Payloads:
@@ -19,6 +27,8 @@ class Payloads:
         self._store = store
         self._budget_bytes = budget_bytes
         self._kept: dict[tuple[int, int], Buffer] = {}
+        self._opened: OrderedDict[tuple[int, int], Block] = OrderedDict()
+        self._opened_bytes = 0
         self.kept_bytes = 0
         self.read_back = 0
 
@@ -30,13 +40,31 @@ class Payloads:
 
     def get(self, destination: int, ordinal: int) -> Block:
         """The block; raises StoreError when it has to be read and cannot be."""
-        data = self._kept.get((destination, ordinal))
-        if data is None:
-            self.read_back += 1
-            data = self._store.read(destination, ordinal)
-        return Block(data)
+        key = destination, ordinal
+        block = self._opened.get(key)
+        if block is None:
+            data = self._kept.get(key)
+            if data is None:
+                self.read_back += 1
+                data = self._store.read(destination, ordinal)
+            block = Block(data)
+            if block.count > 1:
+                self._open(key, block)
+        return block
 
     def drop(self, destination: int, ordinal: int) -> None:
-        data = self._kept.pop((destination, ordinal), None)
+        """Nobody will ask for the block again."""
+        key = destination, ordinal
+        data = self._kept.pop(key, None)
         if data is not None:
             self.kept_bytes -= memoryview(data).nbytes
+        block = self._opened.pop(key, None)
+        if block is not None:
+            self._opened_bytes -= block.view.nbytes
+
+    def _open(self, key: tuple[int, int], block: Block) -> None:
+        self._opened[key] = block
+        self._opened_bytes += block.view.nbytes
+        while len(self._opened) > 1 and (len(self._opened) > OPENED_MAX or self._opened_bytes > OPENED_BYTES_MAX):
+            _, oldest = self._opened.popitem(last=False)
+            self._opened_bytes -= oldest.view.nbytes

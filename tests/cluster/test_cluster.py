@@ -147,6 +147,13 @@ def _pids(cluster: Any) -> dict[str, int]:
     return found
 
 
+def test_connecting_while_the_broker_restarts_waits_for_it(cluster: Any) -> None:
+    os.kill(cluster.pids()["broker"], signal.SIGKILL)
+    with rb.connect() as connection:
+        connection.session().producer("patient").send("x")
+        assert take(connection.session().consumer("patient"), 1)[0].body == "x"
+
+
 def test_a_handle_whose_host_does_not_come_back_says_how_long_it_tried(own_ray: str, tmp_path: Path) -> None:
     told: list[BrokerError] = []
     with rb.start("gone", config={"raybroker.store.dir": str(tmp_path)}):

@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-import raybroker as rb
 from raybroker import errors
 from raybroker.errors import (
     ConfigError,
-    IllegalStateError,
-    InvalidClientIDError,
     InvalidDestinationError,
-    MessageFormatError,
     MessageTooLargeError,
-    NoClusterError,
     NotSupportedError,
     QuotaExceededError,
     ResourceAllocationError,
@@ -329,92 +324,3 @@ def test_more_producers_than_allowed_are_refused(broker: LoopbackBroker) -> None
     first.close()
     session.producer(name).send("x")
     assert state_of(connection, name)["producers"] == 2
-
-
-# ---- bad input -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("body", [object(), {1, 2}, (1, 2), {"a": object()}, 1 << 64, "\ud800", [("a",)]])
-def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: LoopbackBroker, body: Any) -> None:
-    connection, name = broker.connect(), broker.name()
-    producer = connection.session().producer(name)
-    for call in (producer.send, producer.send_async, lambda b: producer.send_many([b])):
-        with pytest.raises(MessageFormatError, match=type(body).__name__):
-            call(body)
-    producer.send("right")
-    assert state_of(connection, name)["messages_in"] == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "word"),
-    [
-        ({"properties": {"a b": 1}}, MessageFormatError, "a b"),
-        ({"properties": {"a": []}}, MessageFormatError, "list"),
-        ({"properties": {1: 1}}, MessageFormatError, "1"),
-        ({"correlation_id": 5}, MessageFormatError, "correlation_id"),
-        ({"reply_to": 5}, MessageFormatError, "reply_to"), ({"type": b"x"}, MessageFormatError, "type"),
-        ({"priority": 10}, MessageFormatError, "priority"), ({"priority": -1}, MessageFormatError, "priority"),
-        ({"priority": "high"}, MessageFormatError, "priority"),
-        ({"properties": {"a": "x" * 65536}}, MessageTooLargeError, "65536"),
-        ({"ttl_ms": 5}, NotSupportedError, "ttl_ms"),
-        ({"delivery_delay_ms": 5}, NotSupportedError, "delivery_delay_ms"),
-        ({"unit_of_order": "u"}, NotSupportedError, "unit_of_order"),
-    ],
-)  # fmt: skip
-def test_a_bad_or_unbuilt_send_option_is_refused_by_name(
-    broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
-) -> None:
-    connection, name = broker.connect(), broker.name()
-    producer = connection.session().producer(name)
-    for call in (producer.send, producer.send_async):
-        with pytest.raises(error, match=word):
-            call("x", **options)
-    assert state_of(connection, name)["messages_in"] == 0
-
-
-def test_what_is_not_built_says_so(broker: LoopbackBroker) -> None:
-    connection, name = broker.connect(), broker.name()
-    session, admin = connection.session(), connection.admin()
-    for call in (
-        lambda: connection.session(transacted=True),
-        lambda: session.consumer(name, selector="a = 1"),
-        lambda: session.consumer(name, no_local=True),
-        lambda: session.producer(name, ttl_ms=1),
-        lambda: session.producer(name, delivery_delay_ms=1),
-        lambda: session.producer(name, unit_of_order="u"),
-        lambda: admin.create_destination("topic", name),
-        lambda: admin.query_destination("t", name),
-        lambda: rb.listener(queue=name, transacted=True),
-        lambda: rb.connect("mq://localhost:7676/jms"),
-        lambda: rb.connect(username="guest"),
-    ):
-        with pytest.raises(NotSupportedError, match="not built yet"):
-            call()
-    with pytest.raises(InvalidDestinationError, match="use 'queue' or 'topic'"):
-        admin.create_destination("stream", name)
-    assert admin.list_destinations() == []
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "word"),
-    [
-        (lambda: rb.ConnectionFactory(imqConsumerFlowLimi=1), ConfigError, "imqConsumerFlowLimit"),
-        (lambda: rb.ConnectionFactory(imqConsumerFlowThreshold=101), ConfigError, "imqConsumerFlowThreshold"),
-        (lambda: rb.ConnectionFactory({"raybroker.producer.linger_ms": -1}), ConfigError, "linger_ms"),
-        (lambda: rb.ConnectionFactory(imqPingAckTimeout=1), ConfigError, "R-14"),
-        (lambda: rb.loopback(properties={"imq.autocreate.queu": True}), ConfigError, "imq.autocreate.queue"),
-        (lambda: rb.loopback(properties={"maxNumMsgs": 1}), ConfigError, "maxNumMsgs"),
-        (lambda: rb.loopback(client_id=""), InvalidClientIDError, "empty"),
-        (lambda: rb.listener(queue="a b"), InvalidDestinationError, "blank"),
-        (lambda: rb.listener(queue="a", batch=0), ConfigError, "batch"),
-        (lambda: rb.deploy(print), ConfigError, "rb.listener"),
-    ],
-)  # fmt: skip
-def test_a_bad_attribute_is_refused_when_it_is_given(make: Any, error: type[Exception], word: str) -> None:
-    with pytest.raises(error, match=word):
-        make()
-
-
-def test_every_error_of_this_suite_is_a_broker_error() -> None:
-    for kind in (NoClusterError, IllegalStateError, QuotaExceededError, MessageFormatError, ConfigError):
-        assert issubclass(kind, errors.BrokerError)

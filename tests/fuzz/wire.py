@@ -140,12 +140,15 @@ def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
     }
 
 
-def examine(target: Target, strategy: st.SearchStrategy[bytes], examples: int) -> None:
-    """Try so many inputs; raises what the target raised, with the smallest input that does it in its notes."""
+def examine(target: Target, strategy: st.SearchStrategy[bytes], examples: int, *, same: bool | None = None) -> None:
+    """Try so many inputs; raises what the target raised, with the smallest input that does it in its notes.
+
+    ``same``: the same inputs every time; by default as hypothesis is told to.
+    """
 
     @settings(
-        max_examples=examples, database=None, derandomize=False, deadline=None,
-        suppress_health_check=list(HealthCheck),
+        max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        derandomize=settings.default.derandomize if same is None else same,  # type: ignore[union-attr]
     )  # fmt: skip
     @given(strategy)
     def check(data: bytes) -> None:
@@ -161,7 +164,7 @@ def by_hypothesis(names: list[str], seconds: float) -> dict[str, int]:
     while time.monotonic() < deadline:
         for name in names:
             target, strategy = known[name]
-            examine(target, strategy, 100)
+            examine(target, strategy, 100, same=False)
             tried[name] += 100
     return tried
 
@@ -170,23 +173,16 @@ def by_atheris(name: str, seconds: float) -> int:
     """One target in a process of its own, since libFuzzer ends the process it runs in; the process's exit status."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder)
-        strategy = targets()[name][1]
-        for index in range(50):
-            corpus.joinpath(f"seed{index}").write_bytes(_example(strategy))
+        for index, data in enumerate(_samples(targets()[name][1], 50)):
+            corpus.joinpath(f"seed{index}").write_bytes(data)
         command = [sys.executable, "-m", "tests.fuzz.wire", "--atheris", name, folder, f"-max_total_time={seconds:.0f}"]
         return subprocess.run([*command, "-rss_limit_mb=2048", "-timeout=5"], check=False).returncode
 
 
-def _example(strategy: st.SearchStrategy[bytes]) -> bytes:
+def _samples(strategy: st.SearchStrategy[bytes], count: int) -> list[bytes]:
     found: list[bytes] = []
-
-    @settings(max_examples=1, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(strategy)
-    def draw(data: bytes) -> None:
-        found.append(data)
-
-    draw()
-    return found[-1]
+    examine(found.append, strategy, count, same=False)
+    return found
 
 
 def _inside_atheris(name: str, arguments: list[str]) -> None:

@@ -255,6 +255,18 @@ def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_
     in_rig(work)
 
 
+def test_a_message_above_the_brokers_limit_is_not_taken_whoever_sends_it() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
+        peer.feed(send(1, producer=70, first_seq=1, bodies=(b"x" * 100,)))
+        peer.feed(send(1, producer=70, first_seq=2, bodies=(b"x" * 101,)))
+        assert rig.host.queues[QUEUE].ledger.messages == 4
+        assert rig.serves()
+
+    in_rig(work, {"imq.message.max_size": 100})
+
+
 def test_a_retried_block_is_confirmed_again_and_stored_once() -> None:
     async def work(rig: Rig) -> None:
         peer = rig.guest()
