@@ -15,6 +15,7 @@ def block(count: int, size: int = 100) -> bytes:
 
 def filled(blocks: int, data: bytes, budget_bytes: int) -> tuple[Payloads, MemoryStore]:
     store = MemoryStore()
+    assert list(store.recover()) == []
     payloads = Payloads(store, budget_bytes)
     for ordinal in range(1, blocks + 1):
         store.commit([Entry(BLOCK, 1, ordinal, b"", (data,))])
