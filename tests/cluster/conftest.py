@@ -9,16 +9,11 @@ import pytest
 
 from tests.cluster import rays
 
-
-@pytest.fixture(scope="session")
-def _ray_folder() -> Iterator[None]:
-    rays.folder()
-    yield
-    rays.remove_folder()
+rays.folder()  # Before any test of any folder imports Ray.
 
 
 @pytest.fixture(scope="module")
-def own_ray(_ray_folder: None) -> Iterator[str]:
+def own_ray() -> Iterator[str]:
     """The address of a Ray that belongs to this module."""
     with rays.running_ray() as address:
         yield address
@@ -29,6 +24,6 @@ def cluster(own_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A broker named "default" with a store of its own."""
     import raybroker as rb
 
-    started = rb.start(config={"raybroker.store.dir": str(tmp_path_factory.mktemp("store"))})
+    started = rb.start(config=rays.small_store(tmp_path_factory.mktemp("store")))
     yield started
     started.stop()

@@ -225,7 +225,7 @@ def run(address: str, store: Path, notes: Path, kinds: list[str], seed: int, wor
     """Kill so many processes of these kinds, one after the other; the verdict."""
     import raybroker as rb
 
-    with rb.start("kills", config={"raybroker.store.dir": str(store)}) as cluster:
+    with rb.start("kills", config=rays.small_store(store)) as cluster:
         found = Run(cluster, address, notes, random.Random(seed))
         try:
             with rb.connect(cluster="kills") as connection:
@@ -260,6 +260,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     started = time.monotonic()
+    rays.folder()
     with tempfile.TemporaryDirectory() as scratch:
         notes = Path(scratch) / "notes"
         notes.mkdir()
@@ -267,7 +268,6 @@ def main(arguments: list[str]) -> int:
             verdict, found = run(
                 address, Path(scratch) / "store", notes, schedule(options.rounds, options.seed), options.seed
             )
-        rays.remove_folder()
     killed = ", ".join(f"{kind} {n}" for kind, n in sorted(found.killed.items()))
     print(f"killed {killed} in {time.monotonic() - started:.0f} s with seed {options.seed}: {verdict}")
     for text, count in verdict.errors.most_common(10):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import logging
@@ -23,8 +24,12 @@ OBJECT_STORE_BYTES = 100_000_000
 
 @functools.cache
 def folder() -> Path:
-    """Where all Rays of this process keep their files; made, with the environment for it, when first asked for."""
+    """Where all Rays of this process keep their files, until it ends; made, with the environment, when first asked for.
+
+    To be asked for before anybody imports Ray, which looks at its environment then and never again.
+    """
     made = Path(tempfile.mkdtemp(prefix="rbt"))  # short: socket paths have a limit of 107 bytes
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
     token = made / "token"
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
@@ -84,10 +89,9 @@ def end_all(made: Path, timeout_s: float = 20.0) -> None:
         shutil.rmtree(session, ignore_errors=True)
 
 
-def remove_folder() -> None:
-    """At the end of the program that used it."""
-    shutil.rmtree(folder(), ignore_errors=True)
-    folder.cache_clear()
+def small_store(path: Path) -> dict[str, object]:
+    """Broker settings for a store in ``path`` with segments that take little of the disk and roll often."""
+    return {"raybroker.store.dir": str(path), "raybroker.store.segment_bytes": "1m"}
 
 
 def python(*arguments: str) -> subprocess.Popen[bytes]:

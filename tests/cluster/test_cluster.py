@@ -21,6 +21,7 @@ from raybroker.errors import (
 )
 from raybroker.wire import frames as wire
 from raybroker.wire.native import preface
+from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 
 # ---- starting and connecting -----------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def test_what_cannot_be_started_says_so_and_starts_nothing(own_ray: str) -> None
 
 
 def test_a_stopped_cluster_is_gone_and_its_processes_have_ended(own_ray: str, tmp_path: Path) -> None:
-    with rb.start("brief", config={"raybroker.store.dir": str(tmp_path)}) as brief:
+    with rb.start("brief", config=small_store(tmp_path)) as brief:
         with rb.connect(cluster="brief") as connection:
             connection.session().producer("orders").send("x")
         pids = list(brief.pids().values())
@@ -101,7 +102,7 @@ def test_a_dedicated_queue_has_a_host_of_its_own_that_ends_with_it_and_shared_on
 def test_after_stopping_and_starting_a_cluster_over_the_same_store_everything_persistent_is_there(
     own_ray: str, tmp_path: Path
 ) -> None:
-    config = {"raybroker.store.dir": str(tmp_path)}
+    config = small_store(tmp_path)
     with rb.start("again", config=config), rb.connect(cluster="again") as connection:
         connection.admin().create_destination("queue", "dedicated", maxNumMsgs=500)
         connection.admin().create_destination("queue", "empty", hosting="shared")
@@ -156,7 +157,7 @@ def test_connecting_while_the_broker_restarts_waits_for_it(cluster: Any) -> None
 
 def test_a_handle_whose_host_does_not_come_back_says_how_long_it_tried(own_ray: str, tmp_path: Path) -> None:
     told: list[BrokerError] = []
-    with rb.start("gone", config={"raybroker.store.dir": str(tmp_path)}):
+    with rb.start("gone", config=small_store(tmp_path)):
         connection = rb.connect(cluster="gone", **{"raybroker.reconnect.timeout_ms": 300})
         connection.on_exception(told.append)
         connection.start()

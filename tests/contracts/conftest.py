@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,12 +21,16 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
 
     def make(**properties: object) -> LoopbackBroker:
         store = tmp_path / f"store{len(made)}" if request.param == "store" else None
-        made.append(LoopbackBroker(store, "aio" if request.param == "aio" else "blocking", **properties))
+        face = "aio" if request.param == "aio" else "blocking"
+        # Segments are reserved on the disk, and there are hundreds of these stores.
+        made.append(LoopbackBroker(store, face, raybroker__store__segment_bytes="1m", **properties))
         return made[-1]
 
     yield make
     for broker in made:
         broker.close()
+    for store in tmp_path.glob("store*"):
+        shutil.rmtree(store)
 
 
 @pytest.fixture

@@ -21,36 +21,42 @@ from raybroker.store.journal import Journal
 from raybroker.store.journal.fileio import FileIO
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 
+
+def opened(folder: Path, **properties: object) -> Any:
+    """A broker over the test's store, with segments that take little of the disk."""
+    return rb.loopback(folder / "store", properties={"raybroker.store.segment_bytes": "1m", **properties})
+
+
 # ---- closing and opening again (B-20, P-02, P-04, D-22) --------------------------------------------------------------
 
 
 def test_persistent_messages_are_there_again_in_order_and_others_are_not(tmp_path: Path) -> None:
     for round_ in range(3):
-        with rb.loopback(tmp_path / "store") as connection:
+        with opened(tmp_path) as connection:
             session = connection.session()
             producer = session.producer("orders")
             producer.send_many([{"round": round_, "n": n} for n in range(100)])
             producer.send("volatile", persistent=False)
             producer.send({"round": round_, "n": 100}, properties={"k": round_}, correlation_id="c", priority=8)
-    with rb.loopback(tmp_path / "store") as connection:
+    with opened(tmp_path) as connection:
         assert state_of(connection, "orders")["messages"] == 303
         found = take(connection.session().consumer("orders"), 303)
         assert bodies(found) == [{"round": r, "n": n} for r in range(3) for n in range(101)]
         assert not any(m.redelivered for m in found)
         last = found[-1]
         assert (last.properties, last.correlation_id, last.priority, last.persistent) == ({"k": 2}, "c", 8, True)
-    with rb.loopback(tmp_path / "store") as connection:
+    with opened(tmp_path) as connection:
         assert connection.session().consumer("orders").receive(timeout=0.05) is None
 
 
 def test_what_was_handed_out_and_not_acknowledged_is_flagged_and_what_was_not_is_not(tmp_path: Path) -> None:
-    with rb.loopback(tmp_path / "store") as connection:
+    with opened(tmp_path) as connection:
         session = connection.session(ack="client")
         session.producer("orders").send_many(range(10))
         take(session.consumer("orders", prefetch=4), 3)[1].acknowledge_this()
         assert state_of(connection, "orders")["waiting"] == 6, "four were handed out, one of them is acknowledged"
     for attempt in (2, 3):
-        with rb.loopback(tmp_path / "store") as connection:
+        with opened(tmp_path) as connection:
             session = connection.session(ack="client")
             found = take(session.consumer("orders", prefetch=4), 4)
             assert bodies(found) == [0, 2, 3, 4]
@@ -61,7 +67,7 @@ def test_what_was_handed_out_and_not_acknowledged_is_flagged_and_what_was_not_is
 def test_acknowledged_messages_stay_gone_and_a_retried_id_is_never_used_again(tmp_path: Path) -> None:
     ids: set[str] = set()
     for _ in range(3):
-        with rb.loopback(tmp_path / "store") as connection:
+        with opened(tmp_path) as connection:
             session = connection.session(ack="client")
             producer, consumer = session.producer("orders"), session.consumer("orders")
             sent = {producer.send(n) for n in range(20)}
@@ -73,7 +79,7 @@ def test_acknowledged_messages_stay_gone_and_a_retried_id_is_never_used_again(tm
 
 
 def test_of_the_queues_those_an_administrator_made_or_with_messages_stay(tmp_path: Path) -> None:
-    with rb.loopback(tmp_path / "store", properties={"imq.autocreate.queue.consumerFlowLimit": 7}) as connection:
+    with opened(tmp_path, **{"imq.autocreate.queue.consumerFlowLimit": 7}) as connection:
         admin, session = connection.admin(), connection.session()
         admin.create_destination("queue", "made", maxNumMsgs=5)
         admin.update_destination("queue", "made", consumerFlowLimit=9)
@@ -83,7 +89,7 @@ def test_of_the_queues_those_an_administrator_made_or_with_messages_stay(tmp_pat
         session.producer("empty")
         session.producer("volatile").send("x", persistent=False)
         session.producer("full").send("x")
-    with rb.loopback(tmp_path / "store") as connection:
+    with opened(tmp_path) as connection:
         rows = {row["name"]: row for row in connection.admin().list_destinations()}
         assert set(rows) == {"made", "full"}
         assert [rows["made"]["attributes"][k] for k in ("maxNumMsgs", "consumerFlowLimit")] == [5, 9]
@@ -93,21 +99,21 @@ def test_of_the_queues_those_an_administrator_made_or_with_messages_stay(tmp_pat
 
 
 def test_a_store_belongs_to_one_broker_at_a_time(tmp_path: Path) -> None:
-    with rb.loopback(tmp_path / "store"), pytest.raises(StoreError, match="is open in process"):
-        rb.loopback(tmp_path / "store")
-    rb.loopback(tmp_path / "store").close()
+    with opened(tmp_path), pytest.raises(StoreError, match="is open in process"):
+        opened(tmp_path)
+    opened(tmp_path).close()
 
 
 def test_large_and_many_messages_survive_with_small_segments(tmp_path: Path) -> None:
-    properties = {"raybroker.store.segment_bytes": "1m", "raybroker.memory.block_cache_bytes": "64k"}
+    properties = {"raybroker.memory.block_cache_bytes": "64k"}
     sizes = [0, 1, 100_000, 3_000_000, 10, 700_000]
-    with rb.loopback(tmp_path / "store", properties=properties) as connection:
+    with opened(tmp_path, **properties) as connection:
         connection.admin().create_destination("queue", "orders")
         producer = connection.session().producer("orders")
         for n, size in enumerate(sizes):
             producer.send(bytes([n]) * size)
         producer.send_many(b"x" * 1000 for _ in range(5000))
-    with rb.loopback(tmp_path / "store", properties=properties) as connection:
+    with opened(tmp_path, **properties) as connection:
         consumer = connection.session().consumer("orders")
         assert bodies(take(consumer, len(sizes))) == [bytes([n]) * size for n, size in enumerate(sizes)]
         found: list[Any] = []
@@ -160,9 +166,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FailingIO:
 
 @pytest.fixture
 def connection(tmp_path: Path, disk: FailingIO) -> Iterator[Any]:
-    properties = {"raybroker.store.segment_bytes": "1m", "raybroker.reconnect.timeout_ms": 2000}
-    with rb.loopback(tmp_path / "store", properties=properties) as opened:
-        yield opened
+    with opened(tmp_path, **{"raybroker.reconnect.timeout_ms": 2000}) as connected:
+        yield connected
 
 
 def test_after_a_failed_sync_nothing_is_acknowledged_and_everybody_is_told(
@@ -191,7 +196,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_everybody_is_told(
         pass
     connection.close()
     disk.fail = None
-    with rb.loopback(tmp_path / "store") as again:
+    with opened(tmp_path) as again:
         found = take(again.session().consumer("orders"), 10)
         assert bodies(found) == list(range(10)), "what was acknowledged is there, and nothing that was not"
 
@@ -259,7 +264,7 @@ def test_a_full_disk_refuses_messages_and_lets_consumers_settle_until_there_is_r
     disk.free = disk.fail = None
     until(lambda: _accepted(producer))
     connection.close()
-    with rb.loopback(tmp_path / "store") as again:
+    with opened(tmp_path) as again:
         assert take(again.session().consumer("orders"), 1)[0].body == b"again"
 
 
@@ -272,7 +277,7 @@ def _accepted(producer: Any) -> bool:
 
 
 async def _told(path: Path, disk: FailingIO) -> None:
-    async with await aio.loopback(path) as connection:
+    async with await aio.loopback(path, properties={"raybroker.store.segment_bytes": "1m"}) as connection:
         session = await connection.session()
         producer = await session.producer("orders")
         await producer.send("x")
