@@ -28,6 +28,7 @@ from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.memory import keep_freed_memory
+from raybroker.system.priority import normal_priority
 from raybroker.transport.loops import new_event_loop
 
 LOCK_WAIT_S: Final = 5.0
@@ -73,6 +74,7 @@ class DataPlane(threading.Thread):
         self._forgotten = forgotten
 
     def run(self) -> None:
+        normal_priority()
         keep_freed_memory()
         sys.setswitchinterval(SWITCH_S)
         asyncio.set_event_loop(self.loop)

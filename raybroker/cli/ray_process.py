@@ -37,7 +37,8 @@ def start_ray(directory: Path) -> Place:
     """
     directory.mkdir(parents=True, exist_ok=True)
     token_path = write_token(directory / "ray.token")
-    set_variables({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path)})
+    # Without the last, Ray runs brokers at a lower priority than every program that uses them.
+    set_variables({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path), "RAY_worker_niceness": "0"})
     port, *others = free_ports(5)
     address = f"{HOST}:{port}"
     log = directory / "ray.log"

@@ -57,7 +57,8 @@ class Connection:
         return Admin(lambda verb, args: self._core.io.run(self._core.directory.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
-        """``handler`` is called, on the IO thread, when a handle of this connection could not be brought back."""
+        """``handler`` is called, on the IO thread, with the error that ended a handle: its destination was destroyed or is
+        damaged, or it could not be brought back after a lost connection."""
         self._core.on_exception = handler
 
     @property

@@ -153,9 +153,13 @@ class ConnectionCore:
             if endpoint.has_ended():
                 await endpoint.close()
         except BrokerError as error:
-            endpoint.fail(error)
-            if self.on_exception is not None:
-                self.on_exception(error)
+            self.end(endpoint, error)
+
+    def end(self, endpoint: ProducerCore | ConsumerCore, error: BrokerError) -> None:
+        """A handle cannot go on: tell those who wait, and the handler, since a listener waits for nobody."""
+        endpoint.fail(error)
+        if self.on_exception is not None:
+            self.on_exception(error)
 
     # ---- life ------------------------------------------------------------------------------------------------------
 

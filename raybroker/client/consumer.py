@@ -255,7 +255,7 @@ class ConsumerCore:
         elif isinstance(frame, wire.Promoted):
             self.active = True
         elif isinstance(frame, wire.Event):
-            self.fail(ended_by(frame, self.name))
+            self._connection.end(self, ended_by(frame, self.name))
 
     def _deliver(self, frame: wire.Deliver) -> None:
         count = frame.block.count

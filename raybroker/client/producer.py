@@ -221,7 +221,7 @@ class ProducerCore:
             if batch is not None:
                 _complete(batch, self._state.producer, frame.rows if isinstance(frame, wire.Refused) else ())
         elif isinstance(frame, wire.Event):
-            self.fail(ended_by(frame, self.name))
+            self._connection.end(self, ended_by(frame, self.name))
 
     def on_writable(self) -> None:
         self._flush()

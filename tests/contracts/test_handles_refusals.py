@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import raybroker as rb
 from raybroker import errors
 from raybroker.errors import (
+    BrokerError,
     ConfigError,
     IllegalStateError,
     InvalidClientIDError,
@@ -106,3 +108,15 @@ def test_a_bad_attribute_is_refused_when_it_is_given(make: Any, error: type[Exce
 def test_every_error_of_this_suite_is_a_broker_error() -> None:
     for kind in (NoClusterError, IllegalStateError, QuotaExceededError, MessageFormatError, ConfigError):
         assert issubclass(kind, errors.BrokerError)
+
+
+def test_a_listener_whose_queue_is_destroyed_tells_the_exception_handler() -> None:
+    told: SimpleQueue[BrokerError] = SimpleQueue()
+    with rb.loopback() as connection:
+        connection.on_exception(told.put)
+        connection.admin().create_destination("queue", "gone")
+        connection.session().consumer("gone").on_message(lambda message: None)
+        connection.admin().destroy_destination("queue", "gone")
+        error = told.get(timeout=20)
+    assert isinstance(error, InvalidDestinationError)
+    assert "destroyed" in str(error)
