@@ -22,8 +22,9 @@ from benchmarks.workers import Team, WorkerError
 CLUSTER = "bench"
 PREFETCH = 20_000
 TAKE = 4_000
-WARM_UP_BYTES = 256 << 20
-"""Sent and purged before the clock runs, so that the journal's segments were written before, as the pipe's file was."""
+WARM_UP_BYTES, WARM_UPS = 128 << 20, 3
+"""Sent and purged, so many times, before the clock runs: the journal's segments were written before and come round, as
+the pipe's file was and does."""
 PATIENCE_SECONDS = 30.0
 CONFIG = {"imq.persist.store": "file", "imq.persist.file.sync.enabled": "true"}
 
@@ -51,8 +52,9 @@ def _create(job: Any, address: Address, queue: str) -> None:
         admin = connection.admin()
         admin.create_destination("queue", queue, hosting="dedicated", consumerFlowLimit=-1)
         with connection.session().producer(queue) as producer:
-            producer.send_many(stream_of(65536, WARM_UP_BYTES // 65536))
-        admin.purge_destination("queue", queue)
+            for _ in range(WARM_UPS):
+                producer.send_many(stream_of(65536, WARM_UP_BYTES // 65536))
+                admin.purge_destination("queue", queue)
     job.ready()
 
 

@@ -57,8 +57,10 @@ class Connection:
         return Admin(lambda verb, args: self._core.io.run(self._core.directory.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
-        """``handler`` is called, on the IO thread, with the error that ended a handle: its destination was destroyed or is
-        damaged, or it could not be brought back after a lost connection."""
+        """``handler`` is called, on the IO thread, with the error that ended a handle.
+
+        Its destination was destroyed or is damaged, or it could not be brought back after a lost connection.
+        """
         self._core.on_exception = handler
 
     @property
