@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +41,6 @@ class SessionCore:
         self.wake_listeners: Callable[[], None] = lambda: None
         self._serial = 0
         self._lazy = False
-        self._lock = threading.Lock()
 
     def handed_out(self, count: int) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""

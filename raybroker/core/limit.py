@@ -25,13 +25,22 @@ class Limits(NamedTuple):
     messages_max: int
     bytes_max: int
     message_bytes_max: int
+    message_bytes_from: str = "maxBytesPerMsg"
+    """The property that sets the line above, for the text of a refusal."""
+
+
+def of_message(own_bytes_max: int, host_bytes_max: int) -> tuple[int, str]:
+    """The smaller of what the destination (D-08) and its host (B-10) take as one message, and which property it is."""
+    if host_bytes_max >= 0 and not 0 <= own_bytes_max <= host_bytes_max:
+        return host_bytes_max, "imq.message.max_size"
+    return own_bytes_max, "maxBytesPerMsg"
 
 
 def admit(
     name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges
 ) -> tuple[Ranges, list[Refused]]:
     """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused."""
-    if limits == (-1, -1, -1):
+    if limits[:3] == (-1, -1, -1):
         return offered, []
     if _all_fit(limits, held_messages, held_bytes, sizes, offered):
         return offered, []
@@ -63,7 +72,8 @@ def _all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int
 def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
     if 0 <= limits.message_bytes_max < size:
         too_large = (
-            f"a message of {size} bytes exceeds maxBytesPerMsg={limits.message_bytes_max} of destination {name};"
+            f"a message of {size} bytes exceeds {limits.message_bytes_from}={limits.message_bytes_max}"
+            f" of destination {name};"
             " send it smaller or raise the limit"
         )
         return "message_too_large", too_large

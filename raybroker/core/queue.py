@@ -53,6 +53,8 @@ class Queue:
         self.counters = Counters()
         self.mark = (0, 0)
         """Every fresh persistent message before index mark[1] of block mark[0] has been handed out."""
+        self.message_bytes_max = -1
+        """Largest message that the host takes (B-10); -1: it says nothing, and the attribute alone holds."""
         self.idle_since_ms: int | None = None
 
     def step(self, command: cmd.Command, *, now_ms: int) -> Outcome:
@@ -91,7 +93,9 @@ class Queue:
             offered = [(a - first, b - first) for a, b in fresh]
             late = [limit.out_of_order(a - first, b - first) for a, b in passed]
         limits = limit.Limits(
-            self.attributes.maxNumMsgs, self.attributes.maxTotalMsgBytes, self.attributes.maxBytesPerMsg
+            self.attributes.maxNumMsgs,
+            self.attributes.maxTotalMsgBytes,
+            *limit.of_message(self.attributes.maxBytesPerMsg, self.message_bytes_max),
         )
         ledger = self.ledger
         if room or not persistent:

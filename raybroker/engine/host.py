@@ -256,10 +256,6 @@ class Host:
             if attachment.number in self.attachments and effect.ordinal in attachment.queue.ledger.held:
                 self._hand_over(attachment, effect)
 
-    @property
-    def pending_deliveries(self) -> int:
-        return sum(len(s.outbox.waiting) for s in self.sessions)
-
     # ---- internals -------------------------------------------------------------------------------------------------
 
     def _keep(self, queue: Queue, outcome: Outcome, block: Block) -> list[Entry]:
@@ -339,6 +335,7 @@ class Host:
             self.store.free(queue.number, effect.ordinals)
 
     def _install(self, queue: Queue, definition: Definition) -> None:
+        queue.message_bytes_max = self.message_bytes_max
         self.queues[definition.name] = queue
         self.definitions[queue.number] = definition
         if queue.reap_ms is not None:

@@ -16,7 +16,7 @@ from raybroker.core.window import CREDIT_MAX
 from raybroker.engine.host import Attachment, Host, Outbox
 from raybroker.engine.ports import Peer
 from raybroker.model.block import Block
-from raybroker.model.errors import BrokerError, InvalidDestinationError, MessageTooLargeError, ProtocolError, StoreError
+from raybroker.model.errors import BrokerError, InvalidDestinationError, ProtocolError, StoreError
 
 HANDLES_MAX: Final = 65_536
 """Producers and consumers on one connection to one host."""
@@ -131,8 +131,6 @@ class Session:
         producer = self.producer_ids[handle]
         if block.producer != producer:
             raise ProtocolError(f"a block of producer {block.producer:#x} came from producer {producer:#x}")
-        if max(block.lengths) > self.host.message_bytes_max:
-            raise MessageTooLargeError(f"a message of {max(block.lengths)} bytes exceeds imq.message.max_size")
         room = not block.persistent or self.host.has_room(block.view.nbytes)
         command = cmd.Send(attachment.number, producer, block.first_seq, block.lengths, block.persistent, floor, room)
         self.host.perform(attachment.queue, command, block)

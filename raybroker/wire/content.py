@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.model.record import Buffer
 
@@ -21,8 +22,6 @@ OBJECT: Final = 2
 PICKLE: Final = 3
 
 PROPERTIES_MAX: Final = 1_000
-HEADER_BYTES_MAX: Final = 64 * 1024
-"""Largest encoded header of one message; properties are for routing, not for payload."""
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 
@@ -91,8 +90,10 @@ def encode_header(
         data: bytes = msgpack.packb(fields, use_bin_type=True)
     except ValueError as error:
         raise MessageFormatError(f"a header or property cannot travel: {error}") from None
-    if len(data) > HEADER_BYTES_MAX:
-        raise MessageTooLargeError(f"headers of {len(data)} bytes; at most {HEADER_BYTES_MAX}: put bulk into the body")
+    if len(data) > MESSAGE_HEADERS_BYTES_MAX:
+        raise MessageTooLargeError(
+            f"headers of {len(data)} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into the body"
+        )
     return data
 
 

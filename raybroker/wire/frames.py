@@ -5,8 +5,8 @@
     body
 
 Frames that carry messages or acknowledgements are packed structs; control frames (CALL and its answers) are msgpack.
-Functions with a frame's name write it; :func:`decode` reads one and raises ProtocolError for anything malformed.  When
-a connection is opened, and who may say what, is ``native.py``.
+Functions with a frame's name write it; the tables ``TO_HOST`` and ``TO_CLIENT`` say what reads it, and whatever is
+malformed raises ProtocolError.  When a connection is opened, and who may say what, is ``native.py``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.limit import Limits, admit
+from raybroker.core.limit import Limits, admit, of_message
 from raybroker.core.ranges import Ranges
 
 NONE = Limits(-1, -1, -1)
@@ -76,3 +76,29 @@ def test_admission_is_what_its_twin_says(
             held_bytes += sizes[index]
     assert [i for a, b in admitted for i in range(a, b)] == taken
     assert [i for row in refused for i in range(row.start, row.end)] == [i for i in chosen if i not in taken]
+
+
+@pytest.mark.parametrize(
+    ("own", "host", "expected"),
+    [
+        (-1, -1, (-1, "maxBytesPerMsg")),
+        (10, -1, (10, "maxBytesPerMsg")),
+        (-1, 10, (10, "imq.message.max_size")),
+        (10, 10, (10, "maxBytesPerMsg")),
+        (11, 10, (10, "imq.message.max_size")),
+        (0, 10, (0, "maxBytesPerMsg")),
+    ],
+)
+def test_the_smaller_of_the_two_limits_on_one_message_holds_and_is_named(
+    own: int, host: int, expected: tuple[int, str]
+) -> None:
+    assert of_message(own, host) == expected
+
+
+def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
+    limits = Limits(-1, -1, *of_message(-1, 10))
+    admitted, refused = admit("q", limits, 0, 0, [10, 11, 10], [(0, 3)])
+    assert admitted == [(0, 1), (2, 3)]
+    (refusal,) = refused
+    assert (refusal.start, refusal.end, refusal.code) == (1, 2, "message_too_large")
+    assert "imq.message.max_size=10" in refusal.text

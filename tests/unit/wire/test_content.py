@@ -128,8 +128,8 @@ def test_a_header_that_is_no_text_is_refused(fields: tuple[Any, Any, Any]) -> No
 
 
 def test_headers_may_have_64_kib_and_not_a_byte_more() -> None:
-    spare = content.HEADER_BYTES_MAX - len(encode_header({"p": b"x" * 60_000}, None, None, None))
-    assert len(encode_header({"p": b"x" * (60_000 + spare)}, None, None, None)) == content.HEADER_BYTES_MAX
+    spare = content.MESSAGE_HEADERS_BYTES_MAX - len(encode_header({"p": b"x" * 60_000}, None, None, None))
+    assert len(encode_header({"p": b"x" * (60_000 + spare)}, None, None, None)) == content.MESSAGE_HEADERS_BYTES_MAX
     with pytest.raises(MessageTooLargeError, match="65537"):
         encode_header({"p": b"x" * (60_001 + spare)}, None, None, None)
 
