@@ -1,0 +1,23 @@
+"""What a selector sees of the messages of one block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Content(Protocol):
+    """Headers and properties of the messages of a block, by index; reading them changes nothing."""
+
+    def properties(self, index: int) -> Mapping[str, Any]:
+        """The application's properties: bool, int, float, str, bytes or None by name."""
+        ...
+
+    def header(self, index: int, name: str) -> Any:
+        """A header by its JMS name, None when the message has none.
+
+        Asked for are JMSMessageID (str), JMSTimestamp (int, ms since 1970), JMSPriority (int, 0 … 9), JMSDeliveryMode
+        ("PERSISTENT" or "NON_PERSISTENT"), JMSCorrelationID (str), JMSType (str), and names that begin with JMSX; for
+        a name with JMSX that is None, the property of that name holds.
+        """
+        ...

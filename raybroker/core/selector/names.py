@@ -1,0 +1,41 @@
+"""Names in a selector: which characters they are made of, and which of those with JMS in front exist."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from raybroker.core.selector.faults import Fault
+
+HEADERS: Final = (
+    "JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSRedelivered",
+)  # fmt: skip
+"""Headers that a selector may name: those of JMS, and JMSRedelivered."""
+DELIVERY_COUNT: Final = "JMSXDeliveryCount"
+REDELIVERED: Final = "JMSRedelivered"
+OF_DELIVERY: Final = frozenset({DELIVERY_COUNT, REDELIVERED})
+"""What depends on the delivery rather than on the message."""
+
+_START: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
+_PART: Final = _START | {"Nd", "Mn", "Mc", "Cf", "Cc"}
+"""Categories of Java's identifier characters; of the control characters only those that cannot be spaces get here."""
+
+
+def is_property(name: str) -> bool:
+    """Whether the value stands in the properties of a message and nowhere else."""
+    return not name.startswith("JMSX") and name not in HEADERS
+
+
+def may_be_property(name: str) -> bool:
+    """Whether the value may stand in the properties of a message."""
+    return name not in HEADERS and name != DELIVERY_COUNT
+
+
+def check_name(name: str, at: int) -> None:
+    """Raises Fault for a name that Java or JMS does not allow."""
+    for offset, char in enumerate(name):
+        allowed = _PART if offset else _START
+        if unicodedata.category(char) not in allowed:
+            raise Fault(at + offset, f"the character {char!r}", "a letter, a digit, _ or $ in a name")
+    if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")) and name not in HEADERS:
+        raise Fault(at, name, f"one of the headers that a selector may name: {', '.join(HEADERS)}")

@@ -1,0 +1,92 @@
+"""A selector, ready to be asked about messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from raybroker.core.picks import indexes, of_indexes
+from raybroker.core.selector.check import check, names
+from raybroker.core.selector.compile import Sieve, sieve
+from raybroker.core.selector.content import Content
+from raybroker.core.selector.faults import Fault, refusal
+from raybroker.core.selector.names import OF_DELIVERY, may_be_property
+from raybroker.core.selector.tokens import SELECTOR_CHARS_MAX
+
+SELECTOR_CACHE_MAX: Final = 128
+"""Compiled selectors that are kept; the longest take about a mebibyte each.
+
+At the edge: the one that was asked for longest ago is forgotten, and compiled again when it is asked for.
+"""
+_FEW: Final = 16
+"""Up to so many messages, setting one bit after the other is faster than writing the mask as digits."""
+
+
+class Selector:
+    """What a consumer wants; two of the same text do the same.
+
+    text              as given
+    identifiers       the names used: headers, and properties of the application
+    reads_properties  whether properties of messages are needed, or their headers are enough (W-46)
+    volatile          whether the answer may change when a message is delivered again
+    """
+
+    __slots__ = ("_sieve", "identifiers", "reads_properties", "text", "volatile")
+
+    def __init__(self, text: str, identifiers: frozenset[str], passes: Sieve) -> None:
+        self.text = text
+        self.identifiers = identifiers
+        self.reads_properties = any(map(may_be_property, identifiers))
+        self.volatile = not OF_DELIVERY.isdisjoint(identifiers)
+        self._sieve = passes
+
+    def __repr__(self) -> str:
+        return f"Selector({self.text!r})"
+
+    def matches(self, content: Content, index: int, attempts: int) -> bool:
+        """Whether the message is wanted; ``attempts`` counts how often it was handed out before."""
+        return bool(self._sieve(content, attempts, [index]))
+
+    def pick(self, content: Content, picks: int, attempts: int) -> int:
+        """Those of the messages ``picks`` that are wanted; ``attempts`` holds for all of them."""
+        if picks.bit_count() == 1:
+            return picks if self._sieve(content, attempts, [picks.bit_length() - 1]) else 0
+        rows = indexes(picks)
+        wanted = self._sieve(content, attempts, rows)
+        if len(wanted) == len(rows):
+            return picks
+        return of_indexes(wanted) if len(wanted) <= _FEW else _mask(wanted, picks.bit_length())
+
+
+def _mask(rows: Sequence[int], bits: int) -> int:
+    digits = bytearray(b"0") * bits
+    for row in rows:
+        digits[~row] = 49
+    return int(digits, 2)
+
+
+def normalised(text: str | None) -> str | None:
+    """The selector without blanks around it; None for no selector, which is also what a blank one means (JMS)."""
+    stripped = (text or "").strip(" \t\f\r\n")
+    return stripped or None
+
+
+@lru_cache(maxsize=SELECTOR_CACHE_MAX)
+def compile_selector(text: str) -> Selector:
+    """The selector of a text that is not blank (see ``normalised``).
+
+    Raises InvalidSelectorError, which says where the fault is, what was found there and what was expected.
+    """
+    # Costs seven hundredths of a second, which a process without selectors need not spend.
+    from raybroker.core.selector.grammar import parse
+
+    if len(text) > SELECTOR_CHARS_MAX:
+        fault = Fault(SELECTOR_CHARS_MAX, f"a selector of {len(text)} characters", f"at most {SELECTOR_CHARS_MAX}")
+        raise refusal(text, fault)
+    try:
+        tree = parse(text)
+        check(tree)
+        return Selector(text, frozenset(names(tree)), sieve(tree))
+    except Fault as fault:
+        raise refusal(text, fault) from None
