@@ -1,18 +1,24 @@
 """The message block: what a producer packs, a store keeps and a consumer opens, byte for byte the same.
 
 Why blocks: what a message costs is paid once for hundreds of them.  Attributes that a producer's messages share stand
-once in a fixed head; lengths and kinds are columns; bodies are opaque and are never encoded again on the way through.
-Headers (properties, correlation id, …) are a column of their own, so that they can be read without touching bodies.
+once in a fixed head; lengths, kinds and whatever differs from message to message are columns; bodies are opaque and
+are never encoded again on the way through.  Headers (properties, correlation id, …) are a column of their own, so that
+they can be read without touching bodies.
 
-    head            36 bytes, see ``_HEAD``
+    head            36 bytes, see ``columns.HEAD``
     body lengths    count × u32
     body kinds      count × u8, only with flag KINDS; otherwise the head's ``kind`` holds for all
+    priorities      count × u8, only with flag PRIORITIES; otherwise the head's ``priority`` holds for all
+    expiries        count × u64, only with flag EXPIRES: milliseconds since 1970, 0 never; otherwise none expires
+    delivery times  count × u64, only with flag DELIVER_AT: milliseconds since 1970, 0 at once; otherwise all at once
+    numbers         count × u32, only with flag SEQS: how far each message's sequence number lies past ``first_seq``,
+                    ascending from 0; otherwise they follow each other
     header lengths  count × u32, only with flag HEADERS
     headers         only with flag HEADERS
     bodies
 
 All integers are little-endian.  What a kind or a header means is decided by whoever encodes content; here both are
-opaque.
+opaque.  A set of messages of one block is an int used as a bit mask: bit i is message i.
 """
 
 from __future__ import annotations
@@ -20,9 +26,30 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, compress, pairwise
 from typing import Final
 
+from raybroker.model.columns import (
+    DELIVER_AT,
+    EXPIRES,
+    FLAGS_KNOWN,
+    HEAD,
+    HEADERS,
+    ITEMS_PER_SLICE,
+    KINDS,
+    LAYOUTS,
+    PERSISTENT,
+    PRIORITIES,
+    RUNS,
+    SEQ_MAX,
+    SEQS,
+    VERSION,
+    WIDTHS,
+    encode_prefix,
+    little,
+    native,
+    selectors,
+)
 from raybroker.model.errors import ProtocolError
 from raybroker.model.record import Buffer
 
@@ -32,22 +59,19 @@ BLOCK_BYTES_TARGET: Final = 524288
 """A producer closes a block that has reached this many bytes; one larger message still travels alone."""
 BLOCK_BYTES_MAX: Final = 80 << 20
 """Largest encoded block: the largest message (70 MiB by default, B-10) with head and headers."""
+PRIORITY_MAX: Final = 9
+HEAD_BYTES: Final = HEAD.size
 
-_VERSION: Final = 1
-_SEQ_MAX: Final = (1 << 64) - 1
-_HEAD: Final = struct.Struct("<BBBBIQQQII")
-HEAD_BYTES: Final = _HEAD.size
-_PERSISTENT: Final = 1
-_HEADERS: Final = 2
-_KINDS: Final = 4
-_FLAGS_KNOWN: Final = _PERSISTENT | _HEADERS | _KINDS
+_U64: Final = struct.Struct("<Q")
+_U32: Final = struct.Struct("<I")
 
 
 class Block:
     """A read-only view of an encoded block; columns are decoded when first asked for.
 
     ``view`` is the whole encoding. ``count`` messages of producer ``producer`` have the sequence numbers
-    ``first_seq … first_seq + count - 1``; ``timestamp_ms`` is when the block was opened.
+    ``first_seq … first_seq + count - 1`` unless the block has ``gaps`` (see :meth:`seq_of`); ``timestamp_ms`` is when
+    the block was opened.
     """
 
     __slots__ = (
@@ -60,21 +84,21 @@ class Block:
         view = memoryview(data)
         if view.nbytes < HEAD_BYTES:
             raise ProtocolError(f"a block of {view.nbytes} bytes is shorter than its head of {HEAD_BYTES} bytes")
-        (version, self._flags, self.kind, self.priority, self.count, self.producer, self.first_seq, self.timestamp_ms,
-         self.headers_bytes, self.bodies_bytes) = _HEAD.unpack_from(view)  # fmt: skip
-        if version != _VERSION or self._flags & ~_FLAGS_KNOWN:
-            raise ProtocolError(f"a block of version {version} with flags {self._flags:#x} is not understood")
+        head: tuple[int, ...] = HEAD.unpack_from(view)
+        (version, flags, self.kind, self.priority, self.count, self.producer, self.first_seq, self.timestamp_ms,
+         self.headers_bytes, self.bodies_bytes) = head  # fmt: skip
+        if version != VERSION or flags > FLAGS_KNOWN:
+            raise ProtocolError(f"a block of version {version} with flags {flags:#x} is not understood")
         if not 1 <= self.count <= BLOCK_MESSAGES_MAX:
             raise ProtocolError(f"a block of {self.count} messages; allowed are 1 to {BLOCK_MESSAGES_MAX}")
-        self.uniform = not self._flags & _KINDS
+        self._flags = flags
+        self.uniform = not flags & KINDS
         """All messages have the kind ``kind``."""
-        if self.first_seq + self.count > _SEQ_MAX:
+        if self.first_seq + self.count > SEQ_MAX:
             raise ProtocolError(f"{self.count} messages from sequence number {self.first_seq} on run past 64 bits")
-        has_headers = bool(self._flags & _HEADERS)
-        columns = self.count * (4 + (1 if self._flags & _KINDS else 0) + (4 if has_headers else 0))
-        if not has_headers and self.headers_bytes:
+        if self.headers_bytes and not flags & HEADERS:
             raise ProtocolError("a block without a header column declares header bytes")
-        self._body_offset = HEAD_BYTES + columns + self.headers_bytes
+        self._body_offset = HEAD_BYTES + self.count * WIDTHS[flags] + self.headers_bytes
         if view.nbytes != self._body_offset + self.bodies_bytes or view.nbytes > BLOCK_BYTES_MAX:
             raise ProtocolError(
                 f"a block of {view.nbytes} bytes declares {self._body_offset + self.bodies_bytes} bytes"
@@ -87,7 +111,17 @@ class Block:
 
     @property
     def persistent(self) -> bool:
-        return bool(self._flags & _PERSISTENT)
+        return bool(self._flags & PERSISTENT)
+
+    @property
+    def plain(self) -> bool:
+        """All messages have the usual priority, none expires and none is delivered later."""
+        return self.priority == 4 and not self._flags & (PRIORITIES | EXPIRES | DELIVER_AT)
+
+    @property
+    def gaps(self) -> bool:
+        """The messages' sequence numbers need not follow each other: they were picked out of a larger block."""
+        return bool(self._flags & SEQS)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -109,24 +143,72 @@ class Block:
         offsets = self.offsets()
         return self.view[offsets[index] : offsets[index + 1]]
 
+    def _column(self, flag: int) -> memoryview | None:
+        """A column as it is encoded, or None when the block has none."""
+        where = LAYOUTS[self._flags].get(flag)
+        if where is None:
+            return None
+        start = HEAD_BYTES + where[0] * self.count
+        return self.view[start : start + where[1] * self.count]
+
+    def _place(self, flag: int, index: int) -> int:
+        """Where the value of a message stands in a column that is there."""
+        before, width, _ = LAYOUTS[self._flags][flag]
+        return HEAD_BYTES + before * self.count + width * index
+
     def kind_of(self, index: int) -> int:
-        if self._flags & _KINDS:
-            return int(self.view[HEAD_BYTES + 4 * self.count + index])
-        return int(self.kind)
+        return self.view[self._place(KINDS, index)] if self._flags & KINDS else self.kind
 
     def kinds(self) -> bytes | None:
         """The column of kinds, or None when ``kind`` holds for all."""
-        if not self._flags & _KINDS:
-            return None
-        start = HEAD_BYTES + 4 * self.count
-        return bytes(self.view[start : start + self.count])
+        return self._bytes(KINDS)
+
+    def priority_of(self, index: int) -> int:
+        return self.view[self._place(PRIORITIES, index)] if self._flags & PRIORITIES else self.priority
+
+    def priorities(self) -> bytes | None:
+        """The column of priorities, or None when ``priority`` holds for all."""
+        return self._bytes(PRIORITIES)
+
+    def expires_of(self, index: int) -> int:
+        """When a message expires, milliseconds since 1970; 0 never (R-16)."""
+        return self._u64(EXPIRES, index)
+
+    def expires(self) -> array[int] | None:
+        """All of :meth:`expires_of`, or None when none expires."""
+        return self._u64s(EXPIRES)
+
+    def deliver_at_of(self, index: int) -> int:
+        """The earliest time a message may be delivered, milliseconds since 1970; 0 at once (W-65)."""
+        return self._u64(DELIVER_AT, index)
+
+    def deliver_at(self) -> array[int] | None:
+        """All of :meth:`deliver_at_of`, or None when none has to wait."""
+        return self._u64s(DELIVER_AT)
+
+    def _u64(self, flag: int, index: int) -> int:
+        return int(_U64.unpack_from(self.view, self._place(flag, index))[0]) if self._flags & flag else 0
+
+    def _u64s(self, flag: int) -> array[int] | None:
+        column = self._bytes(flag)
+        return None if column is None else native(array("Q", column))
+
+    def _bytes(self, flag: int) -> bytes | None:
+        column = self._column(flag)
+        return None if column is None else bytes(column)
+
+    def seq_of(self, index: int) -> int:
+        """The sequence number of a message."""
+        if self._flags & SEQS:
+            index = _U32.unpack_from(self.view, self._place(SEQS, index))[0]
+        return self.first_seq + index
 
     def header_offsets(self) -> list[int] | None:
         """Where each header starts in ``view``, as :meth:`offsets`; None without a header column."""
-        if not self._flags & _HEADERS:
+        if not self._flags & HEADERS:
             return None
         if self._head_offsets is None:
-            at = HEAD_BYTES + self.count * (5 if self._flags & _KINDS else 4)
+            at = self._place(HEADERS, 0)
             lengths = struct.unpack_from(f"<{self.count}I", self.view, at)
             if sum(lengths) != self.headers_bytes:
                 raise ProtocolError(f"header lengths of a block add up to {sum(lengths)}, not {self.headers_bytes}")
@@ -142,44 +224,139 @@ class Block:
 
     def check(self) -> None:
         """Decode every column; raises ProtocolError.  After this no accessor raises."""
-        if self._flags & _HEADERS:
+        flags = self._flags
+        if flags & HEADERS:
             self.header_offsets()
         assert self.lengths is not None
+        priority = max(self.priorities() or (0,)) if flags & PRIORITIES else self.priority
+        if priority > PRIORITY_MAX:
+            raise ProtocolError(f"a message of priority {priority}; allowed are 0 to {PRIORITY_MAX}")
+        if flags & SEQS:
+            steps = struct.unpack_from(f"<{self.count}I", self.view, self._place(SEQS, 0))
+            if steps[0] or any(a >= b for a, b in pairwise(steps)):
+                raise ProtocolError("the sequence numbers of a block do not ascend from its first one")
+            if self.first_seq + steps[-1] >= SEQ_MAX:
+                raise ProtocolError(f"the sequence numbers of a block from {self.first_seq} on run past 64 bits")
 
     def part(self, start: int, end: int) -> tuple[Buffer, ...]:
         """The encoding of messages ``start … end - 1`` as a block of its own, as buffers to write one after another."""
         assert 0 <= start < end <= self.count
         if start == 0 and end == self.count:
             return (self.view,)
-        view, count = self.view, end - start
+        view, count = self.view, self.count
         body_offsets = self.offsets()
         bodies = view[body_offsets[start] : body_offsets[end]]
-        columns: list[Buffer] = [view[HEAD_BYTES + 4 * start : HEAD_BYTES + 4 * end]]
-        at = HEAD_BYTES + 4 * self.count
-        if self._flags & _KINDS:
-            columns.append(view[at + start : at + end])
-            at += self.count
-        headers_bytes = 0
+        columns: dict[int, Buffer] = {}
+        for flag, (before, width, _) in LAYOUTS[self._flags].items():
+            at = HEAD_BYTES + before * count
+            columns[flag] = view[at + width * start : at + width * end]
         head_offsets = self.header_offsets()
-        if head_offsets is not None:
-            columns.append(view[at + 4 * start : at + 4 * end])
-            headers = view[head_offsets[start] : head_offsets[end]]
-            headers_bytes = headers.nbytes
-            columns.append(headers)
-        head = _HEAD.pack(
-            _VERSION, self._flags, self.kind, self.priority, count, self.producer, self.first_seq + start,
-            self.timestamp_ms, headers_bytes, bodies.nbytes,
+        headers = () if head_offsets is None else (view[head_offsets[start] : head_offsets[end]],)
+        first_seq = self.first_seq + start
+        if self._flags & SEQS:
+            first_seq = self._rebase(columns)
+        return (self._prefix(columns, headers, first_seq, bodies.nbytes), bodies)
+
+    def pick(self, picks: int) -> tuple[Buffer, ...]:
+        """The encoding of the messages whose bit is set, at least one, as buffers to write one after another.
+
+        Messages that lie side by side are a :meth:`part`, whose bodies are not copied; others are gathered.
+        """
+        assert 0 < picks < 1 << self.count
+        end = picks.bit_length()
+        low = picks & -picks
+        if picks + low == 1 << end:
+            return self.part(low.bit_length() - 1, end)
+        view, count = self.view, self.count
+        chosen = selectors(picks)
+        runs = [match.span() for match in RUNS(chosen)]
+        in_slices = len(runs) * ITEMS_PER_SLICE < count
+        columns: dict[int, Buffer] = {}
+        for flag, (before, width, code) in LAYOUTS[self._flags].items():
+            at = HEAD_BYTES + before * count
+            if in_slices:
+                columns[flag] = b"".join([view[at + width * a : at + width * b] for a, b in runs])
+            else:
+                columns[flag] = array(code, compress(view[at : at + width * count].cast(code), chosen)).tobytes()
+        if not self._flags & SEQS:
+            columns[SEQS] = little(array("I", [i for a, b in runs for i in range(a, b)]))
+        first_seq = self._rebase(columns)
+        head_offsets = self.header_offsets()
+        headers = [] if head_offsets is None else [view[head_offsets[a] : head_offsets[b]] for a, b in runs]
+        offsets = self.offsets()
+        bodies = b"".join([view[offsets[a] : offsets[b]] for a, b in runs])
+        return (self._prefix(columns, headers, first_seq, len(bodies)), bodies)
+
+    def with_overrides(
+        self, *, now_ms: int, priority: int | None = None, persistent: bool | None = None, ttl_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> Block:  # fmt: skip
+        """The same messages with what a destination says instead of their producer (W-64, W-65).
+
+        Times are relative to ``now_ms``, milliseconds; ``ttl_ms`` 0: none expires, ``delay_ms`` 0: none waits.
+        """
+        columns = self._columns()
+        if priority is not None:
+            columns.pop(PRIORITIES, None)
+        for flag, span_ms in ((EXPIRES, ttl_ms), (DELIVER_AT, delay_ms)):
+            if span_ms:
+                columns[flag] = _U64.pack(now_ms + span_ms) * self.count
+            elif span_ms is not None:
+                columns.pop(flag, None)
+        return self._changed(columns, self._headers(), priority, persistent)
+
+    def with_headers(self, headers: Sequence[bytes]) -> Block:
+        """The same messages with other encoded headers, one for each."""
+        assert len(headers) == self.count
+        columns = self._columns()
+        columns.pop(HEADERS, None)
+        if any(headers):
+            columns[HEADERS] = little(array("I", map(len, headers)))
+        return self._changed(columns, headers)
+
+    def _columns(self) -> dict[int, Buffer]:
+        return {flag: column for flag in LAYOUTS[self._flags] if (column := self._column(flag)) is not None}
+
+    def _headers(self) -> tuple[memoryview, ...]:
+        offsets = self.header_offsets()
+        return () if offsets is None else (self.view[offsets[0] : offsets[-1]],)
+
+    def _changed(
+        self, columns: dict[int, Buffer], headers: Sequence[Buffer], priority: int | None = None,
+        persistent: bool | None = None,
+    ) -> Block:  # fmt: skip
+        prefix = self._prefix(columns, headers, self.first_seq, self.bodies_bytes, priority, persistent)
+        return Block(b"".join((prefix, self.view[self._body_offset :])))
+
+    def _rebase(self, columns: dict[int, Buffer]) -> int:
+        """Count the numbers of ``columns`` from the first message on, whose number is returned."""
+        steps = native(array("I", bytes(columns[SEQS])))
+        first = steps[0]
+        if steps[-1] - first == len(steps) - 1:
+            del columns[SEQS]
+        elif first:
+            columns[SEQS] = little(array("I", [step - first for step in steps]))
+        return self.first_seq + first
+
+    def _prefix(
+        self, columns: dict[int, Buffer], headers: Sequence[Buffer], first_seq: int, bodies_bytes: int,
+        priority: int | None = None, persistent: bool | None = None,
+    ) -> bytes:  # fmt: skip
+        """Everything that stands before the bodies; what is not given is as in this block."""
+        keeps = self.persistent if persistent is None else persistent
+        return encode_prefix(
+            columns, headers, keeps, self.kind, self.priority if priority is None else priority, self.producer,
+            first_seq, self.timestamp_ms, bodies_bytes,
         )  # fmt: skip
-        return (b"".join((head, *columns)), bodies)
 
 
 def count_of(head: Buffer) -> int:
     """How many messages the block has whose encoding starts with ``head``."""
-    return int(_HEAD.unpack_from(head)[4])
+    return int(HEAD.unpack_from(head)[4])
 
 
 def encode_block(
-    bodies: Sequence[bytes],
+    bodies: Sequence[Buffer],
     *,
     producer: int,
     first_seq: int,
@@ -188,36 +365,36 @@ def encode_block(
     kinds: int | bytes,
     headers: Sequence[bytes] | None = None,
     priority: int = 4,
+    priorities: bytes | None = None,
+    expires: array[int] | None = None,
+    deliver_at: array[int] | None = None,
 ) -> bytes:
-    """Encode 1 to BLOCK_MESSAGES_MAX messages. ``kinds`` is one kind for all, or one byte for each message."""
+    """Encode 1 to BLOCK_MESSAGES_MAX messages. ``kinds`` is one kind for all, or one byte for each message.
+
+    Columns that say for every message what holds anyway are left out; ``expires`` and ``deliver_at`` are of type "Q".
+    """
     count = len(bodies)
     assert 1 <= count <= BLOCK_MESSAGES_MAX
-    flags = _PERSISTENT if persistent else 0
     lengths = array("I", map(len, bodies))
-    parts: list[bytes] = [b"", _little(lengths)]
+    columns: dict[int, Buffer] = {0: little(lengths)}
     kind = kinds if isinstance(kinds, int) else 0
     if not isinstance(kinds, int):
         assert len(kinds) == count
-        flags |= _KINDS
-        parts.append(kinds)
-    headers_bytes = 0
+        columns[KINDS] = kinds
+    if priorities is not None:
+        assert len(priorities) == count
+        priority = priorities[0]
+        if priorities.count(priority) < count:
+            columns[PRIORITIES] = priorities
+    for flag, times in ((EXPIRES, expires), (DELIVER_AT, deliver_at)):
+        if times is not None:
+            assert len(times) == count
+            if any(times):
+                columns[flag] = little(times)
     if headers is not None:
         assert len(headers) == count
-        flags |= _HEADERS
-        header_lengths = array("I", map(len, headers))
-        headers_bytes = sum(header_lengths)
-        parts.append(_little(header_lengths))
-        parts.extend(headers)
-    parts[0] = _HEAD.pack(
-        _VERSION, flags, kind, priority, count, producer, first_seq, timestamp_ms, headers_bytes, sum(lengths)
+        columns[HEADERS] = little(array("I", map(len, headers)))
+    prefix = encode_prefix(
+        columns, headers or (), persistent, kind, priority, producer, first_seq, timestamp_ms, sum(lengths)
     )
-    parts.extend(bodies)
-    return b"".join(parts)
-
-
-def _little(column: array[int]) -> bytes:
-    assert column.itemsize == 4
-    if struct.pack("=I", 1) != struct.pack("<I", 1):
-        column = array("I", column)
-        column.byteswap()
-    return column.tobytes()
+    return b"".join((prefix, *bodies))

@@ -23,6 +23,7 @@ import re
 from typing import Final, Literal, TypeGuard
 
 from raybroker.model.errors import ConfigError, InvalidClientIDError, InvalidDestinationError
+from raybroker.model.wildcard import check_pattern, is_pattern
 
 DestinationType = Literal["queue", "topic"]
 DESTINATION_TYPES: Final[tuple[DestinationType, ...]] = ("queue", "topic")
@@ -30,6 +31,10 @@ DESTINATION_TYPE_SHORT: Final[dict[str, DestinationType]] = {"q": "queue", "t": 
 """The command line's ``-t q`` and ``-t t`` (A-31)."""
 
 RESERVED_PREFIX: Final = "mq."
+DEAD_MESSAGE_QUEUE: Final = "mq.sys.dmq"
+"""The queue of dead messages, there from the start and for good (D-24)."""
+TEMPORARY_PREFIX: Final = "mq.temp."
+"""Temporary destinations are ``mq.temp.q.…`` and ``mq.temp.t.…``: the letter keeps one name to one type (D-23)."""
 DESTINATION_NAME_BYTES_MAX: Final = 255
 INSTANCE_NAME_BYTES_MAX: Final = 63
 """Cluster and broker names: two of them and a destination's name still make one readable Ray actor name."""
@@ -45,10 +50,10 @@ def _shown(name: str) -> str:
     return repr(name if len(name) <= _SHOWN_CHARS_MAX else name[:_SHOWN_CHARS_MAX] + "…")
 
 
-def check_destination_name(name: object, *, allow_reserved: bool = False) -> str:
+def check_destination_name(name: object, *, allow_reserved: bool = False, allow_wildcards: bool = False) -> str:
     """The name, unchanged, if it may name a destination (D-04).
 
-    ``allow_reserved`` lets the system's own ``mq.…`` names through.
+    ``allow_reserved`` lets the system's own ``mq.…`` names through, ``allow_wildcards`` patterns of topics (D-05).
     Raises InvalidDestinationError naming the name, the rule it breaks and what to do.
     """
     if not isinstance(name, str):
@@ -60,6 +65,8 @@ def check_destination_name(name: object, *, allow_reserved: bool = False) -> str
             f"destination name {_shown(name)} has {len(name)} characters; "
             f"at most {DESTINATION_NAME_BYTES_MAX} bytes are allowed: shorten it"
         )
+    if allow_wildcards and is_pattern(name):
+        return check_pattern(name)
     if not _DESTINATION.fullmatch(name):
         raise InvalidDestinationError(f"destination name {_shown(name)} {_destination_fault(name)}")
     if name.startswith(RESERVED_PREFIX) and not allow_reserved:
@@ -72,6 +79,8 @@ def check_destination_name(name: object, *, allow_reserved: bool = False) -> str
 
 def _destination_fault(name: str) -> str:
     other = _DESTINATION_OTHER.search(name)
+    if is_pattern(name):
+        return "is a pattern of topics, which can stand only where a topic is published to or subscribed"
     if other is not None and other.group().isspace():
         return "contains a blank; use '_', '-' or '.' to separate words"
     if other is not None:
@@ -85,6 +94,18 @@ def _destination_fault(name: str) -> str:
 def is_reserved_name(name: str) -> bool:
     """True for the broker's own names, ``mq.…`` (D-04)."""
     return name.startswith(RESERVED_PREFIX)
+
+
+def temporary_name(type: DestinationType, unique: str) -> str:  # noqa: A002 - as everywhere
+    """The name of a new temporary destination; ``unique`` is the caller's random text of letters and digits (D-23)."""
+    assert unique.isalnum(), unique
+    assert unique.isascii(), unique
+    return f"{TEMPORARY_PREFIX}{type[0]}.{unique}"
+
+
+def is_temporary_name(name: str) -> bool:
+    """True for the names of temporary destinations (D-23)."""
+    return name.startswith(TEMPORARY_PREFIX)
 
 
 def is_destination_type(value: object) -> TypeGuard[DestinationType]:
@@ -111,6 +132,11 @@ def check_cluster_name(name: object) -> str:
 def check_broker_name(name: object) -> str:
     """The name, unchanged, if it may name a broker instance (B-19).  Raises ConfigError saying what is wrong."""
     return _check_instance_name(name, "broker")
+
+
+def check_template_name(name: object) -> str:
+    """The name, unchanged, if it may name a template (W-131).  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "template")
 
 
 def _check_instance_name(name: object, what: str) -> str:

@@ -57,7 +57,9 @@ class Setting:
     help       one sentence or two for users, with the reason where we differ from the seeds
     unit       of an integer: 'messages', 'bytes', 's', 'ms', '%', …; '' where there is none
     low, high  bounds of a number, both allowed; None: no bound on that side
-    unlimited  -1 is allowed beside the bounds and means no limit
+    unlimited  -1 is allowed beside the bounds and means ``minus_one``
+    minus_one  what -1 means, in words
+    only       'queue' or 'topic': the attribute is refused for the other type; '' for both
     choices    of an enum
     later      choices that the design has and this version has not
     reload     'start': read at start; 'live': an update takes effect at once; 'fixed': never changes after creation
@@ -73,6 +75,8 @@ class Setting:
     low: int | None = None
     high: int | None = None
     unlimited: bool = False
+    minus_one: str = "no limit"
+    only: Literal["", "queue", "topic"] = ""
     choices: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     reload: Reload = "start"
@@ -123,7 +127,7 @@ class Setting:
             text = f"{show(self.low)}{unit} or more"
         else:
             text = f"an integer{unit}"
-        return text + (", or -1 for no limit" if self.unlimited else "")
+        return text + (f", or -1 for {self.minus_one}" if self.unlimited else "")
 
     def _refuse(self, value: object, why: str) -> ConfigError:
         shown = repr(value)

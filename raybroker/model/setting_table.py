@@ -13,10 +13,16 @@ from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.setting import INT_MAX, PortRange, Reload, Setting
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
-LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST",)
-LIMIT_BEHAVIORS_LATER: Final = ("FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
+DELIVERY_MODES: Final = ("Persistent", "Non-Persistent")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
+NO_OVERRIDE: Final = "no override"
+PRIORITY_MAX: Final = 9
+PRIORITY_DEFAULT: Final = 4
 DAY_MS: Final = 24 * 60 * 60 * 1000
+OVERRIDE_MS_MAX: Final = 3660 * DAY_MS
+"""Ten years: longer than any message lives, and far from where absolute times would overflow."""
 
 BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.message.max_size", "size", MESSAGE_BYTES_MAX, "broker", "B-10",
@@ -33,6 +39,8 @@ BROKER: Final[tuple[Setting, ...]] = (
             "lose acknowledged messages at a power cut; group commit makes true affordable."),
     Setting("imq.autocreate.queue", "bool", True, "broker", "D-21",
             "Create a missing queue when a producer or consumer opens it.", reload="live"),
+    Setting("imq.autocreate.topic", "bool", True, "broker", "D-21",
+            "Create a missing topic when a producer or consumer opens it.", reload="live"),
     Setting("imq.autocreate.reaptime", "seconds", 120, "broker", "D-22",
             "How long an auto-created destination without consumers and messages is kept.",
             unit="s", low=0, high=INT_MAX),
@@ -45,11 +53,13 @@ BROKER: Final[tuple[Setting, ...]] = (
             "maxBytesPerMsg of auto-created destinations.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True),
     Setting("imq.autocreate.destination.limitBehavior", "enum", "REJECT_NEWEST", "broker", "D-09",
-            "limitBehavior of auto-created destinations.", choices=LIMIT_BEHAVIORS, later=LIMIT_BEHAVIORS_LATER),
+            "limitBehavior of auto-created destinations.", choices=LIMIT_BEHAVIORS),
     Setting("imq.autocreate.destination.maxNumProducers", "int", 100, "broker", "D-14",
             "maxNumProducers of auto-created destinations.", unit="producers", low=1, high=INT_MAX, unlimited=True),
     Setting("imq.autocreate.destination.isLocalOnly", "bool", False, "broker", "D-20",
             "isLocalOnly of auto-created destinations."),
+    Setting("imq.autocreate.destination.useDMQ", "bool", True, "broker", "D-24",
+            "useDMQ of auto-created destinations."),
     Setting("imq.autocreate.queue.maxNumActiveConsumers", "int", UNLIMITED, "broker", "D-15",
             "maxNumActiveConsumers of auto-created queues. The seed has 1, the later manual -1; ours is -1, because a "
             "second consumer that is refused is what nobody expects of a queue.",
@@ -62,6 +72,44 @@ BROKER: Final[tuple[Setting, ...]] = (
             unit="messages", low=0, high=INT_MAX, unlimited=True),
     Setting("imq.autocreate.queue.localDeliveryPreferred", "bool", False, "broker", "D-19",
             "localDeliveryPreferred of auto-created queues."),
+    Setting("imq.autocreate.topic.consumerFlowLimit", "int", 1000, "broker", "D-18, F-04",
+            "consumerFlowLimit of auto-created topics. " + FLOW_LIMIT_HELP,
+            unit="messages", low=0, high=INT_MAX, unlimited=True),
+    Setting("imq.autocreate.topic.sharedConsumerFlowLimit", "int", 5, "broker", "D-27",
+            "sharedConsumerFlowLimit of auto-created topics.",
+            unit="messages", low=0, high=INT_MAX, unlimited=True),
+    Setting("imq.admincreate.topic.sharedConsumerFlowLimit", "int", 5, "broker", "D-27",
+            "sharedConsumerFlowLimit of topics that an administrator creates without saying one.",
+            unit="messages", low=0, high=INT_MAX, unlimited=True),
+    Setting("imq.message.expiration.interval", "seconds", 60, "broker", "B-09, W-59",
+            "How often a host looks for expired messages; one goes at most this long after its time. 0: no search, and "
+            "an expired message goes when it would be delivered (W-60). It never reaches a consumer either way.",
+            unit="s", low=0, high=86400, reload="live"),
+    Setting("imq.destination.DMQ.truncateBody", "bool", False, "broker", "D-24",
+            "Keep only the headers and properties of dead messages.", reload="live"),
+    Setting("imq.destination.logDeadMsgs", "bool", False, "broker", "M-13",
+            "Write a line to the log for every message that dies.", reload="live"),
+    Setting("imq.transaction.autorollback", "bool", False, "broker", "T-06",
+            "Roll back distributed transactions that are PREPARED when a host starts. false: they wait for their "
+            "manager, or for raybroker commit txn and rollback txn."),
+    Setting("imq.transaction.producer.maxNumMsgs", "int", 1000, "broker", "T-09",
+            "Most messages that one producer may send in one transaction.",
+            unit="messages", low=1, high=INT_MAX, unlimited=True, reload="live"),
+    Setting("imq.transaction.consumer.maxNumMsgs", "int", 100, "broker", "T-09",
+            "Most messages that one consumer may take in one transaction.",
+            unit="messages", low=1, high=INT_MAX, unlimited=True, reload="live"),
+    Setting("imq.transaction.message.maxConsecutiveRollbacks", "int", 0, "broker", "T-09",
+            "Rollbacks in a row after which a message goes to the dead message queue, whatever its destination's "
+            "redeliveryLimit says; 0 and -1: off.",
+            unit="rollbacks", low=0, high=INT_MAX, unlimited=True, minus_one="off", reload="live"),
+    Setting("imq.txn.reapInterval", "seconds", 900, "broker", "T-09",
+            "How often the outcomes of finished transactions are swept away.", unit="s", low=1, high=INT_MAX),
+    Setting("imq.txn.reapLimit", "int", 500, "broker", "T-09",
+            "Outcomes of finished transactions that a sweep leaves. One manual prints imq.txt.reapLimit, a misprint.",
+            unit="transactions", low=0, high=INT_MAX),
+    Setting("raybroker.transaction.timeout_ms", "millis", 60 * 60 * 1000, "broker", "own",
+            "An open transaction that is older is rolled back: what it holds would be held for ever.",
+            unit="ms", low=1000, high=INT_MAX, reload="live"),
     Setting("raybroker.hosting.default", "enum", "dedicated", "broker", "own",
             "Host of a destination that an administrator creates: its own actor, or one of the shared pool.",
             choices=("dedicated", "shared")),
@@ -101,27 +149,90 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Largest single message; imq.message.max_size of the broker holds as well.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
     Setting("limitBehavior", "enum", "REJECT_NEWEST", "destination", "D-09",
-            "What happens at maxNumMsgs and maxTotalMsgBytes.",
-            choices=LIMIT_BEHAVIORS, later=LIMIT_BEHAVIORS_LATER, reload=_LIVE),
+            "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one (D-13); FLOW_CONTROL "
+            "slows the producers, and the limit may be overshot (D-10); REMOVE_OLDEST discards the oldest (D-11); "
+            "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of the seeds "
+            "says by expiry, which their own code and manual do not (D-12).",
+            choices=LIMIT_BEHAVIORS, reload=_LIVE),
     Setting("maxNumProducers", "int", 100, "destination", "D-14",
             "Most producers at a time; one more is refused.",
             unit="producers", low=1, high=INT_MAX, unlimited=True, reload=_LIVE),
     Setting("maxNumActiveConsumers", "int", UNLIMITED, "destination", "D-15",
             "Consumers of a queue that share its messages.",
-            unit="consumers", low=1, high=INT_MAX, unlimited=True, reload=_LIVE),
+            unit="consumers", low=1, high=INT_MAX, unlimited=True, reload=_LIVE, only="queue"),
     Setting("maxNumBackupConsumers", "int", 0, "destination", "D-15",
             "Consumers of a queue that wait to take the place of an active one; one more is refused.",
-            unit="consumers", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
+            unit="consumers", low=0, high=INT_MAX, unlimited=True, reload=_LIVE, only="queue"),
     Setting("consumerFlowLimit", "int", 1000, "destination", "D-18, F-02",
             "Most messages delivered to one consumer in one batch. " + FLOW_LIMIT_HELP,
             unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
+    Setting("sharedConsumerFlowLimit", "int", 5, "destination", "D-27",
+            "consumerFlowLimit of each consumer of a shared subscription: small, so that they share evenly. "
+            "-1 and 0 mean no limit.",
+            unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE, only="topic"),
     Setting("isLocalOnly", "bool", False, "destination", "D-20",
             "Only consumers on the creating broker; chosen at creation and never changed.", reload="fixed"),
     Setting("localDeliveryPreferred", "bool", False, "destination", "D-19",
-            "Deliver to consumers on other brokers only while the producer's broker has none.", reload=_LIVE),
+            "Deliver to consumers on other brokers only while the producer's broker has none.",
+            reload=_LIVE, only="queue"),
     Setting("hosting", "enum", "dedicated", "destination", "own",
             "The actor that carries it: its own, or one of the shared pool; chosen at creation.",
             choices=("dedicated", "shared"), reload="fixed"),
+    Setting("useDMQ", "bool", True, "destination", "D-24",
+            "Move dead messages to mq.sys.dmq: expired ones, those over redeliveryLimit, and those that a full "
+            "destination removes. false: they are discarded.", reload=_LIVE),
+    Setting("expirationPolicy", "enum", "Default", "destination", "W-57",
+            "What becomes of an expired message: Discard removes it, Log removes it with a line in the log, Redirect "
+            "moves it to errorDestination, Default goes by useDMQ. The seeds' own default is Discard, or the dead "
+            "message queue, whichever seed one reads; ours keeps what nobody has seen.",
+            choices=EXPIRATION_POLICIES, reload=_LIVE),
+    Setting("expirationLoggingPolicy", "string", "", "destination", "W-61",
+            "What the line of expirationPolicy=Log shows beside the message id: names of headers and properties, "
+            "%header% or %properties% for all of them, with commas between.", reload=_LIVE),
+    Setting("errorDestination", "string", "", "destination", "W-70",
+            "A queue for what expires (expirationPolicy=Redirect) and for what is over redeliveryLimit; it has to be "
+            "on the same broker. Empty: useDMQ decides.", reload=_LIVE),
+    Setting("redeliveryLimit", "int", 20, "destination", "W-69, B10",
+            "Times that a message is delivered again after it failed; the next failure makes it a dead message. The "
+            "seeds have no limit; ours is 20, because one message that cannot be handled must not turn for ever.",
+            unit="redeliveries", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
+    Setting("redeliveryDelayOverride", "millis", UNLIMITED, "destination", "W-68",
+            "Pause before a failed message is delivered again, whatever the consumer asks for.",
+            unit="ms", low=0, high=INT_MAX, unlimited=True, minus_one=NO_OVERRIDE, reload=_LIVE),
+    Setting("redeliveryBackoffPercent", "percent", 100, "destination", "B11",
+            "Each further redelivery of one message waits this many percent of the pause before; 100: always the same, "
+            "200: twice as long each time.", unit="%", low=100, high=10000, reload=_LIVE),
+    Setting("redeliveryDelayMax", "millis", 60000, "destination", "B11",
+            "Longest pause that redeliveryBackoffPercent leads to.", unit="ms", low=0, high=INT_MAX, reload=_LIVE),
+    Setting("timeToLiveOverride", "millis", UNLIMITED, "destination", "W-64",
+            "Life of every message that arrives, whatever its producer says; 0: it never expires.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX, unlimited=True, minus_one=NO_OVERRIDE, reload=_LIVE),
+    Setting("timeToDeliverOverride", "millis", UNLIMITED, "destination", "W-65",
+            "Delay of every message that arrives before it can be received, whatever its producer says.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX, unlimited=True, minus_one=NO_OVERRIDE, reload=_LIVE),
+    Setting("priorityOverride", "int", UNLIMITED, "destination", "W-74",
+            "Priority of every message that arrives, whatever its producer says; 9 is the highest.",
+            unit="priority", low=0, high=PRIORITY_MAX, unlimited=True, minus_one=NO_OVERRIDE, reload=_LIVE),
+    Setting("deliveryModeOverride", "enum", "No-Delivery", "destination", "W-74",
+            "Whether every message that arrives is stored, whatever its producer says; No-Delivery: no override.",
+            choices=("No-Delivery", *DELIVERY_MODES), reload=_LIVE),
+    Setting("productionPausedAtStartup", "bool", False, "destination", "W-123",
+            "Refuse producers and their messages from the host's start until production is resumed. Takes effect at "
+            "the next start."),
+    Setting("insertionPausedAtStartup", "bool", False, "destination", "W-124",
+            "Hide arriving, committed and redelivered messages from the host's start until insertion is resumed. Takes "
+            "effect at the next start."),
+    Setting("consumptionPausedAtStartup", "bool", False, "destination", "W-125",
+            "Deliver nothing from the host's start until consumption is resumed. Takes effect at the next start."),
+    Setting("duplicateWindowMs", "millis", 0, "destination", "own",
+            "How long the deduplication ids of messages are remembered; one that comes again meanwhile is taken once. "
+            "0: off.", unit="ms", low=0, high=7 * DAY_MS, reload=_LIVE),
+    Setting("duplicateIdsMax", "int", 20000, "destination", "own",
+            "Most deduplication ids remembered; the oldest goes first, also before its duplicateWindowMs.",
+            unit="ids", low=1, high=10_000_000, reload=_LIVE),
+    Setting("template", "string", "", "destination", "W-131",
+            "The template that supplies the attributes which are not given when the destination is created.",
+            reload="fixed"),
 )
 
 FACTORY: Final[tuple[Setting, ...]] = (
@@ -158,6 +269,30 @@ FACTORY: Final[tuple[Setting, ...]] = (
             unit="s", low=0, high=86400, unlimited=True),
     Setting("imqConfiguredClientID", "string", "", "factory", "R-18",
             "Client id of connections that name none; empty: none."),
+    Setting("imqQueueBrowserMaxMessagesPerRetrieve", "int", 1000, "factory", "R-12",
+            "Most messages that a browser fetches at a time.", unit="messages", low=1, high=100_000),
+    Setting("imqQueueBrowserRetrieveTimeout", "millis", 60000, "factory", "R-12",
+            "How long a browser waits for the messages it asked for.", unit="ms", low=1, high=INT_MAX),
+    Setting("defaultTimeToLive", "millis", 0, "factory", "W-64",
+            "Life of messages whose producer says none; 0: they never expire.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX),
+    Setting("defaultTimeToDeliver", "millis", 0, "factory", "W-65",
+            "Delay before messages can be received whose producer says none.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX),
+    Setting("defaultRedeliveryDelay", "millis", 0, "factory", "W-67",
+            "Pause before a message is delivered again that a session recovered or rolled back.",
+            unit="ms", low=0, high=INT_MAX),
+    Setting("defaultPriority", "int", PRIORITY_DEFAULT, "factory", "W-74",
+            "Priority of messages whose producer says none; 9 is the highest.",
+            unit="priority", low=0, high=PRIORITY_MAX),
+    Setting("defaultDeliveryMode", "enum", "Persistent", "factory", "W-74",
+            "Whether messages are stored whose producer says nothing.", choices=DELIVERY_MODES),
+    Setting("acknowledgePolicy", "enum", "All", "factory", "W-40",
+            "What acknowledge() of a message covers in a session with client acknowledgement: All that the session has "
+            "received, or Previous: up to that message.", choices=("All", "Previous")),
+    Setting("maxMessagesInTransaction", "int", 1, "factory", "W-42",
+            "Calls of a listener that may share one transaction; it ends earlier when no next message is at hand.",
+            unit="messages", low=1, high=INT_MAX),
     Setting("raybroker.producer.linger_ms", "millis", 1, "factory", "own",
             "How long an asynchronous send may wait for company in its block.", unit="ms", low=0, high=60000),
     Setting("raybroker.producer.buffer_bytes", "size", 16 * MIB, "factory", "own",
@@ -179,10 +314,8 @@ ALL: Final[tuple[Setting, ...]] = BROKER + DESTINATION + FACTORY
 
 LATER: Final[dict[str, str]] = {
     "imq.instancename": "B-19", "imq.system.max_count": "B-11", "imq.system.max_size": "B-12",
-    "imq.autocreate.topic": "D-02", "imq.autocreate.topic.consumerFlowLimit": "D-02", "useDMQ": "D-24",
     "imqAsyncSendCompletionWaitTimeout": "R-02", "imqAddressList": "O-04", "imqAddressListBehavior": "R-13",
     "imqAddressListIterations": "R-13", "imqDefaultUsername": "O-04", "imqDefaultPassword": "O-04",
-    "imq.message.expiration.interval": "B-09",
     "imq.green.threshold": "B-15", "imq.yellow.threshold": "B-15", "imq.orange.threshold": "B-15",
     "imq.red.threshold": "B-15", "imq.resource_state.threshold": "B-15", "imq.resource_state.count": "B-16",
     "imq.green.count": "B-16", "imq.yellow.count": "B-16", "imq.orange.count": "B-16", "imq.red.count": "B-16",
@@ -199,13 +332,8 @@ LATER: Final[dict[str, str]] = {
     "imq.metrics.enabled": "M-01", "imq.metrics.interval": "M-01", "imq.metrics.topic.enabled": "M-09",
     "imq.metrics.topic.interval": "M-09", "imq.metrics.topic.persist": "M-09", "imq.metrics.topic.timetolive": "M-09",
     "imq.log.level": "M-02", "imq.log.file.rolloverbytes": "M-04", "imq.log.file.rolloversecs": "M-04",
-    "imq.destination.logDeadMsgs": "M-13", "imq.destination.DMQ.truncateBody": "D-24",
-    "imq.autocreate.destination.useDMQ": "D-24", "imq.autocreate.topic.sharedConsumerFlowLimit": "D-27",
     "imq.cluster.url": "K-17", "imq.cluster.brokerlist": "K-17", "imq.cluster.masterbroker": "K-10",
     "imq.cluster.port": "K-17", "imq.cluster.transport": "K-17", "imq.cluster.hostname": "K-17",
-    "imq.transaction.autorollback": "T-06", "imq.transaction.producer.maxNumMsgs": "T-09",
-    "imq.transaction.consumer.maxNumMsgs": "T-09", "imq.txn.reapInterval": "T-09", "imq.txn.reapLimit": "T-09",
-    "imqQueueBrowserMaxMessagesPerRetrieve": "R-12", "imqQueueBrowserRetrieveTimeout": "R-12",
     "imqPingAckTimeout": "R-14", "imqAbortOnPingAckTimeout": "R-14", "imqDisableSetClientID": "R-18",
     "imqSSLIsHostTrusted": "S-13", "validateXMLSchemaEnabled": "R-17", "XMLSchemaURIList": "R-17",
 }

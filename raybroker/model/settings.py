@@ -7,18 +7,20 @@ broker come from (files, environment, flags) is left to ``raybroker.config``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import ConfigError
+from raybroker.model.errors import ConfigError, InvalidDestinationError
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_table import ALL, LATER
-from raybroker.model.sizes import UNLIMITED
+from raybroker.model.sizes import MIB, UNLIMITED
 
 __all__ = [
     "INT_MAX", "Kind", "PortRange", "Reload", "Scope", "Setting", "Value", "SETTINGS", "ConfigView",
     "DestinationAttributes", "lookup", "settings_of", "destination_attributes", "updated_attributes", "auto_created",
+    "check_attribute_names", "dead_message_queue",
 ]
 
 SETTINGS: Final[Mapping[tuple[Scope, str], Setting]] = {(setting.scope, setting.name): setting for setting in ALL}
@@ -27,6 +29,13 @@ _SCOPE_WORDS: Final[dict[Scope, str]] = {
     "destination": "a destination attribute",
     "factory": "a connection factory attribute",
 }
+_DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
+    "limitBehavior": ("REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"),
+    "maxNumProducers": (UNLIMITED,),
+    "useDMQ": (False,),
+    "isLocalOnly": (False,),
+}
+"""What mq.sys.dmq may have of these attributes (D-24): it takes what others reject, from everywhere."""
 
 
 def settings_of(scope: Scope) -> tuple[Setting, ...]:
@@ -77,65 +86,164 @@ class DestinationAttributes:
     maxNumActiveConsumers: int = UNLIMITED
     maxNumBackupConsumers: int = 0
     consumerFlowLimit: int = 1000
+    sharedConsumerFlowLimit: int = 5
     isLocalOnly: bool = False
     localDeliveryPreferred: bool = False
     hosting: str = "dedicated"
+    useDMQ: bool = True
+    expirationPolicy: str = "Default"
+    expirationLoggingPolicy: str = ""
+    errorDestination: str = ""
+    redeliveryLimit: int = 20
+    redeliveryDelayOverride: int = UNLIMITED
+    redeliveryBackoffPercent: int = 100
+    redeliveryDelayMax: int = 60000
+    timeToLiveOverride: int = UNLIMITED
+    timeToDeliverOverride: int = UNLIMITED
+    priorityOverride: int = UNLIMITED
+    deliveryModeOverride: str = "No-Delivery"
+    productionPausedAtStartup: bool = False
+    insertionPausedAtStartup: bool = False
+    consumptionPausedAtStartup: bool = False
+    duplicateWindowMs: int = 0
+    duplicateIdsMax: int = 20000
+    template: str = ""
 
-    def as_dict(self) -> dict[str, Value]:
-        """Name → typed value, in the order of the table; :func:`destination_attributes` takes it back."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def as_dict(self, type: DestinationType | None = None) -> dict[str, Value]:  # noqa: A002 - as everywhere
+        """Name → typed value, in the order of the table; :func:`destination_attributes` takes it back.
+
+        ``type`` leaves out what destinations of that type do not have.
+        """
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if type is None or SETTINGS["destination", field.name].only in ("", type)
+        }
 
     @property
     def consumer_flow_limit(self) -> int | None:
         """Messages a consumer may be sent in one batch; None: no limit, written -1 or 0 (F-02)."""
         return self.consumerFlowLimit if self.consumerFlowLimit > 0 else None
 
+    @property
+    def shared_consumer_flow_limit(self) -> int | None:
+        """The same for each consumer of a shared subscription (D-27)."""
+        return self.sharedConsumerFlowLimit if self.sharedConsumerFlowLimit > 0 else None
+
+
+def check_attribute_names(names: Iterable[str], type: DestinationType) -> None:  # noqa: A002
+    """Whether a destination of that type has attributes of these names; raises ConfigError for the first it has not."""
+    for name in names:
+        only = lookup(name, "destination").only
+        if only not in ("", type):
+            raise ConfigError(f"{name} is an attribute of {only}s; a {type} does not have it")
+
 
 def destination_attributes(
-    overrides: Mapping[str, object] | None = None, config: ConfigView | None = None
+    overrides: Mapping[str, object] | None = None,
+    config: ConfigView | None = None,
+    type: DestinationType = "queue",  # noqa: A002
+    *,
+    name: str = "",
 ) -> DestinationAttributes:
     """Attributes of a destination that an administrator creates (D-03): the defaults with ``overrides``.
 
-    ``config`` supplies ``raybroker.hosting.default``.
-    Raises ConfigError for an unknown attribute and for a value out of bounds.
+    ``config`` supplies ``raybroker.hosting.default`` and ``imq.admincreate.topic.sharedConsumerFlowLimit``; ``name``
+    is the destination's, for what mq.sys.dmq cannot be (D-24).
+    Raises ConfigError for an unknown attribute, a value out of bounds, and an attribute of the other type; that one
+    passes with its default value, so that :meth:`DestinationAttributes.as_dict` comes back.
     """
     base = DestinationAttributes()
     if config is not None:
         base = replace(base, hosting=config["raybroker.hosting.default"])
-    return _overridden(base, overrides or {})
+        if type == "topic":
+            base = replace(base, sharedConsumerFlowLimit=config["imq.admincreate.topic.sharedConsumerFlowLimit"])
+    return _overridden(base, overrides or {}, type, name)
 
 
-def updated_attributes(current: DestinationAttributes, changes: Mapping[str, object]) -> DestinationAttributes:
+def updated_attributes(
+    current: DestinationAttributes,
+    changes: Mapping[str, object],
+    type: DestinationType = "queue",  # noqa: A002
+    *,
+    name: str = "",
+) -> DestinationAttributes:
     """``current`` with ``changes``, all of them or none (A-35).
 
-    Raises ConfigError for an unknown attribute, a value out of bounds, or an attribute that is fixed at creation.
+    Raises ConfigError for an unknown attribute, a value out of bounds, one of the other type, an attribute that is
+    fixed at creation, and what mq.sys.dmq cannot be (D-24).
     """
-    changed = _overridden(current, changes)
-    for name in changes:
-        if lookup(name, "destination").reload == "fixed" and getattr(changed, name) != getattr(current, name):
-            raise ConfigError(f"{name} is fixed when a destination is created: destroy and create it to change it")
+    changed = _overridden(current, changes, type, name)
+    for attribute in changes:
+        fixed = lookup(attribute, "destination").reload == "fixed"
+        if fixed and getattr(changed, attribute) != getattr(current, attribute):
+            raise ConfigError(f"{attribute} is fixed when a destination is created: destroy and create it to change it")
     return changed
 
 
-def auto_created(config: ConfigView) -> DestinationAttributes:
-    """Attributes of a queue that is created because somebody opened it (D-21)."""
+def auto_created(config: ConfigView, type: DestinationType = "queue") -> DestinationAttributes:  # noqa: A002
+    """Attributes of a destination that is created because somebody opened it (D-21)."""
     shared = "imq.autocreate.destination."
-    own = "imq.autocreate.queue."
-    return DestinationAttributes(
+    own = f"imq.autocreate.{type}."
+    base = DestinationAttributes(
         maxNumMsgs=config[shared + "maxNumMsgs"],
         maxTotalMsgBytes=config[shared + "maxTotalMsgBytes"],
         maxBytesPerMsg=config[shared + "maxBytesPerMsg"],
         limitBehavior=config[shared + "limitBehavior"],
         maxNumProducers=config[shared + "maxNumProducers"],
         isLocalOnly=config[shared + "isLocalOnly"],
+        useDMQ=config[shared + "useDMQ"],
         consumerFlowLimit=config[own + "consumerFlowLimit"],
         hosting=config["raybroker.hosting.autocreated"],
+    )
+    if type == "topic":
+        return replace(base, sharedConsumerFlowLimit=config[own + "sharedConsumerFlowLimit"])
+    return replace(
+        base,
         maxNumActiveConsumers=config[own + "maxNumActiveConsumers"],
         maxNumBackupConsumers=config[own + "maxNumBackupConsumers"],
         localDeliveryPreferred=config[own + "localDeliveryPreferred"],
     )
 
 
-def _overridden(base: DestinationAttributes, overrides: Mapping[str, object]) -> DestinationAttributes:
-    parsed: dict[str, Any] = {name: lookup(name, "destination").parse(value) for name, value in overrides.items()}
+def dead_message_queue() -> DestinationAttributes:
+    """Attributes with which mq.sys.dmq is made (D-24).
+
+    It has no redeliveryLimit either: what fails there as well has nowhere to go and would be lost.
+    """
+    return DestinationAttributes(
+        maxNumMsgs=1000,
+        maxTotalMsgBytes=10 * MIB,
+        limitBehavior="REMOVE_OLDEST",
+        maxNumProducers=UNLIMITED,
+        hosting="shared",
+        useDMQ=False,
+        redeliveryLimit=UNLIMITED,
+    )
+
+
+def _overridden(
+    base: DestinationAttributes,
+    overrides: Mapping[str, object],
+    type: DestinationType,  # noqa: A002
+    name: str,
+) -> DestinationAttributes:
+    parsed: dict[str, Any] = {key: lookup(key, "destination").parse(value) for key, value in overrides.items()}
+    for key, value in parsed.items():
+        if value != SETTINGS["destination", key].default:
+            check_attribute_names((key,), type)
+    if parsed.get("errorDestination"):
+        _check_error_destination(parsed["errorDestination"])
+    if name == DEAD_MESSAGE_QUEUE:
+        for key, allowed in _DMQ_RULES.items():
+            if parsed.get(key, allowed[0]) not in allowed:
+                shown = " or ".join(lookup(key, "destination").format(value) for value in allowed)
+                raise ConfigError(f"{key} = {parsed[key]} is not possible for {name}; it can be {shown}")
     return replace(base, **parsed)
+
+
+def _check_error_destination(queue: str) -> None:
+    try:
+        check_destination_name(queue, allow_reserved=queue == DEAD_MESSAGE_QUEUE)
+    except InvalidDestinationError as error:
+        raise ConfigError(f"errorDestination: {error}") from None

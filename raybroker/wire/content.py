@@ -1,29 +1,52 @@
 """What a message's body and headers are as bytes (R-16, R-17).
 
 A body is bytes, text, or a map, list, number, truth value or None in msgpack; which one is its *kind*.  A pickled
-object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  Headers are
-one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
+object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
+the bit DEFLATED is that of a body whose bytes were compressed.  Headers are one msgpack map with one-letter keys; a
+message whose headers all have their defaults has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
+from raybroker.model.block import Block
+from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.model.record import Buffer
 
 BYTES: Final = 0
 TEXT: Final = 1
 OBJECT: Final = 2
+"""A number, a truth value, None, or a map whose keys are not all text."""
 PICKLE: Final = 3
+MAP: Final = 4
+STREAM: Final = 5
+"""A list."""
+DEFLATED: Final = 0x80
+"""Added to the kind of a body that was compressed with zlib."""
+BODY_TYPES: Final = {BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream"}
+"""Kind → what JMS calls a message with such a body."""
+
+COMPRESS: Final = "JMS_SUN_COMPRESS"
+COMPRESSED_SIZE: Final = "JMS_SUN_COMPRESSED_SIZE"
+UNCOMPRESSED_SIZE: Final = "JMS_SUN_UNCOMPRESSED_SIZE"
 
 PROPERTIES_MAX: Final = 1_000
+DEDUP_ID_CHARS_MAX: Final = 255
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+_TEXT_KEYS = {str}
+
+
+def message_id(producer: int, seq: int) -> str:
+    """The id of a message: unique as long as producer numbers are."""
+    return f"ID:{producer:016x}-{seq}"
 
 
 def encode_body(body: Any) -> tuple[int, bytes]:
@@ -36,26 +59,57 @@ def encode_body(body: Any) -> tuple[int, bytes]:
     try:
         if kind is str:
             return TEXT, body.encode()
-        return OBJECT, msgpack.packb(body, use_bin_type=True, strict_types=True)
+        data: bytes = msgpack.packb(body, use_bin_type=True, strict_types=True)
     except (TypeError, ValueError, OverflowError) as error:
         raise MessageFormatError(
             f"a body of type {kind.__qualname__} cannot travel ({error}); send str, bytes, or dict, list, numbers and"
             ' None of these, or make the producer with serializer="pickle"'
         ) from None
+    if kind is list:
+        return STREAM, data
+    return MAP if kind is dict and set(map(type, body)) <= _TEXT_KEYS else OBJECT, data
 
 
-def decode_body(kind: int, data: Buffer) -> Any:
-    """The body of a received message; raises MessageFormatError for bytes that are not what the kind says."""
+def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
+    """The body of a received message; raises MessageFormatError for bytes that are not what the kind says.
+
+    ``most``: bytes that a compressed body may have when it is whole again.
+    """
     if kind == BYTES:
         return bytes(data)
+    if kind & DEFLATED:
+        kind, data = inflated(kind, data, most)
     try:
         if kind == TEXT:
             return str(data, "utf-8")
-        if kind == OBJECT:
-            return msgpack.unpackb(data, raw=False, strict_map_key=False)
+        if kind in BODY_TYPES and kind != PICKLE:
+            body = bytes(data) if kind == BYTES else msgpack.unpackb(data, raw=False, strict_map_key=False)
+            if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
+                raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
+            return body
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise MessageFormatError(f"a received body does not decode: {error}") from None
     raise MessageFormatError(f"a received body has the unknown kind {kind}")
+
+
+def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int, bytes, dict[str, Any]]:
+    """(kind, body, properties) of a message that is to travel compressed, because its COMPRESS is True (R-17)."""
+    small = zlib.compress(data)
+    return kind | DEFLATED, small, {**properties, COMPRESSED_SIZE: len(small), UNCOMPRESSED_SIZE: len(data)}
+
+
+def inflated(kind: int, data: Buffer, most: int) -> tuple[int, bytes]:
+    """(kind, body) of a compressed body; raises MessageFormatError when it is damaged or larger than ``most`` bytes."""
+    machine = zlib.decompressobj()
+    try:
+        whole = machine.decompress(data, most + 1)
+    except zlib.error as error:
+        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
+    if len(whole) > most:
+        raise MessageFormatError(f"a compressed body is larger than the {most} bytes allowed by imq.message.max_size")
+    if not machine.eof or machine.unused_data:
+        raise MessageFormatError("a compressed body does not end where it should")
+    return kind & ~DEFLATED, whole
 
 
 class Header(NamedTuple):
@@ -65,35 +119,49 @@ class Header(NamedTuple):
     correlation_id: str | None = None
     reply_to: str | None = None
     type: str | None = None
-
-
-NO_HEADER: Final = Header({})
+    dedup_id: str | None = None
 
 
 def encode_header(
-    properties: Mapping[str, Any] | None, correlation_id: str | None, reply_to: str | None, type_: str | None
+    properties: Mapping[str, Any] | None,
+    correlation_id: str | None,
+    reply_to: str | None,
+    type_: str | None,
+    dedup_id: str | None = None,
 ) -> bytes:
-    """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError."""
+    """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError.
+
+    ``reply_to`` is "queue:name" or "topic:name"; ``dedup_id`` names the message among its destination's (B25).
+    """
     fields: dict[str, Any] = {}
     if properties:
         fields["p"] = check_properties(properties)
     for key, name, value in (
         ("c", "correlation_id", correlation_id), ("r", "reply_to", reply_to), ("t", "type", type_),
+        ("d", "dedup_id", dedup_id),
     ):  # fmt: skip
         if value is not None:
             if not isinstance(value, str):
                 raise MessageFormatError(f"{name} is a {type(value).__name__}; it must be text")
             fields[key] = value
+    if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_CHARS_MAX:
+        raise MessageFormatError(f"dedup_id has {len(dedup_id)} characters; it has 1 to {DEDUP_ID_CHARS_MAX}")
+    data = pack_fields(fields)
+    if len(data) > MESSAGE_HEADERS_BYTES_MAX:
+        raise MessageTooLargeError(
+            f"headers of {len(data)} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into the body"
+        )
+    return data
+
+
+def pack_fields(fields: dict[str, Any]) -> bytes:
+    """Headers by their one-letter keys as bytes; raises MessageFormatError."""
     if not fields:
         return b""
     try:
         data: bytes = msgpack.packb(fields, use_bin_type=True)
     except ValueError as error:
         raise MessageFormatError(f"a header or property cannot travel: {error}") from None
-    if len(data) > MESSAGE_HEADERS_BYTES_MAX:
-        raise MessageTooLargeError(
-            f"headers of {len(data)} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into the body"
-        )
     return data
 
 
@@ -113,18 +181,146 @@ def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     return dict(properties)
 
 
+_NO_FIELDS: Final[dict[str, Any]] = {}
+TOGETHER_MIN: Final = 8
+"""Blocks of more messages have their headers decoded at once: who asks for one asks for all."""
+
+
+def unpack_fields(data: Buffer) -> dict[str, Any]:
+    """What :func:`pack_fields` packed; raises ProtocolError for anything else.
+
+    Neither lists nor extension types are in headers, and a list could claim far more memory than it has bytes.
+    """
+    try:
+        fields = msgpack.unpackb(data, raw=False, max_array_len=0, max_ext_len=0)
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        raise ProtocolError(f"the headers of a message do not decode: {error}") from None
+    if type(fields) is not dict or type(fields.get("p", fields)) is not dict:
+        raise ProtocolError("the headers of a message, or its properties, are not a map")
+    return fields
+
+
+def unpack_column(view: memoryview, offsets: Sequence[int]) -> list[dict[str, Any]] | None:
+    """The headers of a block at once, message by message from one reader; None when anything is not as it should be."""
+    reader = msgpack.Unpacker(
+        raw=False, max_array_len=0, max_ext_len=0, max_buffer_size=max(offsets[-1] - offsets[0], 1)
+    )
+    reader.feed(view[offsets[0] : offsets[-1]])
+    found: list[dict[str, Any]] = []
+    first, unpack, tell = offsets[0], reader.unpack, reader.tell
+    try:
+        for start, end in pairwise(offsets):
+            fields = unpack() if start < end else _NO_FIELDS
+            if type(fields) is not dict or type(fields.get("p", fields)) is not dict or tell() != end - first:
+                return None
+            found.append(fields)
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError):
+        return None
+    return found
+
+
 def decode_header(data: Buffer | None) -> Header:
     """Headers of a received message; raises ProtocolError for bytes that are none."""
     if data is None:
-        return NO_HEADER
-    try:
-        fields = msgpack.unpackb(data, raw=False)
-        properties = fields.get("p", {})
-        if not isinstance(properties, dict):
-            raise TypeError("properties are not a map")
-        texts = [fields.get(key) for key in "crt"]
-        if any(text is not None and not isinstance(text, str) for text in texts):
-            raise TypeError("a header is no text")
-        return Header(properties, *texts)
-    except (ValueError, TypeError, AttributeError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise ProtocolError(f"the headers of a message do not decode: {error}") from None
+        return Header({})
+    fields = unpack_fields(data)
+    texts = [fields.get(key) for key in "crtd"]
+    if any(text is not None and not isinstance(text, str) for text in texts):
+        raise ProtocolError("a header of a message is no text")
+    return Header(fields.get("p") or {}, *texts)
+
+
+class BlockContent:
+    """What selectors ask about the messages of a block; headers are decoded when first asked for, once a message.
+
+    Whoever made them is not trusted: a message whose headers do not decode has none.
+    """
+
+    __slots__ = ("_block", "_fields", "_offsets", "_properties")
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._offsets = block.header_offsets()
+        self._fields: dict[int, dict[str, Any]] = {}
+        self._properties: dict[int, dict[str, Any]] = {}
+
+    def properties(self, index: int) -> Mapping[str, Any]:
+        """Properties of a message by name."""
+        if self._offsets is None:
+            return _NO_FIELDS
+        found = self._properties.get(index)
+        return self._decode(index).get("p", _NO_FIELDS) if found is None else found
+
+    def header(self, index: int, name: str) -> Any:
+        """A header by its name in JMS, or None when the message has none such; JMSX… are properties."""
+        from_block = _BLOCK_HEADERS.get(name)
+        if from_block is not None:
+            return from_block(self._block, index)
+        key = _FIELD_HEADERS.get(name)
+        if key is None:
+            return self.properties(index).get(name) if name.startswith("JMSX") else None
+        value = self.fields(index).get(key)
+        return value if isinstance(value, str) else None
+
+    def fields(self, index: int) -> Mapping[str, Any]:
+        """The headers of a message by their one-letter keys."""
+        if self._offsets is None:
+            return _NO_FIELDS
+        found = self._fields.get(index)
+        return self._decode(index) if found is None else found
+
+    def dedup_ids(self) -> list[str | None] | None:
+        """The deduplication id of each message; None when no message has one (B25)."""
+        offsets, block = self._offsets, self._block
+        if offsets is None or _DEDUP_KEY not in bytes(block.view[offsets[0] : offsets[-1]]):
+            return None
+        ids = [self._dedup_id(self.fields(index)) for index in range(block.count)]
+        return ids if any(ids) else None
+
+    @staticmethod
+    def _dedup_id(fields: Mapping[str, Any]) -> str | None:
+        found = fields.get("d")
+        return found if isinstance(found, str) and 1 <= len(found) <= DEDUP_ID_CHARS_MAX else None
+
+    def _decode(self, index: int) -> dict[str, Any]:
+        assert self._offsets is not None
+        if self._block.count > TOGETHER_MIN and not self._fields:
+            column = unpack_column(self._block.view, self._offsets)
+            if column is not None:
+                self._fields = dict(enumerate(column))
+                self._properties = {i: fields.get("p", _NO_FIELDS) for i, fields in enumerate(column)}
+                return self._fields[index]
+        start, end = self._offsets[index], self._offsets[index + 1]
+        fields = _NO_FIELDS
+        if start < end:
+            try:
+                fields = unpack_fields(self._block.view[start:end])
+            except ProtocolError:
+                fields = _NO_FIELDS
+        self._fields[index] = fields
+        self._properties[index] = fields.get("p", _NO_FIELDS)
+        return fields
+
+
+def content_of(block: Block) -> BlockContent:
+    """The headers of a block's messages, for selectors (B-22) and for what is written about dead messages."""
+    return BlockContent(block)
+
+
+def dedup_ids(block: Block) -> list[str | None] | None:
+    """The deduplication id of each message of a block; None when no message has one (B25)."""
+    return BlockContent(block).dedup_ids()
+
+
+_DEDUP_KEY: Final = b"\xa1d"
+_FIELD_HEADERS: Final = {"JMSCorrelationID": "c", "JMSReplyTo": "r", "JMSType": "t"}
+_BLOCK_HEADERS: Final[dict[str, Callable[[Block, int], Any]]] = {
+    "JMSMessageID": lambda block, index: message_id(block.producer, block.seq_of(index)),
+    "JMSTimestamp": lambda block, index: block.timestamp_ms,
+    "JMSPriority": lambda block, index: block.priority_of(index),
+    "JMSDeliveryMode": lambda block, index: "PERSISTENT" if block.persistent else "NON_PERSISTENT",
+    "JMSExpiration": lambda block, index: block.expires_of(index),
+    "JMSDeliveryTime": lambda block, index: block.deliver_at_of(index) or block.timestamp_ms,
+}
+HEADER_NAMES: Final = (*_BLOCK_HEADERS, *_FIELD_HEADERS)
+"""Names of JMS that :meth:`BlockContent.header` knows besides those of properties."""

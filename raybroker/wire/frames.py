@@ -5,14 +5,14 @@
     body
 
 Frames that carry messages or acknowledgements are packed structs; control frames (CALL and its answers) are msgpack.
-Functions with a frame's name write it; the tables ``TO_HOST`` and ``TO_CLIENT`` say what reads it, and whatever is
-malformed raises ProtocolError.  When a connection is opened, and who may say what, is ``native.py``.
+Functions with a frame's name write it.  What reads it is ``decoding.py``; when a connection is opened, and who may say
+what, is ``native.py``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -28,20 +28,34 @@ CONTROL_BYTES_MAX: Final = 1 << 20
 
 FRAME_HEAD: Final = struct.Struct("<IB")
 
-_CALL, _REPLY, _FAILED, _SEND, _SENT, _REFUSED, _DELIVER, _ACK, _ACKED = range(1, 10)
-_CREDIT, _RELEASED, _PROMOTED, _PING, _PONG, _FLOW, _EVENT = range(10, 17)
+CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
+CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
+SEND_TX, SETTLE, BEGUN, EXTEND = range(17, 21)
+MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
+"""Frames that carry messages, and may be large."""
 
-_SEND_HEAD: Final = struct.Struct("<IQ")
-_SENT_ROW: Final = struct.Struct("<IQI")
-_DELIVER_HEAD: Final = struct.Struct("<IQQI")
-_ACK_HEAD: Final = struct.Struct("<IQI")
-_RANGE: Final = struct.Struct("<QQ")
-_ACKED_BODY: Final = struct.Struct("<II")
-_CREDIT_BODY: Final = struct.Struct("<IQi")
-_RELEASED_BODY: Final = struct.Struct("<IIQ")
-_HANDLE: Final = struct.Struct("<I")
-_NONCE: Final = struct.Struct("<Q")
-_U32_MAX: Final = (1 << 32) - 1
+OUTCOMES: Final = frozenset(("reject", "release", "fail", "expired"))
+"""What can become of a delivery that is not acknowledged."""
+REASON_CHARS_MAX: Final = 1_024
+"""A longer reason of an outcome is cut when it is sent."""
+DELAY_MS_MAX: Final = (1 << 53) - 1
+"""Longest delay that can be asked for: added to the time of day it stays within 64 bits."""
+
+SEND_HEAD: Final = struct.Struct("<IQ")
+SEND_TX_HEAD: Final = struct.Struct("<IQQ")
+SENT_ROW: Final = struct.Struct("<IQI")
+DELIVER_HEAD: Final = struct.Struct("<IQQI")
+ACK_HEAD: Final = struct.Struct("<IQI")
+BEGUN_BODY: Final = struct.Struct("<IQQ")
+EXTEND_HEAD: Final = struct.Struct("<IQ")
+RANGE: Final = struct.Struct("<QQ")
+ACKED_BODY: Final = struct.Struct("<II")
+CREDIT_BODY: Final = struct.Struct("<IQi")
+RELEASED_BODY: Final = struct.Struct("<IIQ")
+HANDLE: Final = struct.Struct("<I")
+NONCE: Final = struct.Struct("<Q")
+U32_MAX: Final = (1 << 32) - 1
+U64_MAX: Final = (1 << 64) - 1
 
 
 class Call(NamedTuple):
@@ -70,6 +84,18 @@ class Send(NamedTuple):
 
     handle: int
     floor: int
+    block: Block
+
+
+class SendTx(NamedTuple):
+    """Like Send, as a part of transaction ``txn`` (1 … 2³² - 1) of this connection.
+
+    Answered when something of it is refused; of the rest the end of the transaction tells.
+    """
+
+    handle: int
+    floor: int
+    txn: int
     block: Block
 
 
@@ -106,6 +132,37 @@ class Ack(NamedTuple):
     handle: int
     epoch: int
     request: int
+    ranges: list[tuple[int, int]]
+
+
+class Settle(NamedTuple):
+    """Deliveries first … last of each range have another outcome than being acknowledged; see OUTCOMES.
+
+    ``delay_ms``: not to be delivered again before, -1 as the destination says. Answered by Acked unless request is 0.
+    """
+
+    handle: int
+    epoch: int
+    request: int
+    outcome: str
+    delay_ms: int
+    reason: str
+    ranges: list[tuple[int, int]]
+
+
+class Begun(NamedTuple):
+    """The application got the deliveries up to ``tag``."""
+
+    handle: int
+    epoch: int
+    tag: int
+
+
+class Extend(NamedTuple):
+    """The time in which deliveries first … last of each range have to be acknowledged begins again."""
+
+    handle: int
+    epoch: int
     ranges: list[tuple[int, int]]
 
 
@@ -155,7 +212,7 @@ class Event(NamedTuple):
 
 Frame = (
     Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
-    | Flow | Event
+    | Flow | Event | SendTx | Settle | Begun | Extend
 )  # fmt: skip
 
 
@@ -170,201 +227,92 @@ def _control(kind: int, value: Any) -> bytes:
 
 
 def call(request: int, op: str, args: dict[str, Any]) -> bytes:
-    return _control(_CALL, (request, op, args))
+    return _control(CALL, (request, op, args))
 
 
 def reply(request: int, result: Any) -> bytes:
-    return _control(_REPLY, (request, result))
+    return _control(REPLY, (request, result))
 
 
 def failed(request: int, code: str, text: str) -> bytes:
-    return _control(_FAILED, (request, code, text))
+    return _control(FAILED, (request, code, text))
 
 
 def event(name: str, data: dict[str, Any]) -> bytes:
-    return _control(_EVENT, (name, data))
+    return _control(EVENT, (name, data))
 
 
 def send(handle: int, floor: int, block: Buffer) -> tuple[bytes, Buffer]:
-    size = _SEND_HEAD.size + memoryview(block).nbytes
-    return FRAME_HEAD.pack(size + 1, _SEND) + _SEND_HEAD.pack(handle, floor), block
+    size = SEND_HEAD.size + memoryview(block).nbytes
+    return FRAME_HEAD.pack(size + 1, SEND) + SEND_HEAD.pack(handle, floor), block
+
+
+def send_tx(handle: int, floor: int, txn: int, block: Buffer) -> tuple[bytes, Buffer]:
+    size = SEND_TX_HEAD.size + memoryview(block).nbytes
+    return FRAME_HEAD.pack(size + 1, SEND_TX) + SEND_TX_HEAD.pack(handle, floor, txn), block
 
 
 def sent(rows: Sequence[tuple[int, int, int]]) -> bytes:
     """Rows of (handle, first_seq, count)."""
-    body = b"".join([_SENT_ROW.pack(*row) for row in rows])
-    return FRAME_HEAD.pack(len(body) + 1, _SENT) + body
+    body = b"".join([SENT_ROW.pack(*row) for row in rows])
+    return FRAME_HEAD.pack(len(body) + 1, SENT) + body
 
 
 def refused(handle: int, first_seq: int, count: int, rows: Sequence[tuple[int, int, str, str]]) -> bytes:
-    return _control(_REFUSED, (handle, first_seq, count, list(rows)))
+    return _control(REFUSED, (handle, first_seq, count, list(rows)))
 
 
 def deliver(handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    size = _DELIVER_HEAD.size + sum(memoryview(b).nbytes for b in block)
-    return (FRAME_HEAD.pack(size + 1, _DELIVER) + _DELIVER_HEAD.pack(handle, epoch, tag, attempt), *block)
+    size = DELIVER_HEAD.size + sum(memoryview(b).nbytes for b in block)
+    return (FRAME_HEAD.pack(size + 1, DELIVER) + DELIVER_HEAD.pack(handle, epoch, tag, attempt), *block)
 
 
 def ack(handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> bytes:
-    body = b"".join([_RANGE.pack(*r) for r in ranges])
-    return FRAME_HEAD.pack(_ACK_HEAD.size + len(body) + 1, _ACK) + _ACK_HEAD.pack(handle, epoch, request) + body
+    body = b"".join([RANGE.pack(*r) for r in ranges])
+    return FRAME_HEAD.pack(ACK_HEAD.size + len(body) + 1, ACK) + ACK_HEAD.pack(handle, epoch, request) + body
+
+
+def settle(
+    handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str, ranges: Sequence[tuple[int, int]]
+) -> bytes:
+    """``reason`` is cut to REASON_CHARS_MAX, and what is no character in it becomes a question mark."""
+    reason = reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
+    return _control(SETTLE, (handle, epoch, request, outcome, delay_ms, reason, [list(r) for r in ranges]))
+
+
+def begun(handle: int, epoch: int, tag: int) -> bytes:
+    return FRAME_HEAD.pack(BEGUN_BODY.size + 1, BEGUN) + BEGUN_BODY.pack(handle, epoch, tag)
+
+
+def extend(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    body = b"".join([RANGE.pack(*r) for r in ranges])
+    return FRAME_HEAD.pack(EXTEND_HEAD.size + len(body) + 1, EXTEND) + EXTEND_HEAD.pack(handle, epoch) + body
 
 
 def acked(request: int, unknown: int) -> bytes:
     """``unknown`` is cut to what the field holds: a peer may have named any number of deliveries."""
-    return FRAME_HEAD.pack(_ACKED_BODY.size + 1, _ACKED) + _ACKED_BODY.pack(request, min(unknown, _U32_MAX))
+    return FRAME_HEAD.pack(ACKED_BODY.size + 1, ACKED) + ACKED_BODY.pack(request, min(unknown, U32_MAX))
 
 
 def credit(handle: int, epoch: int, count: int) -> bytes:
-    return FRAME_HEAD.pack(_CREDIT_BODY.size + 1, _CREDIT) + _CREDIT_BODY.pack(handle, epoch, count)
+    return FRAME_HEAD.pack(CREDIT_BODY.size + 1, CREDIT) + CREDIT_BODY.pack(handle, epoch, count)
 
 
 def released(handle: int, request: int, next_tag: int) -> bytes:
-    return FRAME_HEAD.pack(_RELEASED_BODY.size + 1, _RELEASED) + _RELEASED_BODY.pack(handle, request, next_tag)
+    return FRAME_HEAD.pack(RELEASED_BODY.size + 1, RELEASED) + RELEASED_BODY.pack(handle, request, next_tag)
 
 
 def promoted(handle: int) -> bytes:
-    return FRAME_HEAD.pack(_HANDLE.size + 1, _PROMOTED) + _HANDLE.pack(handle)
+    return FRAME_HEAD.pack(HANDLE.size + 1, PROMOTED) + HANDLE.pack(handle)
 
 
 def ping(nonce: int) -> bytes:
-    return FRAME_HEAD.pack(_NONCE.size + 1, _PING) + _NONCE.pack(nonce)
+    return FRAME_HEAD.pack(NONCE.size + 1, PING) + NONCE.pack(nonce)
 
 
 def pong(nonce: int) -> bytes:
-    return FRAME_HEAD.pack(_NONCE.size + 1, _PONG) + _NONCE.pack(nonce)
+    return FRAME_HEAD.pack(NONCE.size + 1, PONG) + NONCE.pack(nonce)
 
 
 def flow(go: bool) -> bytes:
-    return FRAME_HEAD.pack(2, _FLOW) + (b"\x01" if go else b"\x00")
-
-
-# ---- decoding ------------------------------------------------------------------------------------------------------
-
-
-def _unpack(body: memoryview, shape: tuple[type, ...], what: str) -> list[Any]:
-    try:
-        value = msgpack.unpackb(body, raw=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise ProtocolError(f"a {what} frame does not decode: {error}") from None
-    except RecursionError:
-        raise ProtocolError(f"a {what} frame is nested too deeply") from None
-    if not isinstance(value, list) or len(value) != len(shape):
-        raise ProtocolError(f"a {what} frame does not have {len(shape)} fields")
-    for item, kind in zip(value, shape, strict=True):
-        if not isinstance(item, kind) or (kind is int and isinstance(item, bool)):
-            raise ProtocolError(f"a {what} frame has a {type(item).__name__} where a {kind.__name__} belongs")
-    return value
-
-
-def _exactly(layout: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    if body.nbytes != layout.size:
-        raise ProtocolError(f"a {what} frame of {body.nbytes} bytes; it has {layout.size}")
-    return layout.unpack(body)
-
-
-def _call(body: memoryview) -> Iterable[Frame]:
-    request, op, args = _unpack(body, (int, str, dict), "CALL")
-    if not 0 <= request <= _U32_MAX:
-        raise ProtocolError(f"a CALL frame has the number {request}; it is 0 to {_U32_MAX}")
-    return (Call(request, op, args),)
-
-
-def _reply(body: memoryview) -> Iterable[Frame]:
-    request, result = _unpack(body, (int, object), "REPLY")
-    return (Reply(request, result),)
-
-
-def _failed(body: memoryview) -> Iterable[Frame]:
-    return (Failed(*_unpack(body, (int, str, str), "FAILED")),)
-
-
-def _event(body: memoryview) -> Iterable[Frame]:
-    return (Event(*_unpack(body, (str, dict), "EVENT")),)
-
-
-def _send(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes < _SEND_HEAD.size:
-        raise ProtocolError(f"a SEND frame of {body.nbytes} bytes is too short")
-    handle, floor = _SEND_HEAD.unpack_from(body)
-    block = Block(body[_SEND_HEAD.size :])
-    block.check()
-    return (Send(handle, floor, block),)
-
-
-def _sent(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes % _SENT_ROW.size:
-        raise ProtocolError(f"a SENT frame of {body.nbytes} bytes is not made of rows of {_SENT_ROW.size}")
-    return [Sent(*row) for row in _SENT_ROW.iter_unpack(body)]
-
-
-def _refused(body: memoryview) -> Iterable[Frame]:
-    handle, first, count, rows = _unpack(body, (int, int, int, list), "REFUSED")
-    for row in rows:
-        if not isinstance(row, list) or [type(v) for v in row] != [int, int, str, str]:
-            raise ProtocolError("a REFUSED frame has a malformed row")
-    return (Refused(handle, first, count, [(a, b, code, text) for a, b, code, text in rows]),)
-
-
-def _deliver(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes < _DELIVER_HEAD.size:
-        raise ProtocolError(f"a DELIVER frame of {body.nbytes} bytes is too short")
-    block = Block(body[_DELIVER_HEAD.size :])
-    block.check()
-    handle, epoch, tag, attempt = _DELIVER_HEAD.unpack_from(body)
-    return (Deliver(handle, epoch, tag, attempt, block),)
-
-
-def _ack(body: memoryview) -> Iterable[Frame]:
-    rest = body.nbytes - _ACK_HEAD.size
-    if rest < 0 or rest % _RANGE.size:
-        raise ProtocolError(f"an ACK frame of {body.nbytes} bytes is not a head and ranges of {_RANGE.size}")
-    rows = [(a, b) for a, b in _RANGE.iter_unpack(body[_ACK_HEAD.size :])]
-    if any(a > b for a, b in rows):
-        raise ProtocolError("an ACK frame has a range that ends before it starts")
-    handle, epoch, request = _ACK_HEAD.unpack_from(body)
-    return (Ack(handle, epoch, request, rows),)
-
-
-def _acked(body: memoryview) -> Iterable[Frame]:
-    return (Acked(*_exactly(_ACKED_BODY, body, "ACKED")),)
-
-
-def _credit(body: memoryview) -> Iterable[Frame]:
-    return (Credit(*_exactly(_CREDIT_BODY, body, "CREDIT")),)
-
-
-def _released(body: memoryview) -> Iterable[Frame]:
-    return (Released(*_exactly(_RELEASED_BODY, body, "RELEASED")),)
-
-
-def _promoted(body: memoryview) -> Iterable[Frame]:
-    return (Promoted(*_exactly(_HANDLE, body, "PROMOTED")),)
-
-
-def _ping(body: memoryview) -> Iterable[Frame]:
-    return (Ping(*_exactly(_NONCE, body, "PING")),)
-
-
-def _pong(body: memoryview) -> Iterable[Frame]:
-    return (Pong(*_exactly(_NONCE, body, "PONG")),)
-
-
-def _flow(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes != 1 or body[0] > 1:
-        raise ProtocolError("a FLOW frame holds one byte, 0 or 1")
-    return (Flow(body[0] == 1),)
-
-
-Decoders = dict[int, Callable[[memoryview], Iterable[Frame]]]
-"""Frame type → what reads its body."""
-
-TO_HOST: Final[Decoders] = {
-    _CALL: _call, _SEND: _send, _ACK: _ack, _CREDIT: _credit, _PING: _ping, _PONG: _pong, _FLOW: _flow,
-}  # fmt: skip
-TO_CLIENT: Final[Decoders] = {
-    _REPLY: _reply, _FAILED: _failed, _SENT: _sent, _REFUSED: _refused, _DELIVER: _deliver, _ACKED: _acked,
-    _RELEASED: _released, _PROMOTED: _promoted, _PING: _ping, _PONG: _pong, _EVENT: _event,
-}  # fmt: skip
-MESSAGE_FRAMES: Final = frozenset((_SEND, _DELIVER))
-"""Frames that carry messages, and may be large."""
+    return FRAME_HEAD.pack(2, FLOW) + (b"\x01" if go else b"\x00")

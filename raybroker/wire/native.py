@@ -24,15 +24,8 @@ from typing import Final
 
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.wire.buffers import FrameBuffers
-from raybroker.wire.frames import (
-    CONTROL_BYTES_MAX,
-    FRAME_BYTES_MAX,
-    FRAME_HEAD,
-    MESSAGE_FRAMES,
-    TO_CLIENT,
-    TO_HOST,
-    Frame,
-)
+from raybroker.wire.decoding import TO_CLIENT, TO_HOST
+from raybroker.wire.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, FRAME_HEAD, MESSAGE_FRAMES, Frame
 
 MAGIC: Final = b"RBK\x01"
 TOKEN_BYTES: Final = 32

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.core.recovery import snapshot
+from raybroker.core.snapshot import snapshot
 from raybroker.model.block import encode_block
 from raybroker.model.settings import destination_attributes
 from raybroker.services.hosting import HostService
@@ -92,10 +92,10 @@ class Rig:
 
     async def __aenter__(self) -> Rig:
         await self.service.start(threaded=False)
-        await self.service.create(QUEUE, destination_attributes().as_dict(), False)
+        await self.service.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
         peer = self.guest()
         peer.feed(wire.call(1, "hello", {"started": True}))
-        peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}))
+        peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 7}))
         peer.feed(send(1, producer=7, first_seq=1))
         peer.transport.close()
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ class Rig:
         """Everything that a client can change."""
         host = self.host
         return (
-            {name: (queue.number, snapshot(queue), queue.ledger.messages) for name, queue in host.queues.items()},
+            {key: (home.number, snapshot(home), home.ledger.messages) for key, home in host.destinations.items()},
             set(host.attachments),
             len(host.sessions),
             host.failure,
@@ -127,7 +127,7 @@ class Rig:
         """True when an honest client can still send one message and get one."""
         peer = self.guest()
         peer.feed(wire.call(1, "hello", {"started": True}))
-        peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 9}))
+        peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 9}))
         peer.feed(wire.call(3, "open_consumer", consumer_args(handle=2)))
         peer.feed(send(1, producer=9, first_seq=1))
         delivered = [f for f in peer.frames() if isinstance(f, wire.Deliver)]
@@ -145,4 +145,7 @@ def send(handle: int, *, producer: int, first_seq: int, bodies: tuple[bytes, ...
 
 
 def consumer_args(**changes: Any) -> dict[str, Any]:
-    return {"handle": 1, "name": QUEUE, "flow": "credit", "limit": 100, "no_ack": False, **changes}
+    return {
+        "handle": 1, "name": QUEUE, "type": "queue", "flow": "credit", "limit": 100, "no_ack": False, "selector": None,
+        "no_local": False, "subscription": None, "lease_ms": 0, **changes,
+    }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -29,7 +30,11 @@ u64 = st.integers(0, U64)
 words = st.text(max_size=12)
 plain = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(1 << 63), U64), st.floats(allow_nan=False), words,
+        st.none(),
+        st.booleans(),
+        st.integers(-(1 << 63), U64),
+        st.floats(allow_nan=False),
+        words,
         st.binary(max_size=8),
     ),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
@@ -42,12 +47,24 @@ ranges = st.lists(st.tuples(u64, u64).map(lambda r: (min(r), max(r))), max_size=
 
 @st.composite
 def blocks(draw: st.DrawFn) -> bytes:
+    """Blocks as producers make them."""
     bodies = draw(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
-    headers = draw(st.none() | st.lists(st.binary(max_size=9), min_size=len(bodies), max_size=len(bodies)))
+    count = len(bodies)
+    headers = draw(st.none() | st.lists(st.binary(max_size=9), min_size=count, max_size=count))
+    priorities = draw(st.none() | st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    times = st.none() | st.lists(u64, min_size=count, max_size=count).map(lambda found: array("Q", found))
     return encode_block(
         bodies, producer=draw(u64), first_seq=draw(st.integers(0, U64 - 8)), timestamp_ms=draw(u64),
         persistent=draw(st.booleans()), kinds=draw(st.integers(0, 255)), headers=headers,
+        priorities=None if priorities is None else bytes(priorities), expires=draw(times), deliver_at=draw(times),
     )  # fmt: skip
+
+
+@st.composite
+def picked(draw: st.DrawFn) -> bytes:
+    """Blocks as hosts deliver them: some messages of a producer's block."""
+    block = Block(draw(blocks()))
+    return b"".join(block.pick(draw(st.integers(1, (1 << block.count) - 1))))
 
 
 def _sample(name: str, fields: tuple[Any, ...], data: bytes) -> Sample:
@@ -63,12 +80,20 @@ replies = st.tuples(u32, plain).map(lambda f: _sample("Reply", f, wire.reply(*f)
 failures = st.tuples(u32, words, words).map(lambda f: _sample("Failed", f, wire.failed(*f)))
 events = st.tuples(words, maps).map(lambda f: _sample("Event", f, wire.event(*f)))
 sends = st.tuples(u32, u64, blocks()).map(lambda f: _sample("Send", f, _joined(wire.send(*f))))
+sends_tx = st.tuples(u32, u64, st.integers(1, U32), blocks()).map(
+    lambda f: _sample("SendTx", f, _joined(wire.send_tx(*f)))
+)
 sents = st.tuples(u32, u64, u32).map(lambda f: _sample("Sent", f, wire.sent([f])))
 refusals = st.tuples(u32, u64, u32, rows).map(lambda f: _sample("Refused", f, wire.refused(*f)))
-delivers = st.tuples(u32, u64, u64, u32, blocks()).map(
+delivers = st.tuples(u32, u64, u64, u32, picked()).map(
     lambda f: _sample("Deliver", f, _joined(wire.deliver(*f[:4], (f[4],))))
 )
 acks = st.tuples(u32, u64, u32, ranges).map(lambda f: _sample("Ack", f, wire.ack(*f)))
+settles = st.tuples(
+    u32, u64, u32, st.sampled_from(sorted(wire.OUTCOMES)), st.integers(-1, wire.DELAY_MS_MAX), words, ranges
+).map(lambda f: _sample("Settle", f, wire.settle(*f)))
+beguns = st.tuples(u32, u64, u64).map(lambda f: _sample("Begun", f, wire.begun(*f)))
+extends = st.tuples(u32, u64, ranges).map(lambda f: _sample("Extend", f, wire.extend(*f)))
 ackeds = st.tuples(u32, u32).map(lambda f: _sample("Acked", f, wire.acked(*f)))
 credits_ = st.tuples(u32, u64, st.integers(I32_MIN, I32_MAX)).map(lambda f: _sample("Credit", f, wire.credit(*f)))
 releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
@@ -78,7 +103,8 @@ pongs = u64.map(lambda nonce: _sample("Pong", (nonce,), wire.pong(nonce)))
 flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 
 TO_HOST = {
-    "Call": calls, "Send": sends, "Ack": acks, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
+    "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
+    "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
 }  # fmt: skip
 TO_CLIENT = {
     "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
@@ -117,17 +143,29 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[Sample]) -> bytes:
 
 # ---- frames that are well formed and mean harm -----------------------------------------------------------------------
 
-_OPS = ("hello", "open_producer", "open_consumer", "close_producer", "close_consumer", "release", "start", "stop", "x")
+_OPS = (
+    "hello", "open_producer", "open_consumer", "close_producer", "close_consumer", "release", "start", "stop",
+    "open_browser", "browse", "close_browser", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide",
+    "txn_rollback", "txn_outcome", "txn_forget", "txn_recover", "x",
+)  # fmt: skip
 _NUMBERS = st.sampled_from((-1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, U64, float("inf"), float("nan"), 1.5, True))
 _HANDLES = st.integers(0, 3)
-_VALUES = st.one_of(_NUMBERS, st.sampled_from(("orders", "nowhere", "credit", "prefetch", "", None)), plain)
+_WORDS = (
+    "orders", "nowhere", "credit", "prefetch", "queue", "topic", "a = 1", "a = ", "", None, bytes(16), b"",
+    [[1, (1 << 40) + 3, [[1, 2]]]], {"name": "s", "durable": True, "shared": False}, {"name": 1},
+)  # fmt: skip
+_VALUES = st.one_of(_NUMBERS, st.sampled_from(_WORDS), plain)
 _ARGUMENTS = st.dictionaries(
     st.sampled_from(
-        ("handle", "name", "producer", "flow", "limit", "no_ack", "epoch", "credit", "started", "flow_count")
+        (
+            "handle", "name", "type", "producer", "flow", "limit", "no_ack", "no_local", "selector", "subscription",
+            "lease_ms", "epoch", "credit", "started", "flow_count", "connection", "consumed", "delay_ms", "max", "txn",
+            "key", "acks", "commit", "coordinator", "generation",
+        )
     ),
     _VALUES,
     max_size=8,
-)
+)  # fmt: skip
 _EPOCH = (1 << 40) + 3
 """The consumer that is opened first in a rig."""
 _EPOCHS = st.sampled_from((0, 1, _EPOCH - 1, _EPOCH, _EPOCH + 1, U64))
@@ -136,20 +174,32 @@ _RANGES = st.lists(st.tuples(_TAGS, _TAGS).map(lambda r: (min(r), max(r))), max_
 _SEQS = st.sampled_from((0, 1, 2, 4, 1000, 1 << 63, U64 - 4))
 
 
-def _block(producer: int, first: int, bodies: list[bytes], persistent: bool) -> bytes:
+def _block(producer: int, first: int, bodies: list[bytes], persistent: bool, expires: int, deliver_at: int) -> bytes:
     return encode_block(
-        bodies, producer=producer, first_seq=first, timestamp_ms=0, persistent=persistent, kinds=0
+        bodies, producer=producer, first_seq=first, timestamp_ms=0, persistent=persistent, kinds=0,
+        priorities=bytes(i % 10 for i in range(len(bodies))), expires=array("Q", [expires] * len(bodies)),
+        deliver_at=array("Q", [deliver_at] * len(bodies)), headers=[b"\x81\xa1d\xa1x"] * len(bodies),
     )  # fmt: skip
 
 
+_TIMES = st.sampled_from((0, 0, 1, 1 << 41, U64))
 _blocks = st.builds(
-    _block, st.sampled_from((7, 8)), _SEQS, st.lists(st.binary(max_size=5), min_size=1, max_size=4), st.booleans()
-)
+    _block, st.sampled_from((7, 8)), _SEQS, st.lists(st.binary(max_size=5), min_size=1, max_size=4), st.booleans(),
+    _TIMES, _TIMES,
+)  # fmt: skip
+_TXNS = st.sampled_from((1, 2, U32))
 hostile = st.one_of(
     st.builds(wire.call, st.sampled_from((0, 1, U32)), st.sampled_from(_OPS), _ARGUMENTS),
     st.builds(lambda *f: _joined(wire.send(*f)), _HANDLES, _SEQS, _blocks),
+    st.builds(lambda *f: _joined(wire.send_tx(*f)), _HANDLES, _SEQS, _TXNS, _blocks),
     st.builds(wire.ack, _HANDLES, _EPOCHS, st.sampled_from((0, 1, U32)), _RANGES),
+    st.builds(
+        wire.settle, _HANDLES, _EPOCHS, st.sampled_from((0, 1, U32)), st.sampled_from(sorted(wire.OUTCOMES)),
+        st.sampled_from((-1, 0, 1, wire.DELAY_MS_MAX)), st.sampled_from(("", "no")), _RANGES,
+    ),
+    st.builds(wire.begun, _HANDLES, _EPOCHS, _TAGS),
+    st.builds(wire.extend, _HANDLES, _EPOCHS, _RANGES),
     st.builds(wire.credit, _HANDLES, _EPOCHS, st.sampled_from((I32_MIN, -1, 0, 1, 2, I32_MAX))),
     st.builds(wire.flow, st.booleans()),
     st.builds(wire.ping, u64),
-)
+)  # fmt: skip

@@ -15,14 +15,18 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import msgpack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raybroker.model.block import Block
+from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
 from raybroker.wire import frames as wire
-from raybroker.wire.content import decode_body, decode_header
+from raybroker.wire.content import HEADER_NAMES, content_of, decode_body, decode_header
+from raybroker.wire.dead import dead_block, dead_wish, revive_block
+from raybroker.wire.expiry_log import expiry_record
 from raybroker.wire.native import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
 from tests.fuzz import samples
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
@@ -77,7 +81,43 @@ def block(data: bytes) -> None:
     for index in range(found.count):
         found.kind_of(index)
         found.header(index)
+        found.priority_of(index)
+        found.expires_of(index)
+        found.deliver_at_of(index)
+        found.seq_of(index)
         Block(b"".join(found.part(index, found.count))).check()
+    some = Block(b"".join(found.pick(sum(1 << index for index in range(0, found.count, 2)))))
+    some.check()
+    some.with_overrides(now_ms=1, ttl_ms=1, delay_ms=1, priority=1, persistent=True).check()
+    about(some)
+
+
+class Killed(NamedTuple):
+    """Why the messages of the fuzzed blocks are dead."""
+
+    reason: str = "ERROR"
+    comment: str = "poison"
+    attempts: int = 3
+    origin: tuple[str, str] = ("queue", "orders")
+    broker: str = "b1"
+
+
+def about(found: Block) -> None:
+    """Everything that a host reads in a block's headers or writes into them."""
+    view, whole = content_of(found), (1 << found.count) - 1
+    view.dedup_ids()
+    for index in range(found.count):
+        view.properties(index)
+        for name in HEADER_NAMES:
+            view.header(index, name)
+        dead_wish(found, index)
+        expiry_record(found, index, "%header%,%properties%")
+    kwargs = {"producer": 1, "first_seq": 1, "now_ms": 1}
+    dead = Block(dead_block(found, whole, Killed(), truncate=bool(found.count % 2), **kwargs))
+    dead.check()
+    ((_, _, picks, revived),) = revive_block(dead, whole, **kwargs)
+    assert picks == whole
+    Block(revived).check()
 
 
 def content(data: bytes) -> None:
@@ -86,9 +126,11 @@ def content(data: bytes) -> None:
     except ProtocolError:
         pass
     try:
-        decode_body(data[0] if data else 0, data[1:])
+        decode_body(data[0] if data else 0, data[1:], 1 << 20)
     except MessageFormatError:
         pass
+    about(Block(encode_block([b"", data], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0x81,
+                             headers=[data, b""])))  # fmt: skip
 
 
 class Service:
@@ -107,7 +149,7 @@ class Service:
         async with Rig() as rig:
             peer = rig.guest()
             peer.feed(wire.call(1, "hello", {"started": True}))
-            peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}))
+            peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 7}))
             peer.feed(wire.call(3, "open_consumer", consumer_args(handle=2, limit=2)))
             for piece in _pieces(data):
                 peer.feed(piece)
@@ -117,8 +159,8 @@ class Service:
                 peer.transport.close()
             assert rig.host.failure is None
             purge: asyncio.Future[None] = self.loop.create_future()
-            if QUEUE in rig.host.queues:
-                rig.host.purge(QUEUE, lambda: purge.set_result(None))
+            if ("queue", QUEUE) in rig.host.destinations:
+                rig.host.catalogue.purge(QUEUE, lambda: purge.set_result(None))
                 await purge
             assert rig.serves()
 
@@ -129,13 +171,16 @@ def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
     to_host, to_client = samples.mutated(samples.to_host), samples.mutated(samples.to_client)
     near = st.binary(max_size=120)
     strange = st.one_of(near, st.just(preface(TOKEN)), near.map(lambda b: preface(TOKEN)[:30] + b))
+    headers = st.dictionaries(st.sampled_from("pcrtdux") | samples.words, samples.maps | samples.plain).map(
+        msgpack.packb
+    )
     hostile = st.lists(samples.hostile, min_size=1, max_size=5).map(b"".join)
     return {
         "host_decoder": (host_decoder, st.tuples(first, to_host | near).map(b"".join)),
         "client_decoder": (client_decoder, st.tuples(first, to_client | near).map(b"".join)),
         "stranger": (stranger, st.tuples(first, strange).map(b"".join)),
         "block": (block, samples.mutated(samples.blocks().map(lambda b: samples.Sample(("", ()), b))) | near),
-        "content": (content, near),
+        "content": (content, headers | near),
         "service": (Service(), st.tuples(first, hostile | to_host).map(b"".join)),
     }
 

@@ -1,14 +1,17 @@
-"""The block against a list of messages: what went in comes back, a part is a block of its own, damage is refused."""
+"""The block against a list of messages: what went in comes back, a part or a pick is a block of its own, damage is
+refused."""
 
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from raybroker.model import columns
 from raybroker.model.block import (
     BLOCK_MESSAGES_MAX,
     HEAD_BYTES,
@@ -28,6 +31,9 @@ class Row(NamedTuple):
     kind: int
     header: bytes
     body: bytes
+    priority: int = 4
+    expires: int = 0
+    deliver_at: int = 0
 
 
 class Sample(NamedTuple):
@@ -36,6 +42,15 @@ class Sample(NamedTuple):
     head: dict[str, object]
     uniform: bool
     with_headers: bool
+
+    @property
+    def whole(self) -> int:
+        return (1 << len(self.rows)) - 1
+
+
+def times(draw: st.DrawFn, count: int) -> list[int]:
+    one = st.one_of(st.just(0), st.integers(0, U64))
+    return draw(st.just([0] * count) | st.lists(one, min_size=count, max_size=count))
 
 
 @st.composite
@@ -46,34 +61,70 @@ def samples(draw: st.DrawFn, most: int = 12) -> Sample:
     one = draw(st.integers(0, 255))
     kinds = bytes([one] * count) if uniform else draw(st.binary(min_size=count, max_size=count))
     headers = draw(st.lists(st.binary(max_size=20), min_size=count, max_size=count)) if with_headers else None
-    first = draw(st.integers(0, U64 - count))
+    first, priority = draw(st.integers(0, U64 - count)), draw(st.integers(0, 9))
+    priorities = [priority] * count
+    if draw(st.booleans()):
+        priorities = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    expires, deliver_at = times(draw, count), times(draw, count)
     head: dict[str, object] = {
         "producer": draw(st.integers(0, U64)),
         "first_seq": first,
         "timestamp_ms": draw(st.integers(0, U64)),
         "persistent": draw(st.booleans()),
-        "priority": draw(st.integers(0, 255)),
     }
-    data = encode_block(bodies, kinds=one if uniform else kinds, headers=headers, **head)  # type: ignore[arg-type]
+    columns_given = draw(st.booleans()) or any(expires) or any(deliver_at) or len(set(priorities)) > 1
+    data = encode_block(
+        bodies, kinds=one if uniform else kinds, headers=headers, priority=priorities[0],
+        priorities=bytes(priorities) if columns_given else None,
+        expires=array("Q", expires) if columns_given else None,
+        deliver_at=array("Q", deliver_at) if columns_given else None,
+        **head,  # type: ignore[arg-type]
+    )  # fmt: skip
     rows = [
-        Row(first + i, kinds[i], headers[i] if headers is not None else b"", bodies[i]) for i in range(count)
-    ]
+        Row(
+            first + i, kinds[i], headers[i] if headers is not None else b"", bodies[i], priorities[i], expires[i],
+            deliver_at[i],
+        )
+        for i in range(count)
+    ]  # fmt: skip
     return Sample(data, rows, head, uniform, with_headers)
+
+
+@st.composite
+def picked(draw: st.DrawFn) -> tuple[Sample, int]:
+    """A sample and some of its messages."""
+    sample = draw(samples())
+    return sample, draw(st.integers(1, sample.whole))
 
 
 def rows_of(block: Block) -> list[Row]:
     """What a block holds, message by message, through every accessor."""
-    kinds = block.kinds()
+    kinds, priorities, expires, deliver_at = block.kinds(), block.priorities(), block.expires(), block.deliver_at()
     found = []
     for index in range(block.count):
         header = block.header(index)
         kind = block.kind_of(index)
         assert kinds is None or kinds[index] == kind
         assert block.lengths[index] == block.body(index).nbytes
-        found.append(
-            Row(block.first_seq + index, kind, b"" if header is None else bytes(header), bytes(block.body(index)))
-        )
+        row = Row(
+            block.seq_of(index), kind, b"" if header is None else bytes(header), bytes(block.body(index)),
+            block.priority_of(index), block.expires_of(index), block.deliver_at_of(index),
+        )  # fmt: skip
+        assert row.priority == (block.priority if priorities is None else priorities[index])
+        assert row.expires == (0 if expires is None else expires[index])
+        assert row.deliver_at == (0 if deliver_at is None else deliver_at[index])
+        found.append(row)
     return found
+
+
+def chosen(rows: list[Row], picks: int) -> list[Row]:
+    return [row for index, row in enumerate(rows) if picks >> index & 1]
+
+
+def opened(buffers: tuple[bytes | bytearray | memoryview, ...]) -> Block:
+    block = Block(b"".join(buffers))
+    block.check()
+    return block
 
 
 @given(samples())
@@ -86,6 +137,117 @@ def test_what_was_encoded_comes_back(sample: Sample) -> None:
     assert block.bodies_bytes == sum(len(row.body) for row in sample.rows)
     assert (block.kinds() is None) == sample.uniform
     assert (block.header_offsets() is None) == (not sample.with_headers)
+    assert (block.priorities() is None) == (len({row.priority for row in sample.rows}) == 1)
+    assert (block.expires() is None) == (not any(row.expires for row in sample.rows))
+    assert (block.deliver_at() is None) == (not any(row.deliver_at for row in sample.rows))
+    assert not block.gaps
+
+
+def test_columns_that_say_what_holds_anyway_take_no_room() -> None:
+    plain = encode_block([b"a", b"b"], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0, priority=7)
+    same = encode_block(
+        [b"a", b"b"], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0,
+        priorities=b"\7\7", expires=array("Q", (0, 0)), deliver_at=array("Q", (0, 0)),
+    )  # fmt: skip
+    assert same == plain
+
+
+# ---- parts and picks -------------------------------------------------------------------------------------------------
+
+
+@given(picked())
+@example((Sample(encode_block([b""] * 3, producer=1, first_seq=U64 - 3, timestamp_ms=0, persistent=True, kinds=0),
+                 [Row(U64 - 3 + i, 0, b"", b"") for i in range(3)], {}, True, False), 0b101))  # fmt: skip
+def test_a_pick_is_the_block_of_those_messages(case: tuple[Sample, int]) -> None:
+    sample, picks = case
+    block = opened(Block(sample.data).pick(picks))
+    expected = chosen(sample.rows, picks)
+    assert rows_of(block) == expected
+    assert block.first_seq == expected[0].seq
+    head = {**sample.head, "first_seq": expected[0].seq}
+    assert {name: getattr(block, name) for name in sample.head} == {name: head[name] for name in sample.head}
+    assert block.gaps == (expected[-1].seq - expected[0].seq >= len(expected))
+
+
+@given(picked(), st.data())
+def test_a_pick_of_a_pick_is_the_same_bytes_as_picking_at_once(case: tuple[Sample, int], data: st.DataObject) -> None:
+    sample, picks = case
+    again = data.draw(st.integers(1, (1 << picks.bit_count()) - 1))
+    indexes = [i for i in range(len(sample.rows)) if picks >> i & 1]
+    at_once = sum(1 << index for at, index in enumerate(indexes) if again >> at & 1)
+    inner = opened(opened(Block(sample.data).pick(picks)).pick(again))
+    assert rows_of(inner) == chosen(sample.rows, at_once)
+    assert bytes(inner.view) == b"".join(Block(sample.data).pick(at_once))
+
+
+@given(samples(), st.data())
+def test_a_pick_of_messages_side_by_side_is_a_part_without_a_copy_of_the_bodies(
+    sample: Sample, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(sample.rows) - 1))
+    end = data.draw(st.integers(start + 1, len(sample.rows)))
+    block = Block(sample.data)
+    found = block.pick((1 << end) - (1 << start))
+    assert b"".join(found) == b"".join(block.part(start, end))
+    assert isinstance(found[-1], memoryview)
+    assert found[-1].obj is sample.data
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 1000, BLOCK_MESSAGES_MAX])
+def test_a_pick_of_every_third_message_of_a_large_block(count: int) -> None:
+    data = encode_block(
+        [b"%d" % i for i in range(count)], producer=1, first_seq=5, timestamp_ms=0, persistent=True,
+        kinds=bytes(i % 7 for i in range(count)), headers=[b"h%d" % i for i in range(count)],
+        expires=array("Q", range(count)),
+    )  # fmt: skip
+    picks = sum(1 << i for i in range(0, count, 3))
+    found = rows_of(opened(Block(data).pick(picks)))
+    assert found == [Row(5 + i, i % 7, b"h%d" % i, b"%d" % i, 4, i, 0) for i in range(0, count, 3)]
+
+
+# ---- changes ---------------------------------------------------------------------------------------------------------
+
+overrides = st.fixed_dictionaries(
+    {"now_ms": st.integers(0, 1 << 62)},
+    optional={
+        "priority": st.none() | st.integers(0, 9), "persistent": st.none() | st.booleans(),
+        "ttl_ms": st.none() | st.integers(0, 1 << 62), "delay_ms": st.none() | st.integers(0, 1 << 62),
+    },
+)  # fmt: skip
+
+
+@given(picked(), overrides)
+def test_overrides_hold_for_all_messages_and_nothing_else_changes(
+    case: tuple[Sample, int], given_: dict[str, int | bool | None]
+) -> None:
+    sample, picks = case
+    block = opened(Block(sample.data).pick(picks))
+    found = block.with_overrides(**given_)  # type: ignore[arg-type]
+    found.check()
+    expected = chosen(sample.rows, picks)
+    for field, name in (("expires", "ttl_ms"), ("deliver_at", "delay_ms")):
+        span = given_.get(name)
+        if span is not None:
+            expected = [row._replace(**{field: given_["now_ms"] + span if span else 0}) for row in expected]  # type: ignore[arg-type, operator]
+    if (priority := given_.get("priority")) is not None:
+        expected = [row._replace(priority=priority) for row in expected]
+    assert rows_of(found) == expected
+    persistent = given_.get("persistent")
+    assert found.persistent == (block.persistent if persistent is None else persistent)
+    assert (found.producer, found.timestamp_ms) == (block.producer, block.timestamp_ms)
+
+
+@given(picked(), st.data())
+def test_other_headers_leave_everything_else_as_it_was(case: tuple[Sample, int], data: st.DataObject) -> None:
+    sample, picks = case
+    block = opened(Block(sample.data).pick(picks))
+    headers = data.draw(st.lists(st.binary(max_size=9), min_size=block.count, max_size=block.count))
+    found = block.with_headers(headers)
+    found.check()
+    expected = [row._replace(header=h) for row, h in zip(chosen(sample.rows, picks), headers, strict=True)]
+    assert rows_of(found) == expected
+    assert (found.header_offsets() is None) == (not any(headers))
+    assert found.persistent == block.persistent
 
 
 @given(samples(), st.data())
@@ -141,6 +303,9 @@ def test_a_changed_byte_is_refused_or_every_accessor_still_answers(sample: Sampl
         return
     assert len(rows_of(block)) == block.count
     assert len(b"".join(block.part(0, 1))) >= HEAD_BYTES
+    every_second = sum(1 << i for i in range(0, block.count, 2))
+    assert rows_of(opened(block.pick(every_second))) == rows_of(block)[::2]
+    block.with_overrides(now_ms=1, ttl_ms=1).check()
 
 
 @given(st.binary(max_size=200))
@@ -154,11 +319,14 @@ def test_random_bytes_are_refused_or_every_accessor_still_answers(data: bytes) -
 
 
 def forged(
-    *, version: int = 1, flags: int = 0, kind: int = 0, count: int = 1, headers_bytes: int = 0, bodies_bytes: int = 1,
-    rest: bytes = b"\1\0\0\0x",
+    *, version: int = 2, flags: int = 0, kind: int = 0, count: int = 1, headers_bytes: int = 0, bodies_bytes: int = 1,
+    rest: bytes = b"\1\0\0\0x", priority: int = 4, first_seq: int = 1,
 ) -> bytes:  # fmt: skip
     """A block with a head of our choice; without arguments it is a right one."""
-    return struct.pack("<BBBBIQQQII", version, flags, kind, 4, count, 7, 1, 0, headers_bytes, bodies_bytes) + rest
+    return (
+        struct.pack("<BBBBIQQQII", version, flags, kind, priority, count, 7, first_seq, 0, headers_bytes, bodies_bytes)
+        + rest
+    )
 
 
 def test_the_forged_block_without_a_fault_is_right() -> None:
@@ -173,8 +341,8 @@ def test_the_forged_block_without_a_fault_is_right() -> None:
         (b"", "shorter than its head"),
         (forged()[:35], "shorter than its head"),
         (forged(version=0), "version 0"),
-        (forged(version=2), "version 2"),
-        (forged(flags=8), "flags 0x8"),
+        (forged(version=1), "version 1"),
+        (forged(version=3), "version 3"),
         (forged(flags=0x80), "flags 0x80"),
         (forged(count=0, bodies_bytes=0, rest=b""), "0 messages"),
         (forged(count=BLOCK_MESSAGES_MAX + 1, bodies_bytes=0, rest=bytes(4 * (BLOCK_MESSAGES_MAX + 1))), "1025"),
@@ -184,6 +352,21 @@ def test_the_forged_block_without_a_fault_is_right() -> None:
         (forged(bodies_bytes=2), "declares"),
         (forged(rest=b"\2\0\0\0x"), "add up to 2, not 1"),
         (forged(rest=b"\xff\xff\xff\xffx"), "add up to 4294967295"),
+        (forged(priority=10), "priority 10"),
+        (forged(flags=8, rest=b"\1\0\0\0" + b"\xff" + b"x"), "priority 255"),
+        (forged(flags=16), "declares"),
+        (forged(flags=32), "declares"),
+        (forged(flags=64), "declares"),
+        (forged(flags=64, rest=b"\1\0\0\0" + b"\1\0\0\0" + b"x"), "do not ascend"),
+        (
+            forged(flags=64, count=2, rest=b"\1\0\0\0" + bytes(4) + bytes(4) + bytes(4) + b"x"),
+            "do not ascend",
+        ),
+        (
+            forged(flags=64, count=2, first_seq=U64 - 3, rest=b"\1\0\0\0" + bytes(4) + bytes(4) + b"\3\0\0\0" + b"x"),
+            "past 64 bits",
+        ),
+        (forged(first_seq=U64), "past 64 bits"),
         (forged(flags=2, rest=b"\1\0\0\0" + b"\1\0\0\0" + b"x"), "header lengths of a block add up to 1, not 0"),
     ],
 )
@@ -202,3 +385,11 @@ def test_a_block_holds_1024_messages_of_no_bytes() -> None:
     assert block.count == BLOCK_MESSAGES_MAX
     assert block.header(1023) is None
     assert [len(p) for p in block.part(1023, 1024)] == [HEAD_BYTES + 4 + 4, 0]
+
+
+def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_IS_LITTLE", False)
+    column = array("I", (1, 256))
+    assert columns.little(column) == struct.pack("=II", 1 << 24, 1 << 16)
+    assert columns.native(array("Q", bytes(7) + b"\1")) == array("Q", (1,))
+    assert column == array("I", (1, 256)), "what was given is not changed"

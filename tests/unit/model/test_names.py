@@ -14,7 +14,10 @@ from raybroker.model.names import (
     check_cluster_name,
     check_destination_name,
     check_destination_type,
+    check_template_name,
     is_reserved_name,
+    is_temporary_name,
+    temporary_name,
 )
 
 
@@ -35,7 +38,8 @@ def test_a_good_destination_name_comes_back_unchanged(name: str) -> None:
         ("my orders", "contains a blank"),
         (" orders", "contains a blank"),
         ("orders\n", "contains a blank"),
-        ("a*b", "contains '*'"),
+        ("a*b", "is a pattern of topics"),
+        ("orders.>", "is a pattern of topics"),
         ("a/b", "contains '/'"),
         ("注文", "only ASCII"),
         ("caf\u00e9", "only ASCII"),
@@ -63,6 +67,27 @@ def test_the_brokers_own_names_pass_only_when_asked_for() -> None:
     assert not is_reserved_name("mqtt")
 
 
+def test_a_pattern_passes_only_where_it_may_stand() -> None:  # D-05
+    assert check_destination_name("prices.*", allow_wildcards=True) == "prices.*"
+    assert check_destination_name("prices", allow_wildcards=True) == "prices"
+    for bad in ("prices.>", "a*b", "a b.*"):
+        with pytest.raises(InvalidDestinationError):
+            check_destination_name(bad, allow_wildcards=True)
+
+
+def test_temporary_names_are_the_broker_s_own_and_tell_the_type() -> None:  # D-23
+    queue, topic = temporary_name("queue", "1a2b"), temporary_name("topic", "1a2b")
+    assert (queue, topic) == ("mq.temp.q.1a2b", "mq.temp.t.1a2b")
+    for name in (queue, topic):
+        assert is_temporary_name(name)
+        assert check_destination_name(name, allow_reserved=True) == name
+        with pytest.raises(InvalidDestinationError, match="reserved"):
+            check_destination_name(name)
+    assert not is_temporary_name("mq.sys.dmq")
+    with pytest.raises(AssertionError):
+        temporary_name("queue", "a.b")
+
+
 @given(st.text(max_size=300))
 def test_any_text_is_either_a_safe_name_or_refused(text: str) -> None:
     try:
@@ -83,8 +108,8 @@ def test_destination_types_have_the_short_forms_of_the_command_line() -> None:
         check_destination_type(None)
 
 
-@pytest.mark.parametrize("check", [check_cluster_name, check_broker_name])
-def test_cluster_and_broker_names_are_one_path_safe_word(check) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("check", [check_cluster_name, check_broker_name, check_template_name])
+def test_cluster_broker_and_template_names_are_one_path_safe_word(check) -> None:  # type: ignore[no-untyped-def]
     assert check("orders-cluster_1.eu") == "orders-cluster_1.eu"
     for bad in ("", "..", "a/b", "a b", "-a", ".a", "é", "x" * 64, None):
         with pytest.raises(ConfigError):

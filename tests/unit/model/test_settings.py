@@ -17,6 +17,8 @@ from raybroker.model.settings import (
     Scope,
     Setting,
     auto_created,
+    check_attribute_names,
+    dead_message_queue,
     destination_attributes,
     lookup,
     settings_of,
@@ -34,20 +36,35 @@ SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
         "imq.autocreate.queue.consumerFlowLimit": "1000",
         "imq.autocreate.queue.localDeliveryPreferred": "false", "imq.autocreate.reaptime": "120",
         "imq.ping.interval": "120",
+        "imq.autocreate.topic": "true", "imq.autocreate.topic.consumerFlowLimit": "1000",
+        "imq.autocreate.topic.sharedConsumerFlowLimit": "5", "imq.admincreate.topic.sharedConsumerFlowLimit": "5",
+        "imq.autocreate.destination.useDMQ": "true", "imq.message.expiration.interval": "60",
+        "imq.destination.DMQ.truncateBody": "false", "imq.destination.logDeadMsgs": "false",
+        "imq.transaction.autorollback": "false", "imq.transaction.producer.maxNumMsgs": "1000",
+        "imq.transaction.consumer.maxNumMsgs": "100", "imq.transaction.message.maxConsecutiveRollbacks": "0",
+        "imq.txn.reapInterval": "900", "imq.txn.reapLimit": "500",
     },
     "destination": {
         "maxNumMsgs": "-1", "maxTotalMsgBytes": "-1", "maxBytesPerMsg": "-1", "limitBehavior": "REJECT_NEWEST",
         "maxNumProducers": "100", "maxNumActiveConsumers": "-1", "maxNumBackupConsumers": "0",
         "consumerFlowLimit": "1000", "isLocalOnly": "false", "localDeliveryPreferred": "false",
+        "sharedConsumerFlowLimit": "5", "useDMQ": "true", "errorDestination": "", "expirationLoggingPolicy": "",
+        "redeliveryDelayOverride": "-1", "timeToLiveOverride": "-1", "timeToDeliverOverride": "-1",
+        "priorityOverride": "-1", "deliveryModeOverride": "No-Delivery", "productionPausedAtStartup": "false",
+        "insertionPausedAtStartup": "false", "consumptionPausedAtStartup": "false",
     },
     "factory": {
         "imqConsumerFlowLimit": "1000", "imqConsumerFlowThreshold": "50", "imqConsumerFlowLimitPrefetch": "true",
         "imqConnectionFlowLimit": "1000", "imqConnectionFlowLimitEnabled": "false", "imqAckTimeout": "0",
         "imqReconnectInterval": "1000", "imqPingInterval": "30",
+        "imqQueueBrowserMaxMessagesPerRetrieve": "1000", "imqQueueBrowserRetrieveTimeout": "60000",
+        "defaultTimeToLive": "0", "defaultTimeToDeliver": "0", "defaultRedeliveryDelay": "0", "defaultPriority": "4",
+        "defaultDeliveryMode": "Persistent", "acknowledgePolicy": "All", "maxMessagesInTransaction": "1",
     },
 }  # fmt: skip
 DIFFERENT_ON_PURPOSE = {
     "imq.persist.file.sync.enabled": "true", "imq.autocreate.queue.maxNumActiveConsumers": "-1",
+    "redeliveryLimit": "20", "expirationPolicy": "Default",
     "imqConnectionFlowCount": "0", "imqReconnectEnabled": "true", "imqReconnectAttempts": "-1",
 }  # fmt: skip
 
@@ -110,8 +127,13 @@ def test_every_row_is_whole(setting: Setting) -> None:
         ("imqConsumerFlowThreshold", -1, "allowed: 0 to 100 %"),
         ("imq.message.max_size", "71m", "allowed: 0 to 70m, or -1"),
         ("maxBytesPerMsg", "10kb", "not a size"),
-        ("limitBehavior", "FLOW_CONTROL", "not built yet"),
-        ("limitBehavior", "DROP", "allowed: one of REJECT_NEWEST"),
+        ("limitBehavior", "DROP", "allowed: one of REJECT_NEWEST, FLOW_CONTROL, REMOVE_OLDEST, REMOVE_LOW_PRIORITY"),
+        ("priorityOverride", 10, "allowed: 0 to 9 priority, or -1 for no override"),
+        ("timeToLiveOverride", -2, "or -1 for no override"),
+        ("redeliveryBackoffPercent", 99, "allowed: 100 to 10000 %"),
+        ("imq.transaction.message.maxConsecutiveRollbacks", -2, "or -1 for off"),
+        ("expirationPolicy", "Keep", "one of Default, Discard, Log, Redirect"),
+        ("deliveryModeOverride", "persist", "one of No-Delivery, Persistent, Non-Persistent"),
         ("imq.persist.store", "jdbc", "not built yet"),
         ("isLocalOnly", "maybe", "true or false"),
         ("isLocalOnly", 1, "true or false"),
@@ -161,6 +183,31 @@ def test_the_attributes_are_the_rows_of_the_table() -> None:
     assert list(rows) == [field.name for field in dataclasses.fields(DestinationAttributes)]
 
 
+@pytest.mark.parametrize(
+    ("type_", "name"),
+    [
+        ("topic", "maxNumActiveConsumers"), ("topic", "maxNumBackupConsumers"), ("topic", "localDeliveryPreferred"),
+        ("queue", "sharedConsumerFlowLimit"),
+    ],
+)  # fmt: skip
+def test_an_attribute_of_the_other_type_is_refused_by_name(type_: Any, name: str) -> None:
+    other: Any = "queue" if type_ == "topic" else "topic"
+    default = lookup(name, "destination").default
+    value: object = True if default is False else 7
+    with pytest.raises(ConfigError, match=f"{name} is an attribute of {other}s"):
+        destination_attributes({name: value}, type=type_)
+    with pytest.raises(ConfigError, match=f"{name} is an attribute of {other}s"):
+        updated_attributes(DestinationAttributes(), {name: value}, type_)
+    with pytest.raises(ConfigError, match=f"{name} is an attribute of {other}s"):
+        check_attribute_names(["maxNumMsgs", name], type_)
+    check_attribute_names(["maxNumMsgs", name], other)
+    assert getattr(destination_attributes({name: value}, type=other), name) == value
+    assert name not in DestinationAttributes().as_dict(type_)
+    assert name in DestinationAttributes().as_dict(other)
+    stored = DestinationAttributes().as_dict()
+    assert destination_attributes(stored, type=type_) == DestinationAttributes()
+
+
 def test_attributes_go_in_and_come_out_under_the_names_of_the_seeds() -> None:
     attributes = destination_attributes({"consumerFlowLimit": "20", "maxTotalMsgBytes": "10k", "isLocalOnly": "true"})
     assert (attributes.consumerFlowLimit, attributes.maxTotalMsgBytes, attributes.isLocalOnly) == (20, 10240, True)
@@ -178,7 +225,7 @@ def test_a_flow_limit_of_minus_one_or_zero_is_no_limit(value: int, limit: int | 
 def test_an_update_changes_everything_but_what_is_fixed_at_creation() -> None:
     before = destination_attributes({"maxNumMsgs": 5})
     assert updated_attributes(before, {"maxNumMsgs": -1, "isLocalOnly": False}) == DestinationAttributes()
-    for fixed in ({"isLocalOnly": True}, {"hosting": "shared"}):
+    for fixed in ({"isLocalOnly": True}, {"hosting": "shared"}, {"template": "fast"}):
         with pytest.raises(ConfigError, match="fixed when a destination is created"):
             updated_attributes(before, fixed)
 
@@ -197,6 +244,47 @@ def test_auto_created_destinations_follow_their_properties() -> None:
     })  # fmt: skip
     queue = auto_created(config)
     assert (queue.consumerFlowLimit, queue.maxNumActiveConsumers, queue.localDeliveryPreferred) == (3, 1, True)
+
+
+def test_auto_created_topics_have_properties_of_their_own() -> None:  # D-21, D-27
+    config = Config.of({
+        "imq.autocreate.topic.consumerFlowLimit": 3, "imq.autocreate.topic.sharedConsumerFlowLimit": 4,
+        "imq.autocreate.queue.maxNumActiveConsumers": 1, "imq.autocreate.destination.useDMQ": False,
+    })  # fmt: skip
+    topic = auto_created(config, "topic")
+    assert (topic.consumerFlowLimit, topic.sharedConsumerFlowLimit, topic.useDMQ) == (3, 4, False)
+    assert destination_attributes(topic.as_dict("topic"), type="topic") == topic
+    plain = auto_created(Config.of(), "topic")
+    assert (plain.consumerFlowLimit, plain.sharedConsumerFlowLimit, plain.maxNumActiveConsumers) == (1000, 5, -1)
+
+
+def test_topics_of_an_administrator_share_as_configured() -> None:  # D-27
+    config = Config.of({"imq.admincreate.topic.sharedConsumerFlowLimit": 9})
+    assert destination_attributes({}, config, "topic").shared_consumer_flow_limit == 9
+    assert destination_attributes({"sharedConsumerFlowLimit": 0}, config, "topic").shared_consumer_flow_limit is None
+    assert destination_attributes({}, config, "queue").sharedConsumerFlowLimit == 5
+
+
+def test_the_dead_message_queue_is_made_as_the_row_says_and_stays_one() -> None:  # D-24
+    made = dead_message_queue()
+    assert (made.maxNumMsgs, made.maxTotalMsgBytes, made.limitBehavior) == (1000, 10 * 1024 * 1024, "REMOVE_OLDEST")
+    assert (made.useDMQ, made.maxNumProducers, made.redeliveryLimit, made.hosting) == (False, -1, -1, "shared")
+    assert destination_attributes(made.as_dict(), name="mq.sys.dmq") == made
+    changed = updated_attributes(made, {"maxNumMsgs": 5, "limitBehavior": "REJECT_NEWEST"}, name="mq.sys.dmq")
+    assert (changed.maxNumMsgs, changed.limitBehavior) == (5, "REJECT_NEWEST")
+    refused: list[dict[str, object]] = [{"limitBehavior": "FLOW_CONTROL"}, {"maxNumProducers": 5}, {"useDMQ": True}]
+    for change in refused:
+        with pytest.raises(ConfigError, match=r"not possible for mq\.sys\.dmq; it can be"):
+            updated_attributes(made, change, name="mq.sys.dmq")
+        assert updated_attributes(made, change, name="orders") != made
+
+
+def test_an_error_destination_has_the_name_of_a_queue_there_could_be() -> None:  # W-70
+    for good in ("", "errors", "mq.sys.dmq"):
+        assert destination_attributes({"errorDestination": good}).errorDestination == good
+    for bad in ("two words", "mq.temp.q.a", "a*"):
+        with pytest.raises(ConfigError, match="errorDestination"):
+            destination_attributes({"errorDestination": bad})
 
 
 def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:

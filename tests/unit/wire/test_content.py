@@ -13,7 +13,23 @@ from hypothesis import strategies as st
 
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.wire import content
-from raybroker.wire.content import BYTES, OBJECT, PICKLE, TEXT, decode_body, decode_header, encode_body, encode_header
+from raybroker.wire.content import (
+    BYTES,
+    COMPRESS,
+    COMPRESSED_SIZE,
+    DEFLATED,
+    MAP,
+    OBJECT,
+    PICKLE,
+    STREAM,
+    TEXT,
+    UNCOMPRESSED_SIZE,
+    decode_body,
+    decode_header,
+    deflated,
+    encode_body,
+    encode_header,
+)
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(allow_nan=False), st.text(max_size=9),
@@ -34,7 +50,16 @@ def test_a_body_comes_back_as_it_was_with_its_type(body: Any) -> None:
     found = decode_body(kind, memoryview(data))
     assert found == body
     assert type(found) is type(body)
-    assert kind == {bytes: BYTES, str: TEXT}.get(type(body), OBJECT)
+    if isinstance(body, dict):
+        assert kind == (MAP if all(isinstance(key, str) for key in body) else OBJECT)
+    else:
+        assert kind == {bytes: BYTES, str: TEXT, list: STREAM}.get(type(body), OBJECT)
+
+
+@pytest.mark.parametrize(("kind", "value"), [(MAP, [1]), (MAP, 1), (STREAM, {"a": 1}), (STREAM, None)])
+def test_a_map_or_stream_that_is_another_thing_is_refused(kind: int, value: Any) -> None:
+    with pytest.raises(MessageFormatError, match=content.BODY_TYPES[kind]):
+        decode_body(kind, msgpack.packb(value))
 
 
 @pytest.mark.parametrize("body", [bytearray(b"abc"), memoryview(b"abc"), memoryview(b"aXbXcX")[::2]])
@@ -92,19 +117,66 @@ def test_a_pickled_body_is_not_decoded_here() -> None:
         decode_body(PICKLE, b"cos\nsystem\n(S'true'\ntR.")
 
 
+# ---- compression -----------------------------------------------------------------------------------------------------
+
+
+@given(values, st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)))
+def test_a_compressed_body_comes_back_as_it_was(body: Any, properties: dict[str, Any]) -> None:
+    kind, plain = encode_body(body)
+    kind, data, found = deflated(kind, plain, {**properties, COMPRESS: True})
+    assert kind & DEFLATED
+    assert decode_body(kind, memoryview(data)) == body
+    sizes = {COMPRESSED_SIZE: len(data), UNCOMPRESSED_SIZE: len(plain)}
+    assert found == {**properties, COMPRESS: True, **sizes}
+
+
+def test_a_received_message_that_is_sent_on_gets_sizes_of_its_own() -> None:
+    received = {COMPRESS: True, COMPRESSED_SIZE: 1, UNCOMPRESSED_SIZE: 2}
+    kind, data, found = deflated(TEXT, b"xyz" * 200, received)
+    assert found == {COMPRESS: True, COMPRESSED_SIZE: len(data), UNCOMPRESSED_SIZE: 600}
+    assert decode_body(kind, data) == "xyz" * 200
+    assert received[COMPRESSED_SIZE] == 1
+
+
+def test_a_compressed_body_may_inflate_to_the_bound_and_not_a_byte_further() -> None:
+    kind, data, _ = deflated(BYTES, bytes(10_000), {})
+    assert decode_body(kind, data, 10_000) == bytes(10_000)
+    with pytest.raises(MessageFormatError, match="9999 bytes allowed"):
+        decode_body(kind, data, 9_999)
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: b"", lambda d: b"\0" + d[1:]])
+def test_a_damaged_compressed_body_is_refused(damage: Any) -> None:
+    kind, data, _ = deflated(BYTES, bytes(100), {})
+    with pytest.raises(MessageFormatError, match="compressed body"):
+        decode_body(kind, damage(data))
+
+
 # ---- headers ---------------------------------------------------------------------------------------------------------
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 optional = st.none() | st.text(max_size=9)
 
 
-@given(st.dictionaries(names, scalars, max_size=5), optional, optional, optional)
+@given(st.dictionaries(names, scalars, max_size=5), optional, optional, optional, st.none() | st.text("ab", min_size=1))
 def test_headers_come_back_as_they_were(
-    properties: dict[str, Any], correlation: str | None, back: str | None, type_: str | None
+    properties: dict[str, Any], correlation: str | None, back: str | None, type_: str | None, dedup: str | None
 ) -> None:
-    data = encode_header(properties, correlation, back, type_)
-    assert decode_header(memoryview(data) if data else None) == (properties, correlation, back, type_)
-    assert bool(data) == any((properties, correlation is not None, back is not None, type_ is not None))
+    data = encode_header(properties, correlation, back, type_, dedup)
+    assert decode_header(memoryview(data) if data else None) == (properties, correlation, back, type_, dedup)
+    assert bool(data) == any((properties, correlation is not None, back is not None, type_ is not None, dedup))
+
+
+@pytest.mark.parametrize("dedup", ["", "x" * 256, 1, b"x", "\ud800"])
+def test_a_deduplication_id_has_1_to_255_characters_of_text(dedup: Any) -> None:
+    with pytest.raises(MessageFormatError):
+        encode_header(None, None, None, None, dedup)
+    assert decode_header(encode_header(None, None, None, None, "é" * 255)).dedup_id == "é" * 255
+
+
+def test_properties_of_messages_without_headers_are_not_shared() -> None:
+    decode_header(None).properties["a"] = 1
+    assert decode_header(None).properties == {}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +215,22 @@ def test_only_a_protocol_error_leaves_the_header_decoder(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [[], 1, None, "x", {"p": []}, {"p": 1}, {"c": 1}, {"r": [1]}, {"t": {}}, {"p": None}]
+    "fields",
+    [
+        [],
+        1,
+        None,
+        "x",
+        {"p": []},
+        {"p": 1},
+        {"c": 1},
+        {"r": [1]},
+        {"t": {}},
+        {"p": None},
+        {"d": 1},
+        {"p": {"a": [1]}},
+        {"p": {"a": msgpack.ExtType(1, b"x")}},
+    ],
 )
 def test_headers_of_another_shape_are_refused(fields: Any) -> None:
     with pytest.raises(ProtocolError):

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.model.block import BLOCK_BYTES_MAX, encode_block
+from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.wire import decoding, native
 from raybroker.wire import frames as wire
-from raybroker.wire import native
 from raybroker.wire.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX
 from raybroker.wire.native import PREFACE_BYTES, SCRATCH_BYTES, TOKEN_BYTES, Native, preface
 from tests.fuzz import samples
@@ -143,9 +143,7 @@ def test_a_frame_about_as_large_as_the_scratch_comes_through(extra: int, piece: 
 def test_messages_of_a_frame_are_not_touched_by_what_comes_after_it() -> None:
     machine = client_end()
     small, large = block_of(100), block_of(300_000)
-    found = [
-        f for block in (small, large) for f in machine.receive_data(b"".join(wire.deliver(1, 1, 1, 1, (block,))))
-    ]
+    found = [f for block in (small, large) for f in machine.receive_data(b"".join(wire.deliver(1, 1, 1, 1, (block,))))]
     machine.receive_data(b"".join(wire.pong(n) for n in range(20_000)))
     assert [bytes(f.block.view) for f in found if isinstance(f, wire.Deliver)] == [small, large]
 
@@ -195,7 +193,7 @@ def test_who_shows_no_token_is_refused_and_nothing_is_parsed(
     def never(*_: object) -> None:
         raise AssertionError("something was parsed before authentication")
 
-    monkeypatch.setattr(wire, "_unpack", never)
+    monkeypatch.setattr(decoding, "_unpack", never)
     monkeypatch.setattr(native, "TO_HOST", dict.fromkeys(range(256), never))
     data = STRANGERS[name] + wire.ping(1) * 10
     machine = Native(token=TOKEN)
@@ -233,6 +231,24 @@ def test_the_token_is_compared_in_constant_time() -> None:
 
 def framed(kind: int, body: bytes, length: int | None = None) -> bytes:
     return struct.pack("<IB", len(body) + 1 if length is None else length, kind) + body
+
+
+def with_gaps() -> bytes:
+    """A block that only a host could have made."""
+    block = encode_block([b"a", b"b", b"c"], producer=7, first_seq=1, timestamp_ms=0, persistent=True, kinds=0)
+    return b"".join(Block(block).pick(0b101))
+
+
+def with_headers(size: int) -> bytes:
+    return encode_block(
+        [b"", b""], producer=7, first_seq=1, timestamp_ms=0, persistent=True, kinds=0, headers=[b"", bytes(size)]
+    )
+
+
+def settle(**changes: object) -> bytes:
+    """A SETTLE frame with fields of our choice; without arguments it is a right one."""
+    fields = {"handle": 1, "epoch": 1, "request": 1, "outcome": "fail", "delay_ms": 0, "reason": "", "ranges": [[1, 2]]}
+    return packed(18, list((fields | changes).values()))
 
 
 def packed(kind: int, value: object) -> bytes:
@@ -273,6 +289,33 @@ ILLEGAL = {
     "a SEND without a block": framed(4, bytes(12)),
     "a SEND too short": framed(4, bytes(11)),
     "a SEND with half a block": framed(4, bytes(12) + block_of(10)[:-1]),
+    "a SEND with gaps": framed(4, bytes(12) + with_gaps()),
+    "a SEND with headers past their bound": framed(4, bytes(12) + with_headers(69_633)),
+    "a SEND_TX too short": framed(17, bytes(19)),
+    "a SEND_TX without a block": framed(17, struct.pack("<IQQ", 1, 1, 1)),
+    "a SEND_TX of no transaction": framed(17, struct.pack("<IQQ", 1, 1, 0) + block_of(1)),
+    "a SEND_TX of a transaction past 32 bits": framed(17, struct.pack("<IQQ", 1, 1, 1 << 32) + block_of(1)),
+    "a SEND_TX with gaps": framed(17, struct.pack("<IQQ", 1, 1, 1) + with_gaps()),
+    "a SEND_TX over its limit": struct.pack("<IB", FRAME_BYTES_MAX + 1, 17),
+    "a SETTLE over its limit": struct.pack("<IB", CONTROL_BYTES_MAX + 1, 18),
+    "a SETTLE of an unknown outcome": settle(outcome="lost"),
+    "a SETTLE with a handle past 32 bits": settle(handle=1 << 32),
+    "a SETTLE with a negative epoch": settle(epoch=-1),
+    "a SETTLE with a request past 32 bits": settle(request=1 << 32),
+    "a SETTLE with a delay below -1": settle(delay_ms=-2),
+    "a SETTLE with a delay past its bound": settle(delay_ms=wire.DELAY_MS_MAX + 1),
+    "a SETTLE with a long reason": settle(reason="x" * (wire.REASON_CHARS_MAX + 1)),
+    "a SETTLE with half a range": settle(ranges=[[1]]),
+    "a SETTLE with a range that is none": settle(ranges=[1]),
+    "a SETTLE with a range of truth values": settle(ranges=[[True, True]]),
+    "a SETTLE with a range backwards": settle(ranges=[[2, 1]]),
+    "a SETTLE with a negative range": settle(ranges=[[-1, 1]]),
+    "a SETTLE with a range of a fraction": settle(ranges=[[1, 2], [1, 1.5]]),
+    "a BEGUN too short": framed(19, bytes(19)),
+    "a BEGUN too long": framed(19, bytes(21)),
+    "an EXTEND too short": framed(20, bytes(11)),
+    "an EXTEND with half a range": framed(20, bytes(12 + 8)),
+    "an EXTEND with a range backwards": framed(20, bytes(12) + struct.pack("<QQ", 2, 1)),
     "an ACK too short": framed(8, bytes(15)),
     "an ACK with half a range": framed(8, bytes(16 + 8)),
     "an ACK with a range backwards": framed(8, bytes(16) + struct.pack("<QQ", 2, 1)),
@@ -323,7 +366,7 @@ def test_only_a_protocol_error_leaves_the_decoder_for_mutated_frames(end: str, d
 
 
 @ends
-@given(kind=st.integers(0, 20), body=st.binary(max_size=80))
+@given(kind=st.integers(0, 24), body=st.binary(max_size=80))
 @settings(max_examples=200)
 def test_only_a_protocol_error_leaves_the_decoder_for_random_bodies(end: str, kind: int, body: bytes) -> None:
     machine = ENDS[end][0]()
@@ -344,3 +387,18 @@ def test_a_control_frame_over_its_limit_is_not_written() -> None:
 def test_an_acknowledgement_of_deliveries_that_nobody_made_can_be_answered() -> None:
     """A peer may name any range; the number of what was not found in it need not fit its field."""
     assert client_end().receive_data(wire.acked(1, (1 << 64) - 1)) == [wire.Acked(1, (1 << 32) - 1)]
+
+
+def test_the_settle_frame_of_this_file_without_a_fault_is_right() -> None:
+    assert host_end().receive_data(settle()) == [wire.Settle(1, 1, 1, "fail", 0, "", [(1, 2)])]
+
+
+def test_a_reason_is_cut_and_made_text_when_it_is_sent() -> None:
+    (found,) = host_end().receive_data(wire.settle(1, 1, 0, "reject", -1, "\ud800" + "x" * 5_000, []))
+    assert isinstance(found, wire.Settle)
+    assert found.reason == "?" + "x" * (wire.REASON_CHARS_MAX - 1)
+
+
+def test_the_largest_headers_of_a_dead_message_can_be_sent_on() -> None:
+    (found,) = host_end().receive_data(framed(4, bytes(12) + with_headers(69_632)))
+    assert isinstance(found, wire.Send)

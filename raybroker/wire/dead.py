@@ -1,0 +1,268 @@
+"""What is written on a message that dies, and taken off it again when it is sent back (D-25, B14).
+
+A dead message is a new message with an id of its own: the old one's headers, priority and persistence, its body unless
+that is to be cut, no expiry and no delay, and properties that say where, when, why and after how many attempts it died.
+RAYBROKER_DEATHS is a JSON list of all its deaths, one entry for each destination and reason:
+
+    {"queue", "type", "reason", "count", "first_ms", "last_ms", "comment"}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from raybroker.model.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
+from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
+from raybroker.wire.content import (
+    BYTES,
+    COMPRESS,
+    COMPRESSED_SIZE,
+    DEFLATED,
+    MAP,
+    OBJECT,
+    STREAM,
+    TEXT,
+    UNCOMPRESSED_SIZE,
+    BlockContent,
+    message_id,
+    pack_fields,
+)
+
+REASONS: Final = ("OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR")
+
+REASON: Final = "JMS_SUN_DMQ_UNDELIVERED_REASON"
+TIMESTAMP: Final = "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"
+EXCEPTION: Final = "JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"
+COMMENT: Final = "JMS_SUN_DMQ_UNDELIVERED_COMMENT"
+DELIVERY_COUNT: Final = "JMS_SUN_DMQ_DELIVERY_COUNT"
+PRODUCING_BROKER: Final = "JMS_SUN_DMQ_PRODUCING_BROKER"
+DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
+BODY_TRUNCATED: Final = "JMS_SUN_DMQ_BODY_TRUNCATED"
+DEATHS: Final = "RAYBROKER_DEATHS"
+ORIGIN: Final = "RAYBROKER_ORIGIN"
+ORIGINAL_ID: Final = "RAYBROKER_ORIGINAL_ID"
+
+PRESERVE: Final = "JMS_SUN_PRESERVE_UNDELIVERED"
+LOG: Final = "JMS_SUN_LOG_DEAD_MESSAGES"
+TRUNCATE: Final = "JMS_SUN_TRUNCATE_MSG_BODY"
+
+DEATHS_MAX: Final = 32
+"""Entries of a history; the oldest go first."""
+COMMENT_CHARS_MAX: Final = 1_024
+_COLUMNS_BYTES: Final = 10
+"""Of a message: lengths of body and headers, kind and priority."""
+
+_TAKEN_OFF: Final = frozenset(
+    (REASON, TIMESTAMP, EXCEPTION, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN)
+)
+_TRUTH: Final = {"true": True, "false": False}
+_EMPTY: Final = {BYTES: b"", TEXT: b"", OBJECT: b"\xc0", MAP: b"\x80", STREAM: b"\x90"}
+"""Kind → the body that is left when it is cut: nothing, None, or an empty map or list."""
+
+Revived = tuple[str, str, int, bytes]
+"""Type and name of a destination, messages of the old block, the new block."""
+
+
+class Death(Protocol):
+    """Why messages are dead.
+
+    ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries.
+    """
+
+    @property
+    def reason(self) -> str: ...
+    @property
+    def comment(self) -> str: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def origin(self) -> tuple[str, str]: ...
+    @property
+    def broker(self) -> str: ...
+
+
+def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
+    """What a message itself says about its death: keep it, log it, cut its body; None where it says nothing (D-25)."""
+    properties = BlockContent(block).properties(index)
+    if not properties:
+        return None, None, None
+    return _truth(properties.get(PRESERVE)), _truth(properties.get(LOG)), _truth(properties.get(TRUNCATE))
+
+
+def _truth(value: object) -> bool | None:
+    if isinstance(value, str):
+        return _TRUTH.get(value.lower())
+    return value if isinstance(value, bool) else None
+
+
+def dead_block(
+    block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+) -> bytes:
+    """The messages of ``picks`` as a new block for where the dead go; ``truncate`` cuts bodies unless one objects.
+
+    Headers that leave no room lose the history and the comments of what is written here, never anything of their own;
+    a block that would become too large loses all bodies.
+    """
+    rows = _dying(block, picks, death, now_ms, lambda wish: truncate if wish is None else wish)
+    if rows.nbytes > BLOCK_BYTES_MAX:
+        rows = _dying(block, picks, death, now_ms, lambda wish: True)
+    return rows.encode(producer, first_seq, block.timestamp_ms, block.persistent)
+
+
+def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[bool | None], bool]) -> _Rows:
+    """What the messages become; ``cuts`` says for the wish of one whether its body is cut."""
+    content = BlockContent(block)
+    rows = _Rows()
+    comment = death.comment[:COMMENT_CHARS_MAX].encode("utf-8", "replace").decode()
+    for index in _indexes(picks):
+        properties = _own_properties(content, index)
+        kind = block.kind_of(index)
+        body: bytes | memoryview = block.body(index)
+        if cut := cuts(_truth(properties.get(TRUNCATE))):
+            kind, body = _cut(kind, properties)
+        fields = _own_fields(content, index)
+        history = _history(properties.pop(DEATHS, None), death, comment, now_ms)
+        properties.pop(EXCEPTION, None)
+        properties.pop(COMMENT, None)
+        texts = {COMMENT: comment} if comment else {}
+        if comment and death.reason == "ERROR":
+            texts[EXCEPTION] = comment
+        properties.setdefault(PRODUCING_BROKER, death.broker)
+        properties.setdefault(ORIGINAL_ID, message_id(block.producer, block.seq_of(index)))
+        properties |= {
+            REASON: death.reason, TIMESTAMP: now_ms, DELIVERY_COUNT: death.attempts, DEAD_BROKER: death.broker,
+            BODY_TRUNCATED: cut, ORIGIN: ":".join(death.origin),
+        }  # fmt: skip
+        rows.add(kind, body, _fitting(fields, properties, texts, history), block.priority_of(index))
+    return rows
+
+
+def revive_block(block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
+    """Dead messages without what death wrote on them but for their history, by the destination each came from (B15).
+
+    The blocks of the list take up sequence numbers one after the other from ``first_seq`` on.  A message that does not
+    say where it came from is in none of them.
+    """
+    content = BlockContent(block)
+    groups: dict[tuple[str, str], tuple[int, _Rows]] = {}
+    for index in _indexes(picks):
+        properties = _own_properties(content, index)
+        kind, colon, name = str(properties.get(ORIGIN, "")).partition(":")
+        if not (colon and name and kind in ("queue", "topic")):
+            continue
+        left = {key: value for key, value in properties.items() if key not in _TAKEN_OFF}
+        if left.get(BODY_TRUNCATED) is False:
+            del left[BODY_TRUNCATED]
+        header = pack_fields(_own_fields(content, index) | ({"p": left} if left else {}))
+        chosen, rows = groups.get((kind, name), (0, _Rows()))
+        rows.add(block.kind_of(index), block.body(index), header, block.priority_of(index))
+        groups[kind, name] = chosen | 1 << index, rows
+    found: list[Revived] = []
+    for (kind, name), (chosen, rows) in groups.items():
+        found.append((kind, name, chosen, rows.encode(producer, first_seq, now_ms, block.persistent)))
+        first_seq += len(rows.bodies)
+    return found
+
+
+class _Rows:
+    """Messages of a block to be."""
+
+    def __init__(self) -> None:
+        self.kinds = bytearray()
+        self.bodies: list[bytes | memoryview] = []
+        self.headers: list[bytes] = []
+        self.priorities = bytearray()
+        self.nbytes = HEAD_BYTES
+        """At most so many bytes when encoded."""
+
+    def add(self, kind: int, body: bytes | memoryview, header: bytes, priority: int) -> None:
+        self.kinds.append(kind)
+        self.bodies.append(body)
+        self.headers.append(header)
+        self.priorities.append(priority)
+        self.nbytes += len(body) + len(header) + _COLUMNS_BYTES
+
+    def encode(self, producer: int, first_seq: int, timestamp_ms: int, persistent: bool) -> bytes:
+        one = self.kinds[0]
+        uniform = self.kinds.count(one) == len(self.kinds)
+        return encode_block(
+            self.bodies, producer=producer, first_seq=first_seq, timestamp_ms=timestamp_ms, persistent=persistent,
+            kinds=one if uniform else bytes(self.kinds), headers=self.headers if any(self.headers) else None,
+            priorities=bytes(self.priorities),
+        )  # fmt: skip
+
+
+def _indexes(picks: int) -> list[int]:
+    return [index for index, bit in enumerate(bin(picks)[:1:-1]) if bit == "1"]
+
+
+def _own_properties(content: BlockContent, index: int) -> dict[str, Any]:
+    """A message's properties as they may be written again: what no sender could have put there is left out."""
+    return {
+        name: value
+        for name, value in content.properties(index).items()
+        if isinstance(name, str) and (value is None or isinstance(value, bool | int | float | str | bytes))
+    }
+
+
+def _own_fields(content: BlockContent, index: int) -> dict[str, Any]:
+    """A message's other headers; not its deduplication id, or it could not be sent back within the window."""
+    return {key: value for key, value in content.fields(index).items() if key != "d" and isinstance(value, str)}
+
+
+def _cut(kind: int, properties: dict[str, Any]) -> tuple[int, bytes]:
+    """(kind, body) of a message whose body is cut; its properties must not say that it is compressed."""
+    if kind & DEFLATED:
+        kind &= ~DEFLATED
+        for name in (COMPRESS, COMPRESSED_SIZE, UNCOMPRESSED_SIZE):
+            properties.pop(name, None)
+    kind = kind if kind in _EMPTY else OBJECT
+    return kind, _EMPTY[kind]
+
+
+def deaths_of(properties: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a message's history, oldest first; empty when it has none, or none that can be read."""
+    text = properties.get(DEATHS)
+    try:
+        rows = json.loads(text) if isinstance(text, str) else []
+    except (ValueError, RecursionError):
+        return []
+    right = isinstance(rows, list) and all(isinstance(row, dict) and _is_entry(row) for row in rows)
+    return rows if right else []
+
+
+_ENTRY: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("queue", "type", "reason", "comment"), lambda value: type(value) is str),
+    **dict.fromkeys(("count", "first_ms", "last_ms"), lambda value: type(value) is int),
+}
+
+
+def _is_entry(row: dict[str, Any]) -> bool:
+    return row.keys() == _ENTRY.keys() and all(is_right(row[name]) for name, is_right in _ENTRY.items())
+
+
+def _history(old: object, death: Death, comment: str, now_ms: int) -> str:
+    """The history with one more death: the latest entry stands last."""
+    type_, name = death.origin
+    rows, count, first_ms = [], 1, now_ms
+    for row in deaths_of({DEATHS: old}):
+        if (row["type"], row["queue"], row["reason"]) == (type_, name, death.reason):
+            count, first_ms = row["count"] + 1, row["first_ms"]
+        else:
+            rows.append(row)
+    rows.append({
+        "queue": name, "type": type_, "reason": death.reason, "count": count, "first_ms": first_ms, "last_ms": now_ms,
+        "comment": comment,
+    })  # fmt: skip
+    return json.dumps(rows[-DEATHS_MAX:], separators=(",", ":"))
+
+
+def _fitting(fields: dict[str, Any], properties: dict[str, Any], texts: dict[str, str], history: str) -> bytes:
+    """The headers, with as much of what may be left out as there is room for."""
+    for extra in ({DEATHS: history, **texts}, texts):
+        header = pack_fields({**fields, "p": {**properties, **extra}})
+        if len(header) <= MESSAGE_HEADERS_BYTES_MAX:
+            return header
+    return pack_fields({**fields, "p": properties})
