@@ -1,14 +1,18 @@
 """What a destination can be asked to do. Commands are values: replaying them replays the destination.
 
 ``attachment`` numbers one producer or consumer on one connection; the engine hands the numbers out and never uses one
-twice, so that what belongs to an ended attachment can be recognised and refused.
+twice, so that what belongs to an ended attachment can be recognised and refused.  ``lane`` numbers a subscription of a
+topic; a queue has lane 0 only.  ``txn`` is the host's number of a transaction; 0 is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from raybroker.core.ledger import PLAIN, Columns
+from raybroker.core.selector.content import Content
+from raybroker.core.subscription import Subscription
 from raybroker.model.settings import DestinationAttributes
 
 
@@ -34,9 +38,16 @@ class DetachProducer(NamedTuple):
 class Send(NamedTuple):
     """A block arrives. Messages have the sequence numbers first_seq … first_seq + count - 1 of ``producer``.
 
-    sizes   body bytes of each message
-    floor   the producer will never again retry a sequence number below this one
-    room    False when the store would not take it: then what is persistent and not held already is refused
+    attachment  0: the host itself sends
+    sizes       body bytes of each message
+    floor       the producer will never again retry a sequence number below this one
+    room        False when the store would not take it: then what is persistent and not held already is refused
+    columns     priorities, expiry and delivery times
+    content     headers, for selectors; None when nobody looks
+    origin      connection and client id of the producer, for noLocal (D-27)
+    txn         the block waits for this transaction (T-01)
+    dedup_ids   one deduplication id or None for each message (B25)
+    confirm     whether the producer waits to be told; None: it does when they are persistent (W-74 may change that)
     """
 
     attachment: int
@@ -46,15 +57,24 @@ class Send(NamedTuple):
     persistent: bool
     floor: int
     room: bool = True
+    columns: Columns = PLAIN
+    content: Content | None = None
+    origin: tuple[str, str] = ("", "")
+    txn: int = 0
+    dedup_ids: Sequence[str | None] | None = None
+    confirm: bool | None = None
 
 
 class AttachConsumer(NamedTuple):
     """A consumer opens the destination.
 
-    flow       "credit": at most ``limit`` messages, then what is granted (F-05 … F-09); -1 is unlimited.
-               "prefetch": at most ``limit`` unacknowledged messages, topped up at half (F-17 … F-19); 0 polls (F-20).
-    no_ack     a message counts as acknowledged when it is handed to the connection (R-10)
-    held       start without delivery, until Proceed (C-12)
+    flow          "credit": at most ``limit`` messages, then what is granted (F-05 … F-09); -1 is unlimited.
+                  "prefetch": at most ``limit`` unacknowledged messages, topped up at half (F-17 … F-19); 0 polls (F-20)
+    no_ack        a message counts as acknowledged when it is handed to the connection (R-10)
+    held          start without delivery, until Proceed (C-12)
+    selector      what it wants (B-22); of a queue only, a subscription has its own
+    subscription  which subscription of a topic it serves; None for a queue
+    lease_ms      how long it may keep a message unacknowledged (B6); 0 for ever
     """
 
     attachment: int
@@ -62,12 +82,19 @@ class AttachConsumer(NamedTuple):
     limit: int
     no_ack: bool
     held: bool
+    selector: str | None = None
+    subscription: Subscription | None = None
+    lease_ms: int = 0
 
 
 class DetachConsumer(NamedTuple):
-    """The consumer is gone; what it had not acknowledged goes back to its place (B-07, F-25)."""
+    """The consumer is gone; what it had not acknowledged goes back to its place (B-07, F-25).
+
+    ``lost``: it did not close; then what is known to have reached the application counts as failed (B10).
+    """
 
     attachment: int
+    lost: bool = False
 
 
 class Grant(NamedTuple):
@@ -85,12 +112,45 @@ class Acknowledge(NamedTuple):
     request: int
 
 
+class Settle(NamedTuple):
+    """Another outcome for deliveries (B9): "reject" for good, "release" uncounted, "fail" with a delay, "expired".
+
+    ``delay_ms`` -1: what the destination says.
+    """
+
+    attachment: int
+    ranges: Sequence[tuple[int, int]]
+    request: int
+    outcome: str
+    delay_ms: int = -1
+    reason: str = ""
+
+
+class Begun(NamedTuple):
+    """Deliveries up to ``tag`` have reached the application."""
+
+    attachment: int
+    tag: int
+
+
+class Extend(NamedTuple):
+    """The time for acknowledging these deliveries starts again (B7)."""
+
+    attachment: int
+    ranges: Sequence[tuple[int, int]]
+
+
 class Release(NamedTuple):
-    """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover, R-11)."""
+    """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover, R-11).
+
+    Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67).
+    """
 
     attachment: int
     credit: int
     request: int
+    consumed: int = 0
+    delay_ms: int = 0
 
 
 class Hold(NamedTuple):
@@ -110,7 +170,72 @@ class Update(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Discard every message that is not with a consumer."""
+    """Discard every message that is not with a consumer; of one lane only when ``lane`` is given."""
+
+    lane: int | None = None
+
+
+class Remove(NamedTuple):
+    """Discard waiting messages, given as block → picks (W-129); ``aside``: hold them until Buried or Unbury."""
+
+    chosen: Mapping[int, int]
+    aside: bool = False
+
+
+class Buried(NamedTuple):
+    """What became of dead messages (Bury) is settled: they are elsewhere, or discarded."""
+
+    lane: int
+    ordinal: int
+    picks: int
+
+
+class Unbury(NamedTuple):
+    """Dead messages, or some that were put aside, are not taken anywhere: they wait again."""
+
+    lane: int
+    ordinal: int
+    picks: int
+
+
+class Pause(NamedTuple):
+    """Stop "production", "consumption" or "insertion" (D-26, W-123 … W-125); ``until_ms`` 0: until Resume."""
+
+    which: str
+    until_ms: int = 0
+
+
+class Resume(NamedTuple):
+    which: str
+
+
+class Unsubscribe(NamedTuple):
+    """End a subscription of a topic; raises IllegalStateError while a consumer is attached (D-27)."""
+
+    client_id: str
+    name: str
+
+
+class StageAcks(NamedTuple):
+    """Acknowledgements that wait for a transaction; raises TransactionRolledBackError when one is not possible."""
+
+    txn: int
+    attachment: int
+    ranges: Sequence[tuple[int, int]]
+
+
+class Prepare(NamedTuple):
+    """Write down what the transaction does here, so that it survives until Decide (T-05)."""
+
+    txn: int
+
+
+class Decide(NamedTuple):
+    """The transaction ends: what it sent becomes visible and what it consumed is gone, or the other way round."""
+
+    txn: int
+    commit: bool
+    delay_ms: int = 0
 
 
 class Tick(NamedTuple):
@@ -118,6 +243,7 @@ class Tick(NamedTuple):
 
 
 Command = (
-    AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Acknowledge | Release
-    | Hold | Proceed | Update | Purge | Tick
+    AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Acknowledge | Settle | Begun
+    | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Unbury | Pause | Resume | Unsubscribe
+    | StageAcks | Prepare | Decide | Tick
 )  # fmt: skip

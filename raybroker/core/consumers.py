@@ -8,48 +8,86 @@ consumer leaves, then the first registered is promoted (D-16).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from raybroker.core.backlog import Run
+from raybroker.core import picks as pk
+from raybroker.core.backlog import ANY, Run
 from raybroker.core.window import Window
 from raybroker.model.errors import ResourceAllocationError
 
 
 class Delivery(NamedTuple):
-    """Messages start … end - 1 of a block, tagged tag, tag + 1, …; ``attempts`` counts this delivery too."""
+    """The messages of a run as they were handed out, tagged tag, tag + 1, …; the run's ``attempts`` count this too.
+
+    until_ms  when its acknowledgement is due (B6); 0: it is not
+    """
 
     tag: int
-    ordinal: int
-    start: int
-    end: int
-    attempts: int
+    count: int  # type: ignore[assignment]
+    run: Run
+    until_ms: int
+
+
+def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
+    """The first ``count`` messages of a delivery, and the others."""
+    run = delivery.run
+    first = pk.lowest(run.picks, count)
+    head = Delivery(delivery.tag, count, run._replace(picks=first), delivery.until_ms)
+    rest = run._replace(picks=run.picks & ~first)
+    return head, Delivery(delivery.tag + count, delivery.count - count, rest, delivery.until_ms)
 
 
 class Consumer:
-    """One attachment. ``unsettled`` is in order of tags."""
+    """One attachment. ``unsettled`` is in order of tags.
 
-    __slots__ = ("active", "attachment", "held", "limit", "next_tag", "no_ack", "queued", "sent", "unsettled", "window")
+    selector  number of its selector in the lane, or ANY
+    lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
+    begun     deliveries up to this tag are known to have reached the application
+    stalled   it has let a deadline pass, and gets nothing before it is heard of again (B6)
+    """
 
-    def __init__(self, attachment: int, window: Window, *, limit: int, no_ack: bool, held: bool) -> None:
+    __slots__ = (
+        "active", "attachment", "begun", "held", "lease_ms", "limit", "next_tag", "no_ack", "queued", "selector",
+        "sent", "stalled", "unsettled", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        attachment: int,
+        window: Window,
+        *,
+        limit: int,
+        no_ack: bool,
+        held: bool,
+        selector: int = ANY,
+        lease_ms: int = 0,
+    ) -> None:
         self.attachment = attachment
         self.window = window
         self.limit = limit
         self.no_ack = no_ack
         self.held = held
+        self.selector = selector
+        self.lease_ms = lease_ms
         self.active = False
         self.queued = False
         self.next_tag = 1
+        self.begun = 0
+        self.stalled = False
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
 
     def room(self) -> int:
-        return self.window.room() if self.active and not self.held else 0
+        return self.window.room() if self.active and not self.held and not self.stalled else 0
 
-    def handed(self, run: Run) -> Delivery:
+    def handed(self, run: Run, now_ms: int) -> Delivery:
         """Count a run as sent to this consumer."""
-        size = run.end - run.start
-        delivery = Delivery(self.next_tag, run.ordinal, run.start, run.end, run.attempts + 1)
+        size = run.picks.bit_count()
+        place, ordinal, picks, attempts, failures, priority = run
+        counted = Run(place, ordinal, picks, attempts + 1, failures, priority)
+        until_ms = now_ms + self.lease_ms if self.lease_ms else 0
+        delivery = Delivery(self.next_tag, size, counted, until_ms)
         self.next_tag += size
         self.sent += size
         self.window.sent(size)
@@ -59,27 +97,55 @@ class Consumer:
             self.unsettled.append(delivery)
         return delivery
 
+    def count_of(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """How many of these tags are unsettled; the ranges do not overlap."""
+        total = 0
+        for first, last in ranges:
+            for item in self.unsettled:
+                if item.tag > last:
+                    break
+                total += max(0, min(item.tag + item.count - 1, last) - max(item.tag, first) + 1)
+        return total
+
     def settle(self, first: int, last: int) -> Iterator[Delivery]:
         """Take the deliveries tagged first … last out of what is unsettled; yields what was found."""
         unsettled = self.unsettled
         kept: list[Delivery] = []
         while unsettled and first <= last:
             item = unsettled[0]
-            end_tag = item.tag + item.end - item.start
             if item.tag > last:
                 break
             unsettled.popleft()
-            if end_tag <= first:
+            if item.tag + item.count <= first:
                 kept.append(item)
                 continue
-            skip = max(0, first - item.tag)
-            size = min(end_tag, last + 1) - (item.tag + skip)
-            if skip:
-                kept.append(item._replace(end=item.start + skip))
-            if item.start + skip + size < item.end:
-                unsettled.appendleft(item._replace(tag=item.tag + skip + size, start=item.start + skip + size))
-            yield item._replace(tag=item.tag + skip, start=item.start + skip, end=item.start + skip + size)
+            if item.tag < first:
+                before, item = _cut(item, first - item.tag)
+                kept.append(before)
+            if item.tag + item.count - 1 > last:
+                item, after = _cut(item, last + 1 - item.tag)
+                unsettled.appendleft(after)
+            yield item
         unsettled.extendleft(reversed(kept))
+
+    def extend(self, ranges: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """The time for acknowledging these starts again (B7)."""
+        for first, last in ranges:
+            renewed = [item._replace(until_ms=now_ms + self.lease_ms) for item in self.settle(first, last)]
+            at = next((i for i, item in enumerate(self.unsettled) if item.tag > last), len(self.unsettled))
+            for offset, item in enumerate(renewed):
+                self.unsettled.insert(at + offset, item)
+
+    def overdue(self, now_ms: int) -> list[Delivery]:
+        """Take out what should have been acknowledged by now (B6)."""
+        found = [item for item in self.unsettled if 0 < item.until_ms <= now_ms]
+        if found:
+            self.unsettled = deque(item for item in self.unsettled if not 0 < item.until_ms <= now_ms)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When the first acknowledgement is overdue."""
+        return min((item.until_ms for item in self.unsettled if item.until_ms), default=None)
 
 
 class Consumers:
@@ -105,7 +171,7 @@ class Consumers:
         consumer.active = active_max < 0 or active < active_max
         if not consumer.active and 0 <= backup_max <= len(self.by_attachment) - active:
             raise ResourceAllocationError(
-                f"queue {name} has its {active_max} active and {backup_max} backup consumers; close one, or raise"
+                f"{name} has its {active_max} active and {backup_max} backup consumers; close one, or raise"
                 f" maxNumActiveConsumers or maxNumBackupConsumers"
             )
         self.by_attachment[consumer.attachment] = consumer

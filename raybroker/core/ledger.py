@@ -1,34 +1,112 @@
 """The blocks that a destination holds, and which of their messages are still owed to somebody.
 
 A block is held from acceptance until its last message is settled.  Per block this costs one small object however many
-messages it has; ranges of settled messages are kept only while a block is settled in part.
+messages it has; which messages are settled is one integer (see ``picks.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
+from array import array
+from itertools import compress, pairwise
+from typing import Final, NamedTuple
 
-from raybroker.core import ranges
-from raybroker.core.notes import Part, Sizes
+from raybroker.core import picks as pk
+from raybroker.core.notes import Sizes
+
+NEVER: Final = 1 << 62
+"""A time that does not come, milliseconds."""
+
+
+class Columns(NamedTuple):
+    """What may differ from message to message of a block; None where it does not.
+
+    priorities  one byte each; the block's own priority holds without
+    expires     milliseconds since 1970, 0 never; without, none expires
+    deliver_at  milliseconds since 1970, 0 at once; without, all at once
+    """
+
+    priority: int = 4
+    priorities: bytes | None = None
+    expires: array[int] | None = None
+    deliver_at: array[int] | None = None
+
+
+PLAIN: Final = Columns()
 
 
 class Held:
-    """One block: ``left`` of its ``count`` messages are not settled; ``done`` says which are, when only some are."""
+    """One block: ``left`` of its ``count`` messages are not settled; ``done`` says which are.
 
-    __slots__ = ("count", "done", "left", "persistent", "sizes")
+    stored     the store has it
+    claims     lanes that owe something of it; 1 in a queue
+    transacted it came in a transaction: nobody may see it before that is durable
+    buried     messages whose death was told already, so that a topic tells it once (W-72)
+    soonest    no message of it expires before this, milliseconds
+    """
 
-    def __init__(self, count: int, sizes: Sizes, persistent: bool) -> None:
+    __slots__ = (
+        "buried", "claims", "columns", "count", "done", "left", "persistent", "sizes", "soonest", "stored",
+        "transacted",
+    )  # fmt: skip
+
+    def __init__(
+        self, count: int, sizes: Sizes, persistent: bool, columns: Columns = PLAIN, *, stored: bool | None = None
+    ) -> None:
         self.count = count
         self.left = count
         self.sizes = sizes
         self.persistent = persistent
-        self.done: ranges.Ranges | None = None
+        self.stored = persistent if stored is None else stored
+        self.done = 0
+        self.claims = 1
+        self.columns = columns
+        self.buried = 0
+        self.transacted = False
+        self.soonest = NEVER if columns.expires is None else min((t for t in columns.expires if t), default=NEVER)
 
-    def bytes_of(self, start: int, end: int) -> int:
+    @property
+    def everything(self) -> int:
+        return (1 << self.count) - 1
+
+    def bytes_of(self, picks: int) -> int:
+        """Body bytes of some of its messages."""
         if isinstance(self.sizes, int):
-            return self.sizes * (end - start)
-        return sum(self.sizes[start:end])
+            return self.sizes * picks.bit_count()
+        side_by_side = pk.extent(picks) if picks else (0, 0)
+        if side_by_side is not None:
+            return sum(self.sizes[slice(*side_by_side)])
+        return sum(compress(self.sizes, map(int, bin(picks)[:1:-1])))
+
+    def expired(self, picks: int, now_ms: int) -> int:
+        """Those of ``picks`` whose time is over."""
+        if now_ms < self.soonest or self.columns.expires is None:
+            return 0
+        expires = self.columns.expires
+        return pk.of_indexes(i for i in pk.indexes(picks) if 0 < expires[i] <= now_ms)
+
+    def by_priority(self, picks: int) -> list[tuple[int, int]]:
+        """``picks`` as (priority, messages of it), the highest first."""
+        column = self.columns.priorities
+        if column is None:
+            return [(self.columns.priority, picks)]
+        found: dict[int, int] = {}
+        for index in pk.indexes(picks):
+            level = column[index]
+            found[level] = found.get(level, 0) | 1 << index
+        return sorted(found.items(), reverse=True)
+
+    def by_birth(self, picks: int, now_ms: int) -> tuple[int, list[tuple[int, int]]]:
+        """Those to be delivered now, and (time, messages) of those to be delivered later (W-65)."""
+        column = self.columns.deliver_at
+        if column is None:
+            return picks, []
+        later: dict[int, int] = {}
+        for index in pk.indexes(picks):
+            if column[index] > now_ms:
+                later[column[index]] = later.get(column[index], 0) | 1 << index
+        for chosen in later.values():
+            picks &= ~chosen
+        return picks, sorted(later.items())
 
 
 class Ledger:
@@ -44,49 +122,40 @@ class Ledger:
         self.peak_messages = 0
         self.peak_bytes = 0
 
-    def accept(self, sizes: Sizes, count: int, persistent: bool) -> int:
+    def accept(self, block: Held) -> int:
         """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then notes the peak."""
         ordinal = self.next_ordinal
         self.next_ordinal += 1
-        self.restore(ordinal, Held(count, sizes, persistent))
+        self.restore(ordinal, block)
         return ordinal
 
     def restore(self, ordinal: int, block: Held) -> None:
         self.held[ordinal] = block
         self.messages += block.count
-        self.bytes_held += block.bytes_of(0, block.count)
+        self.bytes_held += block.bytes_of(block.everything)
 
     def note_peak(self) -> None:
         self.peak_messages = max(self.peak_messages, self.messages)
         self.peak_bytes = max(self.peak_bytes, self.bytes_held)
 
-    def settle(self, part: Part) -> bool:
+    def settle(self, ordinal: int, picks: int) -> bool:
         """Messages of a held block are done with; True when they were its last and the block is no longer held."""
-        ordinal, start, end = part
         block = self.held[ordinal]
-        count = end - start
+        assert not block.done & picks, "a message was settled twice"
+        count = picks.bit_count()
         self.messages -= count
-        self.bytes_held -= block.bytes_of(start, end)
+        self.bytes_held -= block.bytes_of(picks)
         block.left -= count
-        assert block.left >= 0, "a message was settled twice"
         if block.left == 0:
             del self.held[ordinal]
             return True
-        if block.done is None:
-            block.done = []
-        ranges.add(block.done, start, end)
+        block.done |= picks
         return False
 
-    def open_parts(self, ordinal: int) -> Iterable[Part]:
-        """The parts of a held block that are not settled."""
+    def open_picks(self, ordinal: int) -> int:
+        """The messages of a held block that are not settled."""
         block = self.held[ordinal]
-        return (Part(ordinal, a, b) for a, b in ranges.missing(block.done or [], 0, block.count))
-
-    def live_spans(self, *, persistent: bool) -> list[tuple[int, int]]:
-        """(first, last) ordinals of held blocks, ascending; consecutive ordinals share a span."""
-        ordinals = [o for o, block in self.held.items() if block.persistent == persistent]
-        ordinals.sort()
-        return spans(ordinals)
+        return block.everything & ~block.done
 
 
 def spans(ordinals: list[int]) -> list[tuple[int, int]]:

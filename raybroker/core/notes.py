@@ -1,15 +1,25 @@
 """How the core writes down what it decided, and reads it again after a restart.
 
-Notes are small and come in great numbers, so they are packed structs; a snapshot is rare and holds a destination's
-whole state but for message bodies.  Both ends stand here side by side: what is written and read in two files drifts
-apart.
+Notes are small and come in great numbers, so they are packed; a snapshot is rare and holds a destination's whole state
+but for message bodies.  Both ends stand here side by side: what is written and read in two files drifts apart.
 
-    block meta   flags, count, producer, first sequence number, then one size for all bodies or one for each
-    ACKED        spans of whole blocks, then parts (ordinal, start, end) of others
-    REFUSED      parts of a stored block that were never accepted
-    DISPATCHED   how far fresh messages were handed out, then (ordinal, start, end, attempts) of returned ones
+    block meta   what the block's messages share, then its columns, the transaction it waits for, and who it is owed to
+    ACKED        lane; spans of blocks that the lane is done with, then picks of others
+    REFUSED      picks of a stored block that were never accepted
+    DISPATCHED   lane; spans of blocks handed out whole for the n-th time, then picks of others
+    FAILED       lane; picks that failed n times and wait until a time
+    LANE         lane; a subscription, encoded (topics)
+    LANE_GONE    lane
+    STAGED       lane; picks whose acknowledgement waits for a transaction, whose number follows
+    DEDUP        a transaction or 0, and deduplication ids with when they were taken
+    LIVE         lane; spans of blocks that the lane has something of (in snapshots, as the next two)
+    OWED         lane; what a topic's lane is owed of blocks
+    WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
+    BURIED       picks whose death was told for all subscriptions of a topic (W-72)
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
+
+A row's messages are a mask behind its fixed part.
 """
 
 from __future__ import annotations
@@ -19,21 +29,37 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from raybroker.core import picks as pk
+
 ACKED: Final = 1
 REFUSED: Final = 2
 DISPATCHED: Final = 3
 ATTRIBUTES: Final = 4
 GONE: Final = 5
+FAILED: Final = 6
+LANE: Final = 7
+LANE_GONE: Final = 8
+STAGED: Final = 9
+DEDUP: Final = 10
+LIVE: Final = 11
+OWED: Final = 12
+WAITING: Final = 13
+BURIED: Final = 14
 
-_BLOCK: Final = struct.Struct("<BIQQ")
-_HEAD: Final = struct.Struct("<BII")
-_SPAN: Final = struct.Struct("<QQ")
-_PART: Final = struct.Struct("<QII")
-_TRIED: Final = struct.Struct("<QIII")
-_MARK: Final = struct.Struct("<QI")
+REJECTED: Final = 0x7FFF_FFFF
+"""As a number of failures: the consumer wants it never again."""
 
-ROWS_MAX: Final = 16_384
-"""Rows of one note: with the longest row it stays far below a store's limit for notes."""
+_HEAD: Final = struct.Struct("<BIII")
+_SPAN: Final = struct.Struct("<QQI")
+_PICK: Final = struct.Struct("<QIQ")
+_BLOCK: Final = struct.Struct("<BBIQQ")
+_NUMBER: Final = struct.Struct("<Q")
+_CLAIM: Final = struct.Struct("<I")
+_DEDUP: Final = struct.Struct("<QH")
+_UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS = (1 << i for i in range(6))
+
+ROWS_MAX: Final = 4_096
+"""Rows of one note: with the longest row it stays below a store's limit for notes."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -42,28 +68,46 @@ Sizes = int | array  # type: ignore[type-arg]
 """Body sizes of a block: one for all, or one for each message."""
 
 
-class Part(NamedTuple):
-    """Messages start … end - 1 of block ``ordinal``."""
+class Span(NamedTuple):
+    """Whole blocks first … last; ``value`` is a count of attempts where the note has one, else 0."""
+
+    first: int
+    last: int
+    value: int = 0
+
+
+class Row(NamedTuple):
+    """Messages ``picks`` of block ``ordinal``; ``value`` counts attempts or failures, ``until_ms`` is a time or 0."""
 
     ordinal: int
-    start: int
-    end: int
+    picks: int
+    value: int = 0
+    until_ms: int = 0
 
 
-class Tried(NamedTuple):
-    """Messages start … end - 1 of block ``ordinal`` were handed out ``attempts`` times."""
+class Note(NamedTuple):
+    """A decoded note. ``rest``: the number of the transaction in STAGED, else what the kind says."""
 
-    ordinal: int
-    start: int
-    end: int
-    attempts: int
+    kind: int
+    lane: int
+    spans: list[Span]
+    rows: list[Row]
+    rest: bytes = b""
 
 
 class BlockMeta(NamedTuple):
+    """``txn``: not to be delivered before this transaction commits; ``claims``: lane → picks, None for all of it."""
+
     messages: int
     producer: int
     first_seq: int
     sizes: Sizes
+    priority: int = 4
+    priorities: bytes | None = None
+    expires: array[int] | None = None
+    deliver_at: array[int] | None = None
+    txn: int = 0
+    claims: dict[int, int | None] | None = None
 
 
 def pack_sizes(sizes: Sequence[int]) -> Sizes:
@@ -74,17 +118,71 @@ def pack_sizes(sizes: Sequence[int]) -> Sizes:
     return array("I", sizes)
 
 
-def encode_block_meta(count: int, producer: int, first_seq: int, sizes: Sizes) -> bytes:
-    uniform = isinstance(sizes, int)
-    column = array("I", (sizes,)) if isinstance(sizes, int) else sizes
-    return _BLOCK.pack(1 if uniform else 0, count, producer, first_seq) + column.tobytes()
+def encode_block_meta(meta: BlockMeta) -> bytes:
+    count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims = meta
+    flags = 0
+    out = [b""]
+    if isinstance(sizes, int):
+        flags = _UNIFORM_SIZES
+        out.append(sizes.to_bytes(4, "little"))
+    else:
+        out.append(sizes.tobytes())
+    if priorities is not None:
+        flags |= _PRIORITIES
+        out.append(priorities)
+    for flag, column in ((_EXPIRES, expires), (_DELIVER_AT, deliver_at)):
+        if column is not None:
+            flags |= flag
+            uniform = column.count(column[0]) == count
+            out.append(bytes((uniform,)) + (column[:1] if uniform else column).tobytes())
+    if txn:
+        flags |= _TXN
+        out.append(_NUMBER.pack(txn))
+    if claims is not None:
+        flags |= _CLAIMS
+        out.append(_CLAIM.pack(len(claims)))
+        out.extend(_CLAIM.pack(lane) + pk.pack(picks or 0) for lane, picks in claims.items())
+    out[0] = _BLOCK.pack(flags, priority, count, producer, first_seq)
+    return b"".join(out)
 
 
 def decode_block_meta(meta: bytes) -> BlockMeta:
-    uniform, count, producer, first_seq = _BLOCK.unpack_from(meta)
-    column = array("I")
-    column.frombytes(meta[_BLOCK.size :])
-    return BlockMeta(count, producer, first_seq, column[0] if uniform else column)
+    """Reads what :func:`encode_block_meta` wrote; raises struct.error or ValueError for other bytes."""
+    flags, priority, count, producer, first_seq = _BLOCK.unpack_from(meta)
+    at = _BLOCK.size
+    sizes: Sizes
+    if flags & _UNIFORM_SIZES:
+        sizes = int.from_bytes(meta[at : at + 4], "little")
+        at += 4
+    else:
+        sizes = array("I", meta[at : at + 4 * count])
+        at += 4 * count
+    priorities = None
+    if flags & _PRIORITIES:
+        priorities = meta[at : at + count]
+        at += count
+    times: list[array[int] | None] = [None, None]
+    for index, flag in enumerate((_EXPIRES, _DELIVER_AT)):
+        if flags & flag:
+            uniform = meta[at]
+            size = 8 * (1 if uniform else count)
+            column = array("Q", meta[at + 1 : at + 1 + size])
+            times[index] = column * count if uniform else column
+            at += 1 + size
+    txn = 0
+    if flags & _TXN:
+        (txn,) = _NUMBER.unpack_from(meta, at)
+        at += _NUMBER.size
+    claims: dict[int, int | None] | None = None
+    if flags & _CLAIMS:
+        claims = {}
+        (lanes,) = _CLAIM.unpack_from(meta, at)
+        at += _CLAIM.size
+        for _ in range(lanes):
+            (lane,) = _CLAIM.unpack_from(meta, at)
+            picks, at = pk.unpack(meta, at + _CLAIM.size)
+            claims[lane] = picks or None
+    return BlockMeta(count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims)
 
 
 def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequence[_A], Sequence[_B]]]:
@@ -93,92 +191,66 @@ def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequen
         yield first[at : at + ROWS_MAX], second[at : at + ROWS_MAX]
 
 
-def encode_acked(spans: Sequence[tuple[int, int]], parts: Sequence[Part]) -> bytes:
-    """``spans`` are (first, last) ordinals of blocks settled whole; ``parts`` the rest."""
-    out = [_HEAD.pack(ACKED, len(spans), len(parts))]
-    out.extend(_SPAN.pack(*span) for span in spans)
-    out.extend(_PART.pack(*part) for part in parts)
+def encode(kind: int, lane: int, spans: Sequence[Span] = (), rows: Sequence[Row] = (), rest: bytes = b"") -> bytes:
+    """One note."""
+    out = [_HEAD.pack(kind, lane, len(spans), len(rows))]
+    out.extend([_SPAN.pack(*s) for s in spans])
+    out.extend([_PICK.pack(ordinal, value, until) + pk.pack(picks) for ordinal, picks, value, until in rows])
+    out.append(rest)
     return b"".join(out)
 
 
-def encode_refused(parts: Sequence[Part]) -> bytes:
-    return b"".join((_HEAD.pack(REFUSED, 0, len(parts)), *(_PART.pack(*part) for part in parts)))
+def decode(note: bytes) -> Note:
+    """Reads what :func:`encode` wrote; raises struct.error for other bytes."""
+    kind, lane, span_count, row_count = _HEAD.unpack_from(note)
+    at = _HEAD.size
+    spans = []
+    for _ in range(span_count):
+        spans.append(Span(*_SPAN.unpack_from(note, at)))
+        at += _SPAN.size
+    rows = []
+    for _ in range(row_count):
+        ordinal, value, until_ms = _PICK.unpack_from(note, at)
+        picks, at = pk.unpack(note, at + _PICK.size)
+        rows.append(Row(ordinal, picks, value, until_ms))
+    return Note(kind, lane, spans, rows, note[at:])
 
 
-def encode_dispatched(mark: tuple[int, int] | None, tried: Sequence[Tried]) -> bytes:
-    """``mark``: every fresh message before index mark[1] of block mark[0] has been handed out once."""
-    out = [_HEAD.pack(DISPATCHED, 1 if mark else 0, len(tried))]
-    if mark:
-        out.append(_MARK.pack(*mark))
-    out.extend(_TRIED.pack(*row) for row in tried)
-    return b"".join(out)
+def encode_number(number: int) -> bytes:
+    return _NUMBER.pack(number)
 
 
-def encode_attributes(data: bytes) -> bytes:
-    return _HEAD.pack(ATTRIBUTES, 0, 0) + data
+def decode_number(data: bytes) -> int:
+    (number,) = _NUMBER.unpack(data)
+    return int(number)
 
 
-def encode_gone() -> bytes:
-    return _HEAD.pack(GONE, 0, 0)
+def encode_dedup(ids: Sequence[tuple[str, int]]) -> bytes:
+    """(id, when it was taken in milliseconds) as the rest of a note."""
+    texts = [(text.encode(), at_ms) for text, at_ms in ids]
+    return b"".join(_DEDUP.pack(at_ms, len(text)) + text for text, at_ms in texts)
+
+
+def dedup_notes(ids: Sequence[tuple[str, int]], txn: int = 0) -> Iterator[bytes]:
+    """DEDUP notes; ``txn``: the ids are taken if this prepared transaction commits, 0 for good."""
+    for some, _ in in_notes(ids, ()):
+        yield encode(DEDUP, 0, (), (), encode_number(txn) + encode_dedup(some))
+
+
+def split_dedup(data: bytes) -> tuple[int, list[tuple[str, int]]]:
+    """(transaction, ids) of what follows a DEDUP note."""
+    return decode_number(data[: _NUMBER.size]), decode_dedup(data[_NUMBER.size :])
+
+
+def decode_dedup(data: bytes) -> list[tuple[str, int]]:
+    found, at = [], 0
+    while at < len(data):
+        at_ms, size = _DEDUP.unpack_from(data, at)
+        at += _DEDUP.size
+        found.append((data[at : at + size].decode(), at_ms))
+        at += size
+    return found
 
 
 def kind_of(note: bytes) -> int:
     return note[0]
-
-
-def attributes_of(note: bytes) -> bytes:
-    return note[_HEAD.size :]
-
-
-def decode_acked(note: bytes) -> tuple[list[tuple[int, int]], list[Part]]:
-    _, spans, parts = _HEAD.unpack_from(note)
-    at = _HEAD.size
-    middle = at + spans * _SPAN.size
-    found = [(a, b) for a, b in _SPAN.iter_unpack(note[at:middle])]
-    return found, [Part(*row) for row in _PART.iter_unpack(note[middle : middle + parts * _PART.size])]
-
-
-def decode_refused(note: bytes) -> list[Part]:
-    return [Part(*row) for row in _PART.iter_unpack(note[_HEAD.size :])]
-
-
-def decode_dispatched(note: bytes) -> tuple[tuple[int, int] | None, list[Tried]]:
-    _, marked, _ = _HEAD.unpack_from(note)
-    at = _HEAD.size
-    mark = None
-    if marked:
-        mark = _MARK.unpack_from(note, at)
-        at += _MARK.size
-    return mark, [Tried(*row) for row in _TRIED.iter_unpack(note[at:])]
-
-
-class Cursor:
-    """Reads a snapshot piece by piece."""
-
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def row(self, layout: struct.Struct) -> tuple[int, ...]:
-        found = layout.unpack_from(self.data, self.at)
-        self.at += layout.size
-        return found
-
-    def rows(self, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
-        (count,) = self.row(COUNT)
-        for _ in range(count):
-            yield self.row(layout)
-
-
-COUNT: Final = struct.Struct("<I")
-SPAN: Final = _SPAN
-PART: Final = _PART
-TRIED: Final = _TRIED
-MARK: Final = _MARK
-
-
-def table(layout: struct.Struct, rows: Sequence[tuple[int, ...]]) -> bytes:
-    """A counted table, as :meth:`Cursor.rows` reads it."""
-    return COUNT.pack(len(rows)) + b"".join(layout.pack(*row) for row in rows)

@@ -31,14 +31,21 @@ class Sent(NamedTuple):
     refused: tuple[Refused, ...]
 
 
+class Gate(NamedTuple):
+    """To a producer: "open", "slow" (the destination is full, D-10) or "paused" (W-123)."""
+
+    attachment: int
+    state: str
+    until_ms: int = 0
+
+
 class Deliver(NamedTuple):
-    """To a consumer: messages start … end - 1 of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
+    """To a consumer: messages ``picks`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
 
     attachment: int
     tag: int
     ordinal: int
-    start: int
-    end: int
+    picks: int
     attempt: int
 
 
@@ -71,19 +78,41 @@ class Retire(NamedTuple):
     persistent: bool
 
 
+class Bury(NamedTuple):
+    """Messages are dead: put them where the destination's dead go, or nowhere, and answer with Buried (D-24, W-57).
+
+    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR (D-25); ``comment`` says more.
+    """
+
+    lane: int
+    ordinal: int
+    picks: int
+    attempts: int
+    reason: str
+    comment: str
+
+
 class Idle(NamedTuple):
     """Nothing has used this auto-created destination for the reap time (D-22)."""
 
 
-Effect = Sent | Deliver | Acked | Released | Promoted | Retire | Idle
+Effect = Sent | Gate | Deliver | Acked | Released | Promoted | Retire | Bury | Idle
 
 
 @dataclass(slots=True)
 class Outcome:
-    """See the module. ``accepted`` is the ordinal that a Send's block got, or None when nothing of it was taken."""
+    """See the module.
+
+    accepted   the ordinal that a Send's block got, or None when nothing of it was taken
+    wake_at    the earliest moment, milliseconds, at which a Tick can change anything; None for never
+    unfinished work is left that was too much for one step: send a Tick soon
+    damaged    blocks whose headers were needed and could not be read
+    """
 
     records: list[Entry] = field(default_factory=list)
     after_durable: list[Effect] = field(default_factory=list)
     immediate: list[Effect] = field(default_factory=list)
     wake_at: int | None = None
     accepted: int | None = None
+    unfinished: bool = False
+    damaged: list[int] = field(default_factory=list)

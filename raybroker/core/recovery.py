@@ -1,4 +1,4 @@
-"""A queue's state as bytes, and a queue from what a store gave back (B-20).
+"""A destination from what a store gave back (B-20).
 
 A snapshot says which blocks live; entries after it say what happened since.  A block that the snapshot calls alive and
 that the store does not give back is damage, not absence: recovery stops and names it.
@@ -6,200 +6,373 @@ that the store does not give back is damage, not absence: recovery stops and nam
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable
 from typing import Final
 
 from raybroker.core import notes, ranges
+from raybroker.core import picks as pk
+from raybroker.core import snapshot as snap
 from raybroker.core.backlog import Run
-from raybroker.core.ledger import Held, spans
-from raybroker.core.notes import BlockMeta, Cursor, Part, Tried
+from raybroker.core.consumers import Delivery
+from raybroker.core.destination import LANE_ALL, Destination
+from raybroker.core.lane import Lane
+from raybroker.core.ledger import Columns, Held, spans
+from raybroker.core.notes import BlockMeta, Note, Row
 from raybroker.core.queue import Queue
+from raybroker.core.staged import StagedBlock
+from raybroker.core.subscription import Subscription
+from raybroker.core.topic import Topic
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, Entry
 from raybroker.model.settings import DestinationAttributes
 
-_NEXT: Final = struct.Struct("<Q")
-_TAKEN: Final = struct.Struct("<QQQ")
+KINDS: Final[dict[str, type[Destination]]] = {"queue": Queue, "topic": Topic}
+Parts = list[tuple[int, int, int, int]]
+"""Messages of a block with their attempts, failures and until when they rest, milliseconds."""
 
 
-def snapshot(queue: Queue) -> bytes:
-    """Everything durable about a queue but its attributes and message bodies."""
-    ledger = queue.ledger
-    live = ledger.live_spans(persistent=True)
-    done = [
-        Part(ordinal, a, b)
-        for ordinal, block in ledger.held.items()
-        if block.persistent and block.done
-        for a, b in block.done
-    ]
-    taken = [(producer, a, b) for producer, rows in queue.producers.taken.items() for a, b in rows]
-    return b"".join(
-        (
-            _NEXT.pack(ledger.next_ordinal),
-            notes.MARK.pack(*queue.mark),
-            notes.table(notes.SPAN, live),
-            notes.table(notes.PART, done),
-            notes.table(notes.TRIED, list(_tried(queue))),
-            notes.table(_TAKEN, taken),
-        )
-    )
+class LaneFound:
+    """What the log says about one lane; masks by ordinal."""
+
+    __slots__ = ("failed", "live", "owed", "settled", "staged", "subscription", "tried", "tried_whole", "whole")
+
+    def __init__(self) -> None:
+        self.subscription: Subscription | None = None
+        self.live: list[notes.Span] = []
+        self.owed: dict[int, int] = {}
+        self.settled: dict[int, int] = {}
+        self.whole: set[int] = set()
+        self.tried: dict[int, list[Row]] = {}
+        self.tried_whole: dict[int, int] = {}
+        self.failed: dict[int, list[Row]] = {}
+        self.staged: dict[int, list[Row]] = {}
+
+    def is_live(self, ordinal: int) -> bool:
+        return any(first <= ordinal <= last for first, last, _ in self.live)
+
+    def parts(self, ordinal: int, picks: int) -> Parts:
+        """``picks`` of a block as (messages, attempts, failures, until when they rest)."""
+        groups: Parts = [(picks, self.tried_whole.get(ordinal, 0), 0, 0)]
+        for row in self.tried.get(ordinal, ()):
+            groups = _raised(groups, row.picks, row.value, 0, 0)
+        for row in self.failed.get(ordinal, ()):
+            groups = _raised(groups, row.picks, 0, row.value, row.until_ms)
+        return groups
 
 
-def _tried(queue: Queue) -> Iterator[Tried]:
-    """Persistent messages that were handed out more than once."""
-    held = queue.ledger.held
-    for run in queue.backlog.returned:
-        if run.attempts > 1 and held[run.ordinal].persistent:
-            yield Tried(run.ordinal, run.start, run.end, run.attempts)
-    for consumer in queue.consumers.by_attachment.values():
-        for item in consumer.unsettled:
-            if item.attempts > 1 and held[item.ordinal].persistent:
-                yield Tried(item.ordinal, item.start, item.end, item.attempts)
+def _raised(groups: Parts, picks: int, attempts: int, failures: int, until_ms: int) -> Parts:
+    """Those messages of every group that are among ``picks`` have at least so many attempts and failures."""
+    found: Parts = []
+    for some, a, f, u in groups:
+        if some & picks:
+            found.append((some & picks, max(a, attempts), max(f, failures), max(u, until_ms)))
+        if some & ~picks:
+            found.append((some & ~picks, a, f, u))
+    return found
 
 
 class Recovery:
-    """Collects what a store gives back about one queue; :meth:`finish` makes the queue."""
+    """Collects what a store gives back about one destination; :meth:`finish` makes it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.next_ordinal = 1
-        self.mark = (0, 0)
-        self.live: list[tuple[int, int]] = []
+        self.next_lane = 1
+        self.lanes: dict[int, LaneFound] = {0: LaneFound()}
         self.blocks: dict[int, BlockMeta] = {}
         self.dead: list[int] = []
         self.gone: set[int] = set()
-        """Blocks acknowledged whole before the store gave them back, which a moved copy can cause."""
-        self.settled: dict[int, ranges.Ranges] = {}
-        self.refused: dict[int, ranges.Ranges] = {}
-        self.tried: dict[int, list[Tried]] = {}
+        """Blocks of transactions that were rolled back."""
+        self.refused: dict[int, int] = {}
+        self.told: dict[int, int] = {}
+        """Messages whose death was told."""
+        self.waiting: dict[int, int] = {}
+        """Block → the transaction it waits for."""
+        self.late: set[int] = set()
+        """Blocks that had come and were not written when the snapshot was made."""
         self.taken: dict[int, ranges.Ranges] = {}
+        self.dedup: list[tuple[str, int]] = []
+        self.ids_of: dict[int, list[tuple[str, int]]] = {}
+        """Prepared transaction → deduplication ids that are taken if it commits."""
         self._snapshot_end = 1
 
     def load(self, data: bytes) -> None:
         """Start from a snapshot; called before any entry."""
-        cursor = Cursor(data)
-        (self.next_ordinal,) = cursor.row(_NEXT)
+        self.next_ordinal, self.next_lane, _ = snap.HEAD.unpack_from(data)
         self._snapshot_end = self.next_ordinal
-        first, second = cursor.row(notes.MARK)
-        self.mark = (first, second)
-        self.live = [(row[0], row[1]) for row in cursor.rows(notes.SPAN)]
-        for row in cursor.rows(notes.PART):
-            self._settle(Part(*row))
-        for row in cursor.rows(notes.TRIED):
-            self.tried.setdefault(row[0], []).append(Tried(*row))
-        for producer, start, end in cursor.rows(_TAKEN):
+        pieces = snap.sections(data, snap.HEAD.size)
+        for producer, start, end in snap.TAKEN.iter_unpack(next(pieces)):
             ranges.add(self.taken.setdefault(producer, []), start, end)
+        self.dedup = notes.decode_dedup(next(pieces))
+        for piece in pieces:
+            self._note(notes.decode(piece))
 
     def apply(self, entry: Entry) -> None:
-        """One BLOCK or NOTE of this queue, in the order of the store's log; ATTRIBUTES and GONE are the engine's."""
+        """One BLOCK or NOTE of this destination, in the order of the log; ATTRIBUTES and GONE are the engine's."""
         if entry.kind == BLOCK:
             self._block(entry.ordinal, notes.decode_block_meta(entry.meta))
+        else:
+            self._note(notes.decode(entry.meta))
+
+    def _note(self, note: Note) -> None:
+        handler = _NOTES.get(note.kind)
+        if handler is None:
+            raise StoreDamagedError(f"destination {self.number}: a note of unknown kind {note.kind}")
+        handler(self, note)
+
+    def _lane(self, number: int) -> LaneFound:
+        return self.lanes.setdefault(number, LaneFound())
+
+    def _acked(self, note: Note) -> None:
+        if note.lane == LANE_ALL:
+            self.gone.update(o for first, last, _ in note.spans for o in range(first, last + 1))
             return
-        kind = notes.kind_of(entry.meta)
-        if kind == notes.ACKED:
-            whole, parts = notes.decode_acked(entry.meta)
-            for first, last in whole:
+        lane = self._lane(note.lane)
+        for first, last, _ in note.spans:
+            lane.whole.update(range(first, last + 1))
+            if not note.lane:
                 for ordinal in range(first, last + 1):
                     if self.blocks.pop(ordinal, None) is not None:
                         self.dead.append(ordinal)
-                    else:
-                        self.gone.add(ordinal)
-                    self._drop_live(ordinal)
-            for part in parts:
-                self._settle(part)
-        elif kind == notes.REFUSED:
-            for part in notes.decode_refused(entry.meta):
-                ranges.add(self.refused.setdefault(part.ordinal, []), part.start, part.end)
-                self._settle(part)
-        elif kind == notes.DISPATCHED:
-            mark, tried = notes.decode_dispatched(entry.meta)
-            self.mark = max(self.mark, mark or self.mark)
-            for row in tried:
-                self.tried.setdefault(row.ordinal, []).append(row)
-        else:
-            raise StoreDamagedError(f"destination {self.number}: a note of unknown kind {kind}")
+        for row in note.rows:
+            lane.settled[row.ordinal] = lane.settled.get(row.ordinal, 0) | row.picks
+
+    def _buried(self, note: Note) -> None:
+        for row in note.rows:
+            self.told[row.ordinal] = self.told.get(row.ordinal, 0) | row.picks
+
+    def _refused(self, note: Note) -> None:
+        for row in note.rows:
+            self.refused[row.ordinal] = self.refused.get(row.ordinal, 0) | row.picks
+
+    def _dispatched(self, note: Note) -> None:
+        lane = self._lane(note.lane)
+        for first, last, attempts in note.spans:
+            for ordinal in range(first, last + 1):
+                lane.tried_whole[ordinal] = max(attempts, lane.tried_whole.get(ordinal, 0))
+        for row in note.rows:
+            lane.tried.setdefault(row.ordinal, []).append(row)
+
+    def _failed(self, note: Note) -> None:
+        lane = self._lane(note.lane)
+        for row in note.rows:
+            lane.failed.setdefault(row.ordinal, []).append(row)
+
+    def _subscribed(self, note: Note) -> None:
+        self._lane(note.lane).subscription = Subscription.decode(note.rest)
+        self.next_lane = max(self.next_lane, note.lane + 1)
+
+    def _unsubscribed(self, note: Note) -> None:
+        self.lanes.pop(note.lane, None)
+
+    def _live(self, note: Note) -> None:
+        self._lane(note.lane).live.extend(note.spans)
+
+    def _owed(self, note: Note) -> None:
+        self._lane(note.lane).owed.update((row.ordinal, row.picks) for row in note.rows)
+
+    def _staged(self, note: Note) -> None:
+        self._lane(note.lane).staged.setdefault(notes.decode_number(note.rest), []).extend(note.rows)
+
+    def _waiting(self, note: Note) -> None:
+        txn = notes.decode_number(note.rest)
+        if not txn:
+            self.late.update(o for first, last, _ in note.spans for o in range(first, last + 1))
+            return
+        self.waiting.update((o, txn) for first, last, _ in note.spans for o in range(first, last + 1))
+
+    def _ids(self, note: Note) -> None:
+        txn, ids = notes.split_dedup(note.rest)
+        (self.ids_of.setdefault(txn, []) if txn else self.dedup).extend(ids)
 
     def _block(self, ordinal: int, meta: BlockMeta) -> None:
-        if ordinal < self._snapshot_end:
-            if not self._is_live(ordinal):
+        if ordinal < self._snapshot_end and ordinal not in self.late:
+            if ordinal not in self.waiting and not any(lane.is_live(ordinal) for lane in self.lanes.values()):
                 self.dead.append(ordinal)
                 return
         else:
             taken = self.taken.setdefault(meta.producer, [])
-            for a, b in ranges.missing(self.refused.get(ordinal, []), 0, meta.messages):
+            for a, b in pk.runs_of(pk.span(0, meta.messages) & ~self.refused.get(ordinal, 0)):
                 ranges.add(taken, meta.first_seq + a, meta.first_seq + b)
+            if meta.txn:
+                self.waiting[ordinal] = meta.txn
         self.next_ordinal = max(self.next_ordinal, ordinal + 1)
-        if ordinal in self.gone:
+        if meta.claims is None and ordinal in self.lanes[0].whole:
             self.dead.append(ordinal)
             return
         self.blocks[ordinal] = meta
 
-    def _is_live(self, ordinal: int) -> bool:
-        return any(first <= ordinal <= last for first, last in self.live)
+    # ---- the end ---------------------------------------------------------------------------------------------------
 
-    def _drop_live(self, ordinal: int) -> None:
-        for index, (first, last) in enumerate(self.live):
-            if first <= ordinal <= last:
-                self.live[index : index + 1] = [
-                    s for s in ((first, ordinal - 1), (ordinal + 1, last)) if s[0] <= s[1]
-                ]  # fmt: skip
-                return
+    def finish(
+        self,
+        name: str,
+        attributes: DestinationAttributes,
+        *,
+        kind: str = "queue",
+        reap_ms: int | None = None,
+        now_ms: int = 0,
+        decided: dict[int, bool] | None = None,
+    ) -> Destination:
+        """The destination as it was; raises StoreDamagedError when a block that must be there is not.
 
-    def _settle(self, part: Part) -> None:
-        ranges.add(self.settled.setdefault(part.ordinal, []), part.start, part.end)
-
-    def finish(self, name: str, attributes: DestinationAttributes, *, reap_ms: int | None) -> Queue:
-        """The queue as it was; raises StoreDamagedError when a block that must be there is not."""
-        self._check_complete(name)
-        queue = Queue(self.number, name, attributes, reap_ms=reap_ms)
-        queue.mark = self.mark
-        queue.producers.taken = self.taken
-        returned: list[Run] = []
+        ``decided``: how transactions ended; one that is not there is still prepared (T-05).
+        """
+        decided = decided or {}
+        self._check_complete(name, decided)
+        home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
+        home.now_ms = now_ms
+        home.producers.taken = self.taken
+        ids = [row for txn, rows in self.ids_of.items() if decided.get(txn, True) for row in rows]
+        home.duplicates.take(sorted([*self.dedup, *ids], key=lambda row: row[1]), attributes.duplicateIdsMax)
+        if isinstance(home, Topic):
+            home.next_lane = self.next_lane
+            for number, found in sorted(self.lanes.items()):
+                if found.subscription is not None:
+                    home.lanes[number] = Lane(number, home, found.subscription)
+        for found in self.lanes.values():
+            _end_staged(found, decided)
         for ordinal in sorted(self.blocks):
-            meta = self.blocks[ordinal]
-            settled = self.settled.get(ordinal, [])
-            if ranges.total(settled) == meta.messages:
-                self.dead.append(ordinal)
-                continue
-            queue.ledger.restore(ordinal, Held(meta.messages, meta.sizes, persistent=True))
-            for a, b in settled:
-                queue.ledger.settle(Part(ordinal, a, b))
-            for run in self._runs(ordinal, queue.ledger.open_parts(ordinal)):
-                if run.attempts:
-                    returned.append(run)
-                else:
-                    queue.backlog.append(run)
-        for run in reversed(returned):
-            queue.backlog.give_back(run)
-        queue.ledger.next_ordinal = self.next_ordinal
-        queue.ledger.note_peak()
-        return queue
+            self._restore(home, ordinal, decided)
+        home.ledger.next_ordinal = self.next_ordinal
+        home.ledger.note_peak()
+        return home
 
-    def _check_complete(self, name: str) -> None:
+    def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:
+        meta = self.blocks[ordinal]
+        txn = self.waiting.get(ordinal, 0)
+        everything = pk.span(0, meta.messages)
+        if ordinal in self.gone or (txn and not decided.get(txn, True)):
+            self.dead.append(ordinal)
+            return
+        owed = self._owed_of(home, ordinal, meta, everything)
+        if not owed and not (txn and txn not in decided):
+            self.dead.append(ordinal)
+            return
+        columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at)
+        block = Held(meta.messages, meta.sizes, True, columns, stored=True)
+        block.buried = self.told.get(ordinal, 0)
+        home.ledger.restore(ordinal, block)
+        some = everything & ~self.refused.get(ordinal, 0) if txn and txn not in decided else 0
+        for picks in owed.values():
+            some |= picks
+        if everything & ~some:
+            home.ledger.settle(ordinal, everything & ~some)
+        if txn and txn not in decided:
+            staged = home.stage(txn)
+            staged.prepared = True
+            staged.claims[ordinal] = owed
+            staged.blocks.append(
+                StagedBlock(
+                    ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True, self.ids_of.pop(txn, ())
+                )
+            )
+            return
+        block.claims = len(owed)
+        self._place(home, ordinal, owed)
+
+    def _owed_of(self, home: Destination, ordinal: int, meta: BlockMeta, everything: int) -> dict[int, int]:
+        """Lane → what it has not settled of the block."""
+        owed: dict[int, int] = {}
+        for number in home.lanes:
+            found = self.lanes.get(number)
+            if found is None or ordinal in found.whole:
+                continue
+            if meta.claims is None:
+                picks = everything & ~self.refused.get(ordinal, 0)
+            elif ordinal < self._snapshot_end and ordinal not in self.waiting and ordinal not in self.late:
+                picks = found.owed.get(ordinal, 0)
+            elif number in meta.claims:
+                claim = meta.claims[number]
+                picks = everything if claim is None else claim
+            else:
+                continue
+            picks &= ~found.settled.get(ordinal, 0)
+            if picks:
+                owed[number] = picks
+        return owed
+
+    def _place(self, home: Destination, ordinal: int, owed: dict[int, int]) -> None:
+        """Put what each lane is owed where it was: waiting, resting, or consumed in a prepared transaction."""
+        fresh: dict[int, int] = {}
+        places: dict[int, int] = {}
+        block = home.ledger.held[ordinal]
+        for number, picks in owed.items():
+            lane, found = home.lanes[number], self.lanes[number]
+            place = places[number] = lane.take_place()
+            if lane.owes is not None:
+                lane.owes[ordinal] = picks
+            left = picks & ~self._restage(home, number, ordinal, picks, place)
+            for chosen, attempts, failures, until_ms in found.parts(ordinal, left) if left else ():
+                if not attempts and not failures:
+                    fresh[number] = fresh.get(number, 0) | chosen
+                    continue
+                for priority, some in block.by_priority(chosen):
+                    run = Run(place, ordinal, some, max(attempts, 1), failures, priority)
+                    if until_ms > home.now_ms:
+                        lane.timetable.add(until_ms, run)
+                    else:
+                        lane.put_back(run)
+        home.arrived(ordinal, fresh, None, places)
+
+    def _restage(self, home: Destination, number: int, ordinal: int, picks: int, place: int) -> int:
+        """Messages of a block that prepared transactions have consumed; returns which those are."""
+        found, block, consumed = self.lanes[number], home.ledger.held[ordinal], 0
+        for txn, rows in found.staged.items():
+            for row in rows:
+                hit = row.picks & picks & ~consumed if row.ordinal == ordinal else 0
+                consumed |= hit
+                for chosen, attempts, failures, _ in found.parts(ordinal, hit) if hit else ():
+                    for priority, some in block.by_priority(chosen):
+                        run = Run(place, ordinal, some, max(attempts, row.value, 1), failures, priority)
+                        staged = home.stage(txn)
+                        staged.prepared = True
+                        staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
+        return consumed
+
+    def _check_complete(self, name: str, decided: dict[int, bool]) -> None:
         lost: list[int] = []
-        for first, last in self.live:
-            lost.extend(ordinal for ordinal in range(first, last + 1) if ordinal not in self.blocks)
+        for lane in self.lanes.values():
+            for first, last, _ in lane.live:
+                lost.extend(
+                    ordinal
+                    for ordinal in range(first, last + 1)
+                    if ordinal not in self.blocks and ordinal not in lane.whole and ordinal not in self.gone
+                )
         if lost:
-            names = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans(lost))
+            cut = spans(sorted(set(lost)))
+            names = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in cut)
             raise StoreDamagedError(
                 f"destination {name}: the store does not hold blocks {names}, which are not acknowledged;"
                 " restore the store's files, or salvage what is left of it"
             )
 
-    def _runs(self, ordinal: int, parts: Iterable[Part]) -> Iterator[Run]:
-        """Split parts where the number of attempts changes."""
-        tried = self.tried.get(ordinal)
-        fresh_from = self.mark[1] if ordinal == self.mark[0] else (0 if ordinal > self.mark[0] else 1 << 62)
-        for part in parts:
-            if tried is None and not part.start < fresh_from < part.end:
-                yield Run(ordinal, part.start, part.end, int(part.start < fresh_from))
-                continue
-            attempts = {i: int(i < fresh_from) for i in range(part.start, part.end)}
-            for row in tried or ():
-                for i in range(max(row.start, part.start), min(row.end, part.end)):
-                    attempts[i] = max(attempts[i], row.attempts)
-            for count, group in groupby(attempts.items(), key=lambda item: item[1]):
-                indexes = [i for i, _ in group]
-                yield Run(ordinal, indexes[0], indexes[-1] + 1, count)
+
+def _end_staged(found: LaneFound, decided: dict[int, bool]) -> None:
+    """Acknowledgements of transactions that have ended count, or are as if they had not been given."""
+    for txn in [t for t in found.staged if t in decided]:
+        for row in found.staged.pop(txn):
+            if decided[txn]:
+                found.settled[row.ordinal] = found.settled.get(row.ordinal, 0) | row.picks
+
+
+def dead_of(recovery: Recovery, alive: Iterable[int]) -> list[int]:
+    """Blocks that nobody is owed, beside those of ``alive``."""
+    known = set(alive)
+    return [*recovery.dead, *(o for o in recovery.blocks if o not in known)]
+
+
+_NOTES: Final = {
+    notes.ACKED: Recovery._acked,
+    notes.REFUSED: Recovery._refused,
+    notes.BURIED: Recovery._buried,
+    notes.DISPATCHED: Recovery._dispatched,
+    notes.FAILED: Recovery._failed,
+    notes.LANE: Recovery._subscribed,
+    notes.LANE_GONE: Recovery._unsubscribed,
+    notes.LIVE: Recovery._live,
+    notes.OWED: Recovery._owed,
+    notes.STAGED: Recovery._staged,
+    notes.WAITING: Recovery._waiting,
+    notes.DEDUP: Recovery._ids,
+}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybroker.core import picks as pk
 from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumer, Consumers, Delivery
 from raybroker.core.window import CreditWindow, PrefetchWindow
@@ -16,27 +17,34 @@ def consumer(number: int, credit: int = -1, *, no_ack: bool = False) -> Consumer
     return Consumer(number, CreditWindow(credit), limit=credit, no_ack=no_ack, held=False)
 
 
+def run(ordinal: int, picks: int, attempts: int = 0) -> Run:
+    return Run(ordinal, ordinal, picks, attempts, 0, 4)
+
+
 def single(delivery: Delivery) -> dict[int, tuple[int, int, int]]:
-    size = delivery.end - delivery.start
-    return {delivery.tag + i: (delivery.ordinal, delivery.start + i, delivery.attempts) for i in range(size)}
+    own = delivery.run
+    assert delivery.count == own.count
+    return {delivery.tag + i: (own.ordinal, index, own.attempts) for i, index in enumerate(pk.indexes(own.picks))}
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 6), st.integers(0, 3)), max_size=12),
+    st.lists(st.tuples(st.integers(1, 63), st.integers(0, 3)), max_size=12),
     st.lists(st.tuples(st.integers(-2, 50), st.integers(-2, 50)), max_size=12),
 )
 def test_settling_is_what_its_twin_does(runs: list[tuple[int, int]], acks: list[tuple[int, int]]) -> None:
     one = consumer(1)
     twin: dict[int, tuple[int, int, int]] = {}
-    for ordinal, (size, attempts) in enumerate(runs, start=1):
-        twin |= single(one.handed(Run(ordinal, 2, 2 + size, attempts)))
+    for ordinal, (picks, attempts) in enumerate(runs, start=1):
+        twin |= single(one.handed(run(ordinal, picks, attempts), 0))
     assert len(twin) == one.next_tag - 1 == one.sent
     for first, last in acks:
+        counted = one.count_of([(first, last)])
         found: dict[int, tuple[int, int, int]] = {}
         for delivery in one.settle(first, last):
             found |= single(delivery)
         expected = {tag: row for tag, row in twin.items() if first <= tag <= last}
         assert found == expected
+        assert counted == len(expected)
         twin = {tag: row for tag, row in twin.items() if tag not in expected}
         left: dict[int, tuple[int, int, int]] = {}
         for delivery in one.unsettled:
@@ -46,13 +54,13 @@ def test_settling_is_what_its_twin_does(runs: list[tuple[int, int]], acks: list[
 
 
 def test_a_delivery_counts_itself_as_an_attempt() -> None:
-    assert consumer(1).handed(Run(5, 0, 2, 3)) == Delivery(tag=1, ordinal=5, start=0, end=2, attempts=4)
+    assert consumer(1).handed(run(5, 0b11, 3), 0) == Delivery(tag=1, count=2, run=run(5, 0b11, 4), until_ms=0)
 
 
 def test_without_acknowledgements_nothing_is_kept() -> None:
     one = Consumer(1, PrefetchWindow(2), limit=2, no_ack=True, held=False)
     one.active = True
-    one.handed(Run(1, 0, 2, 0))
+    one.handed(run(1, 0b11), 0)
     assert not one.unsettled
     assert one.room() == 2
 
@@ -109,11 +117,11 @@ def test_a_consumer_keeps_its_turn_until_it_is_full_and_has_one_turn() -> None:
     first = consumers.next_with_room()
     assert first is consumers.next_with_room()
     assert first is not None
-    first.handed(Run(1, 0, 1, 0))
+    first.handed(run(1, 0b01), 0)
     second = consumers.next_with_room()
     assert second is not None
     assert second.attachment == 2
-    second.handed(Run(1, 1, 2, 0))
+    second.handed(run(1, 0b10), 0)
     assert consumers.next_with_room() is None
     assert not consumers.turn
 
@@ -126,3 +134,39 @@ def test_a_detached_consumer_loses_its_turn() -> None:
     assert consumers.detach(1) is one
     assert consumers.next_with_room() is None
     assert consumers.detach(1) is None
+
+
+def leased(lease_ms: int) -> Consumer:
+    return Consumer(1, CreditWindow(-1), limit=-1, no_ack=False, held=False, lease_ms=lease_ms)
+
+
+def test_a_lease_is_over_at_its_time_and_not_before() -> None:  # B6
+    one = leased(100)
+    one.handed(run(1, 0b11), 1000)
+    one.handed(run(2, 0b11), 1050)
+    assert one.next_due_ms() == 1100
+    assert one.overdue(1099) == []
+    assert [item.tag for item in one.overdue(1100)] == [1]
+    assert [item.tag for item in one.unsettled] == [3]
+    assert one.next_due_ms() == 1150
+
+
+def test_without_a_lease_nothing_is_ever_due() -> None:
+    one = consumer(1)
+    one.handed(run(1, 1), 1000)
+    assert one.next_due_ms() is None
+    assert one.overdue(1 << 60) == []
+
+
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(-1, 20), st.integers(-1, 20))
+def test_extending_moves_the_time_of_exactly_these(masks: list[int], first: int, last: int) -> None:  # B7
+    one = leased(100)
+    for ordinal, picks in enumerate(masks, start=1):
+        one.handed(run(ordinal, picks), 1000)
+    before = {tag: row for item in one.unsettled for tag, row in single(item).items()}
+    one.extend([(first, last)], 1040)
+    assert {tag: row for item in one.unsettled for tag, row in single(item).items()} == before
+    tags = [tag for item in one.unsettled for tag in single(item)]
+    assert tags == sorted(tags)
+    renewed = {tag for item in one.unsettled if item.until_ms == 1140 for tag in single(item)}
+    assert renewed == {tag for tag in before if first <= tag <= last}

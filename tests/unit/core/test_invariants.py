@@ -1,68 +1,108 @@
-"""The check of a queue's invariants accepts sound queues and names what is wrong with others."""
+"""The check of a destination's invariants accepts sound ones and names what is wrong with others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
-from raybroker.core.backlog import Run
-from raybroker.core.consumers import Delivery
+from raybroker.core.backlog import Run, Shelf
+from raybroker.core.consumers import Consumer
+from raybroker.core.destination import Destination
 from raybroker.core.invariants import check
 from raybroker.core.queue import Queue
-from raybroker.model.settings import DestinationAttributes
+from raybroker.core.subscription import Subscription
+from raybroker.core.topic import Topic
 from tests.unit.core.driver import Driver, seeds
+from tests.unit.core.homes import Home
+
+PREFETCHING, FIRST = 102, 1
+"""The consumer's attachment, and the block that it has most of."""
 
 
 def queue() -> Queue:
-    """Blocks of 4; the first is with consumer 101 (prefetch 4) but for its first message; two more wait."""
-    driver = Driver(1, DestinationAttributes())
-    driver.attach_consumer(limit=4, flow="prefetch")
+    """Blocks of 4; the first is with a consumer (prefetch 4) but for its first message; two more wait."""
+    home = Home()
+    producer = home.producer()
+    assert home.consumer(4, "prefetch") == PREFETCHING
     for _ in range(3):
-        driver.send(4, persistent=True)
-    driver.acknowledge([(1, 1)])
-    return driver.queue
+        home.send(producer, [4] * 4)
+    home.ack(PREFETCHING, 1)
+    assert isinstance(home.core, Queue)
+    return home.core
 
 
-def _unsettled(q: Queue) -> Delivery:
-    return q.consumers.by_attachment[101].unsettled[-1]
+def topic() -> Topic:
+    """Two durable subscriptions are owed a block of 4, of which the first one has settled a message."""
+    home = Home("topic")
+    producer = home.producer()
+    for name in ("a", "b"):
+        home.consumer(4, "prefetch", subscription=Subscription("c", name, True))
+    home.send(producer, [4] * 4)
+    home.ack(PREFETCHING, 1)
+    assert isinstance(home.core, Topic)
+    return home.core
 
 
-WRONGS: list[tuple[Callable[[Queue], object], str]] = [
-    (lambda q: setattr(q.ledger, "messages", 5), "messages are counted"),
-    (lambda q: setattr(q.ledger, "bytes_held", 5), "bytes are counted"),
-    (lambda q: setattr(q.ledger.held[1], "left", 2), "miscounts what is left"),
-    (lambda q: setattr(q.ledger, "next_ordinal", 2), "number that was not given out"),
-    (lambda q: q.ledger.held[1].done.append((0, 1)), "not sorted, disjoint and joined"),  # type: ignore[union-attr]
-    (lambda q: setattr(q.backlog, "count", 1), "counted as waiting"),
-    (lambda q: q.backlog.fresh.reverse(), "waits behind"),
-    (lambda q: q.backlog.fresh.appendleft(Run(2, 0, 0, 0)), "an empty run"),
-    (lambda q: q.backlog.returned.append(Run(1, 0, 1, 0)), "never handed out came back"),
-    (lambda q: q.backlog.fresh.appendleft(Run(1, 1, 2, 1)), "counts as fresh"),
-    (lambda q: q.consumers.by_attachment[101].unsettled.pop(), "are at a place"),
-    (lambda q: q.consumers.by_attachment[101].unsettled.append(_unsettled(q)._replace(tag=9)), "two places"),
-    (lambda q: q.consumers.by_attachment[101].unsettled.reverse() or _swap(q), "order of tags"),
-    (lambda q: setattr(q.consumers.by_attachment[101].window, "outstanding", 1), "are outstanding"),
-    (lambda q: setattr(q.consumers.by_attachment[101].window, "full", False), "has room and no turn"),
-    (lambda q: q.producers.taken.__setitem__(7, [(5, 9), (1, 3)]), "sequence numbers"),
-]
+def _consumer(q: Destination) -> Consumer:
+    return next(iter(q.lanes.values())).consumers.by_attachment[PREFETCHING]
+
+
+def _shelf(q: Queue) -> Shelf:
+    (shelf,) = q.lane.backlog.shelves.values()
+    return shelf
 
 
 def _swap(q: Queue) -> None:
     """Two deliveries in the wrong order of tags."""
-    held = q.consumers.by_attachment[101].unsettled
+    held = _consumer(q).unsettled
     last = held.pop()
-    middle = last.start + 1
-    held.append(last._replace(tag=last.tag + 1, start=middle))
-    held.append(last._replace(end=middle))
+    low = last.run.picks & -last.run.picks
+    others = last.run._replace(picks=last.run.picks & ~low)
+    held.append(last._replace(tag=last.tag + 1, count=last.count - 1, run=others))
+    held.append(last._replace(count=1, run=last.run._replace(picks=low)))
 
 
-def test_a_sound_queue_passes() -> None:
+def _double(q: Queue) -> None:
+    held = _consumer(q).unsettled
+    held.append(held[-1]._replace(tag=9))
+
+
+def _set(of: Callable[[Any], Any], name: str, value: Any) -> Callable[[Any], None]:
+    return lambda q: setattr(of(q), name, value)
+
+
+WRONGS: list[tuple[Callable[[Queue], object], str]] = [
+    (_set(lambda q: q.ledger, "messages", 5), "messages are counted"),
+    (_set(lambda q: q.ledger, "bytes_held", 5), "bytes are counted"),
+    (_set(lambda q: q.ledger.held[FIRST], "left", 2), "miscounts what is left"),
+    (_set(lambda q: q.ledger.held[FIRST], "left", 0), "is held with 0 of 4 left"),
+    (_set(lambda q: q.ledger, "next_ordinal", 2), "number that was not given out"),
+    (_set(lambda q: q.lane.backlog, "count", 1), "counted as waiting"),
+    (lambda q: _shelf(q).fresh.reverse(), "waits behind"),
+    (lambda q: _shelf(q).fresh.appendleft(Run(0, 2, 0, 0, 0, 4)), "an empty run"),
+    (lambda q: _shelf(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "on the shelf of priority 4"),
+    (lambda q: q.lane.backlog.shelf(7, 0), "empty shelf"),
+    (lambda q: _consumer(q).unsettled.pop(), "are nowhere"),
+    (_double, "and elsewhere"),
+    (lambda q: q.lane.timetable.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
+    (_swap, "order of tags"),
+    (_set(lambda q: _consumer(q).window, "outstanding", 1), "are outstanding"),
+    (_set(lambda q: _consumer(q).window, "full", False), "has room and no turn"),
+    (lambda q: q.lane.set_aside(Run(3, 3, 1, 0, 0, 4)), "elsewhere"),
+    (_set(lambda q: q, "dying", 1), "counted as dying"),
+    (lambda q: q.producers.taken.__setitem__(7, [(5, 9), (1, 3)]), "sequence numbers"),
+]
+
+
+def test_a_sound_queue_and_a_sound_topic_pass() -> None:
     check(queue())
+    check(topic())
 
 
-@pytest.mark.parametrize(("spoil", "text"), WRONGS)
+@pytest.mark.parametrize(("spoil", "text"), WRONGS, ids=[text for _, text in WRONGS])
 def test_a_spoilt_queue_is_named(spoil: Callable[[Queue], object], text: str) -> None:
     spoilt = queue()
     spoil(spoilt)
@@ -70,9 +110,33 @@ def test_a_spoilt_queue_is_named(spoil: Callable[[Queue], object], text: str) ->
         check(spoilt)
 
 
-@settings(max_examples=25)
+TOPIC_WRONGS: list[tuple[Callable[[Topic], object], str]] = [
+    (_set(lambda t: t.ledger.held[FIRST], "claims", 1), "is owed to 2 lanes, 1 counted"),
+    (lambda t: t.lanes[1].owes.__setitem__(FIRST, 0b1111), "are nowhere"),  # type: ignore[union-attr]
+    (lambda t: t.lanes[1].owes.pop(FIRST), "is owed to 1 lanes"),  # type: ignore[union-attr]
+    (lambda t: t.ledger.settle(FIRST, 0b1), "is held for nobody, or not for all"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "text"), TOPIC_WRONGS, ids=[text for _, text in TOPIC_WRONGS])
+def test_a_spoilt_topic_is_named(spoil: Callable[[Topic], object], text: str) -> None:
+    spoilt = topic()
+    spoil(spoilt)
+    with pytest.raises(AssertionError, match=text):
+        check(spoilt)
+
+
+@settings(max_examples=20)
 @given(seeds())
-def test_invariants_hold_and_the_twin_agrees_after_any_commands(seed: int) -> None:
+def test_invariants_of_a_queue_hold_after_any_commands(seed: int) -> None:
     driver = Driver(seed)
+    for _ in range(150):
+        driver.act()
+
+
+@settings(max_examples=20)
+@given(seeds())
+def test_invariants_of_a_topic_hold_after_any_commands(seed: int) -> None:
+    driver = Driver(seed, "topic")
     for _ in range(150):
         driver.act()

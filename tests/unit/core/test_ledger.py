@@ -2,66 +2,117 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.ledger import Ledger, spans
-from raybroker.core.notes import Part, pack_sizes
+from raybroker.core import picks as pk
+from raybroker.core.ledger import NEVER, Columns, Held, Ledger, spans
+from raybroker.core.notes import pack_sizes
+
+
+def held(sizes: list[int], columns: Columns | None = None) -> Held:
+    return Held(len(sizes), pack_sizes(sizes), True, columns or Columns())
 
 
 @given(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=8), min_size=1, max_size=8),
     st.randoms(use_true_random=False),
 )
-def test_the_ledger_is_what_its_twin_is(blocks: list[list[int]], rng: object) -> None:
+def test_the_ledger_is_what_its_twin_is(blocks: list[list[int]], rng: Random) -> None:
     ledger = Ledger()
     twin: dict[tuple[int, int], int] = {}
     peak = 0
     for sizes in blocks:
-        ordinal = ledger.accept(pack_sizes(sizes), len(sizes), persistent=True)
+        ordinal = ledger.accept(held(sizes))
         ledger.note_peak()
         twin |= {(ordinal, i): size for i, size in enumerate(sizes)}
         peak = max(peak, len(twin))
-        while twin and rng.random() < 0.5:  # type: ignore[attr-defined]
-            chosen, start = rng.choice(sorted(twin))  # type: ignore[attr-defined]
-            end = start + 1
-            while (chosen, end) in twin and rng.random() < 0.5:  # type: ignore[attr-defined]
-                end += 1
-            was_last = {i for o, i in twin if o == chosen} == set(range(start, end))
-            assert ledger.settle(Part(chosen, start, end)) == was_last
-            for index in range(start, end):
+        while twin and rng.random() < 0.5:
+            chosen = rng.choice(sorted(twin))[0]
+            mine = {i for o, i in twin if o == chosen}
+            some = {i for i in mine if rng.random() < 0.6} or mine
+            assert ledger.settle(chosen, pk.of_indexes(some)) == (some == mine)
+            for index in some:
                 del twin[chosen, index]
         assert ledger.messages == len(twin)
         assert ledger.bytes_held == sum(twin.values())
-        parts = [part for ordinal in ledger.held for part in ledger.open_parts(ordinal)]
-        assert {(part.ordinal, i) for part in parts for i in range(part.start, part.end)} == set(twin)
+        assert {(o, i) for o in ledger.held for i in pk.indexes(ledger.open_picks(o))} == set(twin)
     assert ledger.peak_messages == peak
 
 
 def test_ordinals_are_given_out_once() -> None:
     ledger = Ledger()
-    first = ledger.accept(1, 1, persistent=True)
-    assert ledger.settle(Part(first, 0, 1))
-    assert ledger.accept(1, 1, persistent=True) == first + 1
+    first = ledger.accept(held([1]))
+    assert ledger.settle(first, 1)
+    assert ledger.accept(held([1])) == first + 1
 
 
 def test_settling_twice_is_a_bug() -> None:
     ledger = Ledger()
-    ledger.accept(1, 2, persistent=True)
-    ledger.settle(Part(1, 0, 1))
+    ledger.accept(held([1, 1]))
+    ledger.settle(1, 0b01)
     with pytest.raises(AssertionError, match="twice"):
-        ledger.settle(Part(1, 0, 2))
+        ledger.settle(1, 0b11)
 
 
-def test_live_spans_are_of_one_kind() -> None:
-    ledger = Ledger()
-    for persistent in (True, True, False, True):
-        ledger.accept(1, 1, persistent=persistent)
-    assert ledger.live_spans(persistent=True) == [(1, 2), (4, 4)]
-    assert ledger.live_spans(persistent=False) == [(3, 3)]
+def test_what_is_stored_is_persistent_unless_said_otherwise() -> None:
+    assert Held(1, 1, True).stored
+    assert not Held(1, 1, False).stored
+    assert not Held(1, 1, True, stored=False).stored
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=70), st.integers(0, (1 << 70) - 1))
+def test_bytes_are_summed_over_the_picks(sizes: list[int], picks: int) -> None:
+    picks &= (1 << len(sizes)) - 1
+    assert held(sizes).bytes_of(picks) == sum(size for i, size in enumerate(sizes) if picks >> i & 1)
+
+
+# ---- columns -------------------------------------------------------------------------------------------------------
+
+TIMES = st.lists(st.sampled_from([0, 5, 6, 7, 9]), min_size=1, max_size=12)
+
+
+@given(TIMES, st.integers(1, 12), st.integers(0, 4095))
+def test_a_message_expires_at_its_time(times: list[int], now_ms: int, picks: int) -> None:
+    block = held([1] * len(times), Columns(expires=array("Q", times)))
+    picks &= block.everything
+    assert block.soonest == min((t for t in times if t), default=NEVER)
+    expected = [i for i, t in enumerate(times) if picks >> i & 1 and 0 < t <= now_ms]
+    assert pk.indexes(block.expired(picks, now_ms)) == expected
+
+
+@given(TIMES, st.integers(0, 12), st.integers(0, 4095))
+def test_a_message_is_born_at_its_time(times: list[int], now_ms: int, picks: int) -> None:  # W-65
+    block = held([1] * len(times), Columns(deliver_at=array("Q", times)))
+    picks &= block.everything
+    now, later = block.by_birth(picks, now_ms)
+    assert pk.indexes(now) == [i for i, t in enumerate(times) if picks >> i & 1 and t <= now_ms]
+    assert later == sorted(later)
+    assert {i: due for due, some in later for i in pk.indexes(some)} == {
+        i: t for i, t in enumerate(times) if picks >> i & 1 and t > now_ms
+    }
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(1, 4095))
+def test_picks_are_split_by_priority_from_the_highest_down(levels: list[int], picks: int) -> None:  # B-21
+    block = held([1] * len(levels), Columns(4, bytes(levels)))
+    picks &= block.everything
+    groups = block.by_priority(picks)
+    assert [level for level, _ in groups] == sorted({levels[i] for i in pk.indexes(picks)}, reverse=True)
+    assert {i: level for level, some in groups for i in pk.indexes(some)} == {i: levels[i] for i in pk.indexes(picks)}
+
+
+def test_a_plain_block_has_one_priority_and_no_times() -> None:
+    block = held([1, 1], Columns(7))
+    assert block.by_priority(0b11) == [(7, 0b11)]
+    assert block.expired(0b11, 1 << 60) == 0
+    assert block.by_birth(0b11, 0) == (0b11, [])
+    assert block.soonest == NEVER
 
 
 @given(st.sets(st.integers(0, 40)))

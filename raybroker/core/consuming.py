@@ -1,0 +1,168 @@
+"""The consumers' side of a destination: attaching and leaving, asking for messages, and every outcome of a delivery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raybroker.core import command as cmd
+from raybroker.core.consumers import Consumer, Delivery
+from raybroker.core.lane import Lane
+from raybroker.core.outcome import Acked, Outcome, Promoted, Released
+from raybroker.core.window import make_window
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+
+
+def _consumer(home: Destination, attachment: int) -> tuple[Lane, Consumer] | None:
+    lane = home.lane_of.get(attachment)
+    consumer = lane.consumers.by_attachment.get(attachment) if lane is not None else None
+    return (lane, consumer) if lane is not None and consumer is not None else None
+
+
+def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome) -> None:
+    lane = home.lane_for(command, out)
+    consumer = Consumer(
+        command.attachment, make_window(command.flow, command.limit), limit=command.limit, no_ack=command.no_ack,
+        held=command.held, lease_ms=command.lease_ms,
+    )  # fmt: skip
+    queue = lane.subscription is None
+    lane.consumers.attach(
+        consumer,
+        active_max=home.attributes.maxNumActiveConsumers if queue else -1,
+        backup_max=home.attributes.maxNumBackupConsumers if queue else -1,
+        name=f"{home.kind} {home.name}",
+    )
+    try:
+        consumer.selector = lane.selector_joins(command.selector)
+    except Exception:
+        lane.consumers.detach(command.attachment)
+        raise
+    lane.unfinished = lane.unfinished or any(lane.backlog.has_unsorted(p) for p in range(10))
+    home.lane_of[command.attachment] = lane
+    lane.consumers.offer(consumer)
+    home.touch(lane)
+
+
+def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome) -> None:
+    lane = home.lane_of.pop(command.attachment, None)
+    consumer = lane.consumers.detach(command.attachment) if lane is not None else None
+    if lane is None or consumer is None:
+        return
+    lane.selector_leaves(consumer.selector)
+    begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
+    lane.give_back(list(consumer.unsettled))
+    consumer.unsettled.clear()
+    lane.failed(begun, 0, out, rest=False)
+    if lane.subscription is None:
+        promote(home, lane, out)
+    home.touch(lane)
+    home.left_by(lane, out)
+
+
+def promote(home: Destination, lane: Lane, out: Outcome) -> None:
+    for promoted in lane.consumers.promote(home.attributes.maxNumActiveConsumers):
+        lane.consumers.offer(promoted)
+        out.after_durable.append(Promoted(promoted.attachment))
+
+
+def grant(home: Destination, command: cmd.Grant, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        lane, consumer = found
+        consumer.window.granted(command.credit)
+        _go_on(home, lane, consumer)
+
+
+def _go_on(home: Destination, lane: Lane, consumer: Consumer) -> None:
+    """The consumer was heard of."""
+    consumer.stalled = False
+    lane.consumers.offer(consumer)
+    home.touch(lane)
+
+
+def acknowledge(home: Destination, command: cmd.Acknowledge, out: Outcome) -> None:
+    wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
+    count = 0
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        lane, consumer = found
+        items: list[Delivery] = []
+        for first, last in command.ranges:
+            items.extend(consumer.settle(first, last))
+        count = home.acknowledged(lane, items, out)
+        consumer.window.settled(count)
+        if count or consumer.stalled:
+            _go_on(home, lane, consumer)
+    if command.request:
+        out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
+
+
+def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
+    """An outcome that is not an acknowledgement (B9)."""
+    wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
+    count = 0
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        lane, consumer = found
+        items: list[Delivery] = []
+        for first, last in command.ranges:
+            items.extend(consumer.settle(first, last))
+        count = sum(item.count for item in items)
+        consumer.window.settled(count)
+        if command.outcome == "reject":
+            lane.rejected(items, command.reason, out)
+        elif command.outcome == "fail":
+            lane.failed(items, max(command.delay_ms, 0), out)
+        elif command.outcome == "expired":
+            for item in items:
+                lane.bury(item.run, "EXPIRED", command.reason, out)
+        else:
+            lane.give_back(items)
+        if count or consumer.stalled:
+            _go_on(home, lane, consumer)
+    if command.request:
+        out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
+
+
+def begun(home: Destination, command: cmd.Begun, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        found[1].begun = max(found[1].begun, command.tag)
+        if found[1].stalled:
+            _go_on(home, *found)
+
+
+def extend(home: Destination, command: cmd.Extend, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None and found[1].lease_ms:
+        found[1].extend(command.ranges, home.now_ms)
+        home.wake(found[0].next_ms())
+
+
+def release(home: Destination, command: cmd.Release, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    next_tag = 1
+    if found is not None:
+        lane, consumer = found
+        consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
+        lane.give_back(list(consumer.unsettled))
+        consumer.unsettled.clear()
+        lane.failed(consumed, command.delay_ms, out)
+        consumer.window.restart(command.credit)
+        _go_on(home, lane, consumer)
+        next_tag = consumer.next_tag
+    out.immediate.insert(0, Released(command.attachment, command.request, next_tag))
+
+
+def hold(home: Destination, command: cmd.Hold, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        found[1].held = True
+
+
+def proceed(home: Destination, command: cmd.Proceed, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        found[1].held = False
+        _go_on(home, *found)

@@ -1,0 +1,372 @@
+"""A destination: the funnel through which every command comes, and what queues and topics have in common (D-01, D-02).
+
+:meth:`Destination.step` looks the handler up in one table, lets it change state, hands out what can be handed out, and
+returns the outcome.  A handler that raises has changed nothing.
+
+What leaves as ``after_durable`` and why: a producer's acknowledgement (P-05), the delivery of a persistent message
+(with the note that it was handed out, so that a second delivery after a crash is flagged, R-11), the confirmation of
+an acknowledgement (B-06).  The delivery of a non-persistent message goes at once, and so does the answer to a release,
+which has to come before whatever is delivered after it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappush
+from typing import Any, ClassVar, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import consuming, intake, notes, timekeeping, transaction
+from raybroker.core.consumers import Delivery
+from raybroker.core.duplicates import Duplicates
+from raybroker.core.lane import Lane
+from raybroker.core.ledger import NEVER, Held, Ledger, spans
+from raybroker.core.outcome import Idle, Outcome, Retire, Sent
+from raybroker.core.producers import Producers
+from raybroker.core.selector.content import Content
+from raybroker.core.staged import Staged
+from raybroker.model.errors import IllegalStateError
+from raybroker.model.names import DestinationType
+from raybroker.model.record import NOTE, Entry
+from raybroker.model.settings import DestinationAttributes
+
+PAUSES: Final = ("production", "consumption", "insertion")
+LANE_ALL: Final = 0xFFFF_FFFF
+"""In a note: the block is gone for everybody."""
+
+
+class Counters:
+    """Totals since the host started; bytes are body bytes."""
+
+    __slots__ = (
+        "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "redelivered",
+        "refused",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0
+        self.dead = self.duplicates = self.expired = 0
+
+
+class Destination(ABC):
+    """State of one destination. ``reap_ms``: unused for so long it says Idle; None for never (D-22).
+
+    ``peek``: the headers of a held block, from wherever they are; the engine sets it.
+    """
+
+    kind: ClassVar[DestinationType]
+
+    def __init__(
+        self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None
+    ) -> None:
+        self.number = number
+        self.name = name
+        self.attributes = attributes
+        self.reap_ms = reap_ms
+        self.ledger = Ledger()
+        self.producers = Producers()
+        self.counters = Counters()
+        self.duplicates = Duplicates()
+        self.lanes: dict[int, Lane] = {}
+        self.lane_of: dict[int, Lane] = {}
+        """Consumer's attachment → its lane."""
+        self.staged: dict[int, Staged] = {}
+        self.dying = 0
+        """Messages in the lanes that are dead and not settled."""
+        self.paused: dict[str, int] = {}
+        """Which of PAUSES → until when, milliseconds; 0 until told otherwise."""
+        self.slow = False
+        """Producers were told to wait (D-10)."""
+        self.withheld: list[Sent] = []
+        self.message_bytes_max = -1
+        """Largest message that the host takes (B-10); -1: it says nothing, and the attribute alone holds."""
+        self.rollbacks_max = 0
+        """After so many failures a message is dead, whatever redeliveryLimit says (T-09); 0: it alone counts."""
+        self.scan_ms = 0
+        """How often expired messages are looked for (B-09, W-59); 0: only when they are touched (W-60)."""
+        self.next_scan_ms = 0
+        self.expiring: list[tuple[int, int]] = []
+        """(when, block) for the scan."""
+        self.idle_since_ms: int | None = None
+        self.now_ms = 0
+        self.read_headers: Callable[[int], Content | None] = lambda ordinal: None
+        self.arriving: Content | None = None
+        """Headers of the block that this step brings: whoever reads blocks does not have it yet."""
+        self._out = Outcome()
+        self._touched: dict[int, Lane] = {}
+
+    def step(self, command: cmd.Command, *, now_ms: int) -> Outcome:
+        """Do what ``command`` asks. Raises a BrokerError and changes nothing when it is not allowed."""
+        out = self._out = Outcome()
+        self.now_ms = now_ms
+        self._touched.clear()
+        _HANDLERS[type(command)](self, command, out)
+        if self._touched:
+            consuming = "consumption" not in self.paused
+            for lane in self._touched.values():
+                if lane.unfinished:
+                    lane.unfinished = lane.sort_some()
+                    out.unfinished = out.unfinished or lane.unfinished
+                if consuming and lane.backlog.count and lane.consumers.turn:
+                    lane.dispatch(out)
+                self.wake(lane.next_ms())
+        if self.slow or self.withheld:
+            intake.open_gate(self, out)
+        if self.reap_ms is not None:
+            self._watch_idleness(out)
+        self.arriving = None
+        return out
+
+    # ---- what queues and topics do differently ---------------------------------------------------------------------
+
+    @abstractmethod
+    def lane_for(self, command: cmd.AttachConsumer, out: Outcome) -> Lane:
+        """The lane that a new consumer serves; raises when it may not."""
+
+    @abstractmethod
+    def claims(
+        self, picks: int, content: Content | None, origin: tuple[str, str]
+    ) -> dict[int, int]:
+        """Which lanes are owed which of these new messages."""
+
+    @abstractmethod
+    def left_by(self, lane: Lane, out: Outcome) -> None:
+        """A consumer of the lane is gone."""
+
+    @abstractmethod
+    def clear_lane(self, lane: Lane, ordinal: int, picks: int) -> tuple[int, bool]:
+        """The lane is done with these: the messages nobody is owed any more, and whether the lane is done with all."""
+
+    # ---- for the handlers and lanes --------------------------------------------------------------------------------
+
+    def peek(self, ordinal: int) -> Content | None:
+        content = self.arriving if ordinal == self._out.accepted else self.read_headers(ordinal)
+        if content is None:
+            self._out.damaged.append(ordinal)
+        return content
+
+    @property
+    def selective(self) -> bool:
+        """Somebody here has a selector, so that headers are needed."""
+        return any(lane.matching for lane in self.lanes.values())
+
+    @property
+    def insertion_paused(self) -> bool:
+        return "insertion" in self.paused
+
+    @property
+    def failures_max(self) -> int:
+        """A message with more failures is dead (W-69, T-09); -1: none is."""
+        limit = self.attributes.redeliveryLimit
+        if self.rollbacks_max > 0 and not 0 <= limit < self.rollbacks_max:
+            return self.rollbacks_max - 1
+        return limit
+
+    def touch(self, lane: Lane) -> None:
+        """Something has changed that may let the lane hand out messages."""
+        self._touched[lane.number] = lane
+
+    def wake(self, at_ms: int | None) -> None:
+        """Time alone will change something then."""
+        if at_ms is not None and (self._out.wake_at is None or at_ms < self._out.wake_at):
+            self._out.wake_at = at_ms
+
+    def note(self, meta: bytes) -> Entry:
+        return Entry(NOTE, self.number, 0, meta)
+
+    def note_rows(self, out: Outcome, kind: int, lane: Lane, rows: Sequence[notes.Row]) -> None:
+        for some, _ in notes.in_notes(rows, ()):
+            out.records.append(self.note(notes.encode(kind, lane.number, (), some)))
+
+    def record_rows(self, out: Outcome, kind: int, lane: Lane, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Rows of (block, messages, value); what is all that the lane has of a block takes a span instead."""
+        loose: list[notes.Row] = []
+        whole: list[notes.Span] = []
+        for ordinal, picks, value in rows:
+            if picks != lane.owed(ordinal):
+                loose.append(notes.Row(ordinal, picks, value))
+            elif whole and whole[-1].last + 1 == ordinal and whole[-1].value == value:
+                whole[-1] = notes.Span(whole[-1].first, ordinal, value)
+            else:
+                whole.append(notes.Span(ordinal, ordinal, value))
+        for some, others in notes.in_notes(whole, loose):
+            out.records.append(self.note(notes.encode(kind, lane.number, some, others)))
+
+    def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None:
+        """A block has become visible: its lanes get what they are owed of it."""
+        for number, picks in claims.items():
+            owes = self.lanes[number].owes
+            if owes is not None:
+                owes[ordinal] = picks
+        self.arrived(ordinal, claims, content, {})
+
+    def arrived(
+        self, ordinal: int, fresh: dict[int, int], content: Content | None, places: Mapping[int, int]
+    ) -> None:
+        """Messages of a block that were never handed out wait in their lanes; ``places``: where, if not at the end."""
+        block = self.ledger.held[ordinal]
+        if block.soonest < NEVER:
+            heappush(self.expiring, (block.soonest, ordinal))
+            timekeeping.plan_scan(self)
+        for number, picks in fresh.items():
+            lane = self.lanes[number]
+            lane.arrive(ordinal, picks, content, places.get(number) or lane.take_place())
+            self.touch(lane)
+
+    def acknowledged(self, lane: Lane, found: Sequence[Delivery], out: Outcome) -> int:
+        """Deliveries are acknowledged: note it, and retire blocks that have nothing left."""
+        if not found:
+            return 0
+        held = self.ledger.held
+        self.counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.picks) for d in found)
+        count = self.settle(lane, [(d.run.ordinal, d.run.picks) for d in found], out)
+        self.counters.messages_out += count
+        return count
+
+    def settle(self, lane: Lane, parts: Iterable[tuple[int, int]], out: Outcome) -> int:
+        """The lane is done with these messages: note it, and retire blocks that have nothing left."""
+        count = 0
+        loose: list[notes.Row] = []
+        whole: list[int] = []
+        retired: tuple[list[int], list[int]] = ([], [])
+        for ordinal, picks in parts:
+            block = self.ledger.held[ordinal]
+            count += picks.bit_count()
+            free, done = self.clear_lane(lane, ordinal, picks)
+            if free and self.ledger.settle(ordinal, free):
+                retired[block.stored].append(ordinal)
+            if block.stored and lane.durable:
+                # Noted as whole, however many parts it took: the store may then drop it before the next checkpoint.
+                if done:
+                    whole.append(ordinal)
+                else:
+                    loose.append(notes.Row(ordinal, picks))
+        rows = [notes.Span(a, b) for a, b in spans(sorted(whole))]
+        for some, others in notes.in_notes(rows, loose):
+            out.records.append(self.note(notes.encode(notes.ACKED, lane.number, some, others)))
+        self.retire(retired, out)
+        return count
+
+    def retire(self, retired: tuple[list[int], list[int]], out: Outcome) -> None:
+        for stored in (False, True):
+            if retired[stored]:
+                out.after_durable.append(Retire(tuple(retired[stored]), stored))
+
+    def gone(self, ordinal: int, block: Held, out: Outcome) -> None:
+        """A block is no longer held although no lane has settled it: its transaction was rolled back."""
+        if block.stored:
+            span = notes.Span(ordinal, ordinal)
+            out.records.append(self.note(notes.encode(notes.ACKED, LANE_ALL, (span,))))
+        out.after_durable.append(Retire((ordinal,), block.stored))
+
+    def stage(self, txn: int) -> Staged:
+        """What a transaction does here."""
+        return self.staged.setdefault(txn, Staged())
+
+    # ---- administration --------------------------------------------------------------------------------------------
+
+    def _update(self, command: cmd.Update, out: Outcome) -> None:
+        """New attributes, checked by whoever made them (D-03); raised consumer limits promote backups."""
+        self.attributes = command.attributes
+        for lane in self.lanes.values():
+            if lane.subscription is None:
+                consuming.promote(self, lane, out)
+                self.touch(lane)
+
+    def _purge(self, command: cmd.Purge, out: Outcome) -> None:
+        for lane in [self.lanes[command.lane]] if command.lane is not None else list(self.lanes.values()):
+            self.settle(lane, [(run.ordinal, run.picks) for run in lane.clear()], out)
+            for ordinal, picks in list(lane.dying.items()):
+                lane.buried(ordinal, picks, out)
+
+    def _remove(self, command: cmd.Remove, out: Outcome) -> None:
+        for lane in self.lanes.values():
+            runs = lane.remove(command.chosen)
+            if command.aside:
+                for run in runs:
+                    lane.set_aside(run)
+            else:
+                self.settle(lane, [(run.ordinal, run.picks) for run in runs], out)
+
+    def _buried(self, command: cmd.Buried, out: Outcome) -> None:
+        lane = self.lanes.get(command.lane)
+        if lane is not None:
+            self.counters.dead += command.picks.bit_count()
+            lane.buried(command.ordinal, command.picks, out)
+
+    def _unbury(self, command: cmd.Unbury, out: Outcome) -> None:
+        lane = self.lanes.get(command.lane)
+        if lane is not None:
+            lane.unbury(command.ordinal, command.picks)
+            self.touch(lane)
+
+    def _pause(self, command: cmd.Pause, out: Outcome) -> None:
+        if command.which not in PAUSES:
+            raise IllegalStateError(f"{command.which!r} cannot be paused; {', '.join(PAUSES)} can")
+        self.paused[command.which] = command.until_ms
+        if command.until_ms:
+            self.wake(command.until_ms)
+        if command.which != "consumption":
+            intake.tell_producers(self, out)
+
+    def _resume(self, command: cmd.Resume, out: Outcome) -> None:
+        self.resume(command.which, out)
+
+    def resume(self, which: str, out: Outcome) -> None:
+        """A pause ends."""
+        if self.paused.pop(which, None) is None:
+            return
+        if which == "insertion":
+            for lane in self.lanes.values():
+                lane.show_hidden()
+        for lane in self.lanes.values():
+            self.touch(lane)
+        if which != "consumption":
+            intake.tell_producers(self, out)
+
+    def _unsubscribe(self, command: cmd.Unsubscribe, out: Outcome) -> None:
+        raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
+
+    def _watch_idleness(self, out: Outcome) -> None:
+        assert self.reap_ms is not None
+        if self.ledger.messages or self.lane_of or self.producers.attached or self.has_durable_lanes():
+            self.idle_since_ms = None
+            return
+        if self.idle_since_ms is None:
+            self.idle_since_ms = self.now_ms
+        self.wake(self.idle_since_ms + self.reap_ms)
+        if self.now_ms >= self.idle_since_ms + self.reap_ms:
+            out.immediate.append(Idle())
+
+    def has_durable_lanes(self) -> bool:
+        return False
+
+
+_HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
+    cmd.AttachProducer: intake.attach_producer,
+    cmd.DetachProducer: intake.detach_producer,
+    cmd.Send: intake.send,
+    cmd.AttachConsumer: consuming.attach_consumer,
+    cmd.DetachConsumer: consuming.detach_consumer,
+    cmd.Grant: consuming.grant,
+    cmd.Acknowledge: consuming.acknowledge,
+    cmd.Settle: consuming.settle,
+    cmd.Begun: consuming.begun,
+    cmd.Extend: consuming.extend,
+    cmd.Release: consuming.release,
+    cmd.Hold: consuming.hold,
+    cmd.Proceed: consuming.proceed,
+    cmd.Update: Destination._update,
+    cmd.Purge: Destination._purge,
+    cmd.Remove: Destination._remove,
+    cmd.Buried: Destination._buried,
+    cmd.Unbury: Destination._unbury,
+    cmd.Pause: Destination._pause,
+    cmd.Resume: Destination._resume,
+    cmd.Unsubscribe: lambda home, command, out: home._unsubscribe(command, out),
+    cmd.StageAcks: transaction.stage_acks,
+    cmd.Prepare: transaction.prepare,
+    cmd.Decide: transaction.decide,
+    cmd.Tick: timekeeping.tick,
+}

@@ -1,0 +1,330 @@
+"""The producers' side of a destination: attaching, what of a block is taken, and what happens at the limits.
+
+In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
+deduplication window (B25); what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is
+taken.  The other behaviours act afterwards: FLOW_CONTROL withholds the acknowledgement and tells producers to wait
+(D-10), REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard what waits until the limits hold (D-11, D-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import limit, notes
+from raybroker.core import picks as pk
+from raybroker.core.ledger import Held
+from raybroker.core.outcome import Gate, Outcome, Refused, Sent
+from raybroker.core.ranges import Ranges
+from raybroker.core.staged import StagedBlock
+from raybroker.model.errors import (
+    DestinationPausedError,
+    IllegalStateError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+)
+from raybroker.model.record import BLOCK, Entry
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+
+DUPLICATE: Final = "duplicate"
+"""In place of an error code: the message was taken already."""
+REMOVING: Final = ("REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+
+
+def attach_producer(home: Destination, command: cmd.AttachProducer, out: Outcome) -> None:
+    most = home.attributes.maxNumProducers
+    if 0 <= most <= home.producers.others(command.producer):
+        raise ResourceAllocationError(
+            f"destination {home.name} has its maxNumProducers={most} producers; close one or raise the limit"
+        )
+    if 0 < command.generation < home.producers.generations.get(command.producer, 0):
+        raise IllegalStateError(f"the producer has opened destination {home.name} again since")
+    home.producers.attach(command.attachment, command.producer, command.generation)
+    state, until_ms = gate_state(home)
+    if state != "open":
+        out.immediate.append(Gate(command.attachment, state, until_ms))
+
+
+def detach_producer(home: Destination, command: cmd.DetachProducer, out: Outcome) -> None:
+    home.producers.detach(command.attachment, forget=command.forget)
+    home.withheld = [sent for sent in home.withheld if sent.attachment != command.attachment]
+
+
+def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
+    producer, first, count = command.producer, command.first_seq, len(command.sizes)
+    if command.attachment and home.producers.attached.get(command.attachment) != producer:
+        # The producer is on another connection by now, and sends there again what this one did not settle; but what
+        # belongs to a transaction is not sent again, so that must not commit without it.
+        if command.txn:
+            lost = Refused(0, count, TransactionRolledBackError.code, "the producer has left the connection")
+            out.immediate.append(Sent(command.attachment, first, count, (lost,)))
+        return
+    offered: Ranges = [(0, count)]
+    refused: list[Refused] = []
+    if command.persistent and not command.txn and command.attachment:
+        fresh, passed = home.producers.fresh(producer, first, first + count, command.floor)
+        offered = [(a - first, b - first) for a, b in fresh]
+        late: Ranges = [(a - first, b - first) for a, b in passed]
+        if command.dedup_ids is not None and late:
+            late, refused = _without_duplicates(home, command, late)
+        refused += [limit.out_of_order(a, b) for a, b in late]
+    if command.dedup_ids is not None and home.attributes.duplicateWindowMs > 0:
+        offered, twice = _without_duplicates(home, command, offered)
+        refused += twice
+    paused = _paused(home)
+    if paused is not None:
+        admitted: Ranges = []
+        refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in offered]
+    elif command.room or not command.persistent:
+        admitted, too_many = limit.admit(
+            home.name, _limits(home), _charged(home), home.ledger.bytes_held, command.sizes, offered
+        )
+        refused += too_many
+    else:
+        admitted = []
+        refused += [limit.store_full(a, b) for a, b in offered]
+    if admitted:
+        _accept(home, command, pk.of_ranges(admitted), out)
+        _make_room(home, out)
+    home.counters.refused += sum(r.end - r.start for r in refused if r.code != DUPLICATE)
+    if command.persistent if command.confirm is None else command.confirm:
+        refused.sort()
+        _confirm(home, command, Sent(command.attachment, first, count, tuple(refused)), out)
+
+
+def would_take(home: Destination, sizes: Sequence[int]) -> bool:
+    """Whether messages of these sizes would all be taken now."""
+    if _paused(home) is not None:
+        return False
+    offered = [(0, len(sizes))]
+    return not limit.admit(home.name, _limits(home), _charged(home), home.ledger.bytes_held, sizes, offered)[1]
+
+
+def _confirm(home: Destination, command: cmd.Send, sent: Sent, out: Outcome) -> None:
+    if command.txn:
+        if sent.refused:  # Of the others the end of the transaction tells.
+            out.immediate.append(sent)
+    elif home.attributes.limitBehavior == "FLOW_CONTROL" and (home.slow or _full(home)):
+        home.withheld.append(sent)
+    else:
+        out.after_durable.append(sent)
+
+
+def _limits(home: Destination) -> limit.Limits:
+    attributes = home.attributes
+    rejecting = attributes.limitBehavior == "REJECT_NEWEST"
+    return limit.Limits(
+        attributes.maxNumMsgs if rejecting else -1,
+        attributes.maxTotalMsgBytes if rejecting else -1,
+        *limit.of_message(attributes.maxBytesPerMsg, home.message_bytes_max),
+    )
+
+
+def _charged(home: Destination) -> int:
+    """Messages that count for the limits: all that are held but those that are dead for whoever they are owed to."""
+    if not home.dying or home.kind == "queue":
+        return home.ledger.messages - home.dying
+    dead: dict[int, int] = {}
+    for lane in home.lanes.values():
+        for ordinal, picks in lane.dying.items():
+            dead[ordinal] = dead.get(ordinal, 0) | picks
+    for lane in home.lanes.values():
+        for ordinal in dead:
+            dead[ordinal] &= ~(lane.owed(ordinal) & ~lane.dying.get(ordinal, 0))
+    return home.ledger.messages - sum(picks.bit_count() for picks in dead.values())
+
+
+def _paused(home: Destination) -> str | None:
+    for which in ("insertion", "production"):
+        if which in home.paused:
+            return f"destination {home.name} is paused for producers; resume it, or wait until it is"
+    return None
+
+
+def _without_duplicates(home: Destination, command: cmd.Send, offered: Ranges) -> tuple[Ranges, list[Refused]]:
+    """Take out messages whose id is in the window, or stands earlier in the block."""
+    ids = command.dedup_ids
+    assert ids is not None
+    home.duplicates.forget(home.now_ms - home.attributes.duplicateWindowMs)
+    kept, seen = 0, set()
+    twice: list[Refused] = []
+    for start, end in offered:
+        for index in range(start, end):
+            text = ids[index]
+            if text is not None and (home.duplicates.known(text) or text in seen):
+                twice.append(Refused(index, index + 1, DUPLICATE, text))
+                home.counters.duplicates += 1
+            else:
+                kept |= 1 << index
+                seen.add(text)
+    return list(pk.runs_of(kept)), twice
+
+
+def _accept(home: Destination, command: cmd.Send, picks: int, out: Outcome) -> None:
+    count, sizes = len(command.sizes), notes.pack_sizes(command.sizes)
+    block = Held(count, sizes, command.persistent, command.columns, stored=False)
+    home.counters.messages_in += picks.bit_count()
+    home.counters.bytes_in += block.bytes_of(picks)
+    ids = _take_ids(home, command, picks)
+    if command.txn:
+        _stage(home, command, block, picks, ids, out)
+        return
+    if command.persistent:
+        note_ids(home, ids, out)
+    if command.persistent and command.attachment:
+        for a, b in pk.runs_of(picks):
+            home.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
+    claims = home.claims(picks, command.content, command.origin)
+    if not claims:
+        return  # A topic without subscribers: nobody is owed anything (D-02).
+    ordinal = out.accepted = home.ledger.accept(block)
+    home.arriving = command.content
+    store(home, ordinal, block, picks, claims, command.producer, command.first_seq, 0, out)
+    owed = 0
+    for chosen in claims.values():
+        owed |= chosen
+    _settle_rest(home, ordinal, block, owed)
+    home.ledger.note_peak()
+    block.claims = len(claims)
+    home.accepted(ordinal, claims, command.content)
+
+
+def _settle_rest(home: Destination, ordinal: int, block: Held, owed: int) -> None:
+    rest = block.everything & ~owed
+    if rest:
+        home.ledger.settle(ordinal, rest)
+
+
+def _take_ids(home: Destination, command: cmd.Send, picks: int) -> list[tuple[str, int]]:
+    if command.dedup_ids is None or home.attributes.duplicateWindowMs <= 0:
+        return []
+    ids = [(text, home.now_ms) for i in pk.indexes(picks) if (text := command.dedup_ids[i]) is not None]
+    home.duplicates.take(ids, home.attributes.duplicateIdsMax)
+    return ids
+
+
+def note_ids(home: Destination, ids: Sequence[tuple[str, int]], out: Outcome, txn: int = 0) -> None:
+    """Write down deduplication ids of messages that are taken, for good or if a prepared transaction commits."""
+    out.records.extend(home.note(note) for note in notes.dedup_notes(ids, txn))
+
+
+def _stage(
+    home: Destination, command: cmd.Send, block: Held, picks: int, ids: list[tuple[str, int]], out: Outcome
+) -> None:
+    """Hold the block for its transaction: it is charged, and nobody sees it (T-04, W-06)."""
+    block.transacted = True
+    ordinal = out.accepted = home.ledger.accept(block)
+    _settle_rest(home, ordinal, block, picks)
+    home.ledger.note_peak()
+    staged = StagedBlock(
+        ordinal, picks, command.producer, command.first_seq, command.content, command.origin, command.persistent, ids
+    )
+    home.stage(command.txn).blocks.append(staged)
+
+
+def store(
+    home: Destination,
+    ordinal: int,
+    block: Held,
+    picks: int,
+    claims: dict[int, int],
+    producer: int,
+    first_seq: int,
+    txn: int,
+    out: Outcome,
+) -> None:
+    """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does."""
+    durable = {lane: chosen for lane, chosen in claims.items() if home.lanes[lane].durable}
+    if not block.persistent or not durable:
+        return
+    block.stored = True
+    columns = block.columns
+    missing = block.everything & ~picks
+    if missing:
+        out.records.append(home.note(notes.encode(notes.REFUSED, 0, (), [notes.Row(ordinal, missing)])))
+    rows = {lane: None if chosen == block.everything else chosen for lane, chosen in durable.items()}
+    meta = notes.BlockMeta(
+        block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
+        columns.deliver_at, txn, None if home.kind == "queue" else rows,
+    )  # fmt: skip
+    out.records.append(Entry(BLOCK, home.number, ordinal, notes.encode_block_meta(meta)))
+
+
+# ---- at the limits ---------------------------------------------------------------------------------------------------
+
+
+def _full(home: Destination) -> bool:
+    attributes, ledger = home.attributes, home.ledger
+    return (
+        0 <= attributes.maxNumMsgs <= _charged(home)
+        or 0 <= attributes.maxTotalMsgBytes <= ledger.bytes_held
+    )
+
+
+def gate_state(home: Destination) -> tuple[str, int]:
+    """What producers are told: "paused", "slow" or "open", and until when, milliseconds or 0."""
+    for which in ("insertion", "production"):
+        if which in home.paused:
+            return "paused", home.paused[which]
+    return ("slow" if home.slow else "open"), 0
+
+
+def tell_producers(home: Destination, out: Outcome) -> None:
+    state, until_ms = gate_state(home)
+    out.immediate.extend(Gate(attachment, state, until_ms) for attachment in home.producers.attached)
+
+
+def open_gate(home: Destination, out: Outcome) -> None:
+    """There is room again: producers that wait go on (D-10)."""
+    if home.attributes.limitBehavior == "FLOW_CONTROL" and _full(home):
+        return
+    out.after_durable.extend(home.withheld)
+    home.withheld.clear()
+    if home.slow:
+        home.slow = False
+        tell_producers(home, out)
+
+
+def _make_room(home: Destination, out: Outcome) -> None:
+    """The limits under the behaviours that take every message first."""
+    behavior = home.attributes.limitBehavior
+    if behavior == "FLOW_CONTROL":
+        if not home.slow and _full(home):
+            home.slow = True
+            tell_producers(home, out)
+    elif behavior in REMOVING:
+        _discard(home, "OLDEST" if behavior == "REMOVE_OLDEST" else "LOW_PRIORITY", out)
+
+
+def _excess(home: Destination) -> int:
+    """How many messages have to go at least before the limits hold."""
+    attributes, ledger = home.attributes, home.ledger
+    count = 0
+    if attributes.maxNumMsgs >= 0:
+        count = _charged(home) - attributes.maxNumMsgs
+    if count <= 0 and 0 <= attributes.maxTotalMsgBytes < ledger.bytes_held - _dying_bytes(home):
+        count = 1
+    return max(count, 0)
+
+
+def _dying_bytes(home: Destination) -> int:
+    held = home.ledger.held
+    return sum(held[o].bytes_of(picks) for lane in home.lanes.values() for o, picks in lane.dying.items())
+
+
+def _discard(home: Destination, reason: str, out: Outcome) -> None:
+    """Discard what waits, in every lane that has it, until the limits hold or nothing waits."""
+    lanes = sorted(home.lanes.values(), key=lambda lane: -lane.backlog.count)
+    for lane in lanes:
+        while excess := _excess(home):
+            run = lane.backlog.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
+            if run is None:
+                break
+            comment = f"limitBehavior {home.attributes.limitBehavior}"
+            lane.bury(run, reason, comment, out)
+            for other in lanes:
+                for copy in other.remove({run.ordinal: run.picks}) if other is not lane else ():
+                    other.bury(copy, reason, comment, out)

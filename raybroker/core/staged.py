@@ -1,0 +1,47 @@
+"""What a transaction holds at one destination until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raybroker.core.consumers import Delivery
+from raybroker.core.selector.content import Content
+
+
+class StagedBlock(NamedTuple):
+    """Messages ``picks`` of a held block wait for their transaction. ``first_seq``, ``producer``: as they were sent.
+
+    ``ids``: their deduplication ids and when they were taken, which a rollback forgets (B25).
+    """
+
+    ordinal: int
+    picks: int
+    producer: int
+    first_seq: int
+    content: Content | None
+    origin: tuple[str, str]
+    persistent: bool
+    ids: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(slots=True)
+class Staged:
+    """``acks``: (lane, delivery) in the order of staging. ``prepared``: all of it is written down.
+
+    ``claims``: block → which lanes are owed what of it, as it was when that was written down.
+    """
+
+    blocks: list[StagedBlock] = field(default_factory=list)
+    acks: list[tuple[int, Delivery]] = field(default_factory=list)
+    prepared: bool = False
+    claims: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        return sum(block.picks.bit_count() for block in self.blocks)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(delivery.count for _, delivery in self.acks)

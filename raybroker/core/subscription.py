@@ -1,0 +1,37 @@
+"""What a subscription of a topic is: who it belongs to, and which messages it wants (D-27)."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from raybroker.model.errors import StoreDamagedError
+
+
+class Subscription(NamedTuple):
+    """Identity is ``client_id`` and ``name``; a plain subscriber has no name and nothing in common with any other.
+
+    durable   kept while nobody is attached
+    shared    any number of consumers share its messages
+    selector  None: every message
+    no_local  not what its own connection (durable: its own client) publishes
+    origin    that connection or client
+    """
+
+    client_id: str = ""
+    name: str = ""
+    durable: bool = False
+    shared: bool = False
+    selector: str | None = None
+    no_local: bool = False
+    origin: str = ""
+
+    def encode(self) -> bytes:
+        return json.dumps(list(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Subscription:
+        try:
+            return cls(*json.loads(data))
+        except (ValueError, TypeError) as error:
+            raise StoreDamagedError(f"a stored subscription does not decode: {error!r}") from None

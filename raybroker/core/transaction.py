@@ -1,0 +1,147 @@
+"""What a transaction does at one destination: blocks that nobody sees yet, and acknowledgements that do not count yet.
+
+The transaction itself, which may have several destinations, is the engine's.  Here a block that waits is charged like
+any other, so that a commit cannot fail for a limit (T-04, W-06).  Nothing is written down before the end of a
+transaction, or before it is prepared, since what is open when the host stops is rolled back (T-05).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raybroker.core import command as cmd
+from raybroker.core import intake, notes
+from raybroker.core import picks as pk
+from raybroker.core.backlog import Run
+from raybroker.core.consumers import Delivery
+from raybroker.core.outcome import Outcome
+from raybroker.core.staged import Staged, StagedBlock
+from raybroker.model.errors import TransactionRolledBackError
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+    from raybroker.core.lane import Lane
+
+
+def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
+    lane = home.lane_of.get(command.attachment)
+    consumer = lane.consumers.by_attachment.get(command.attachment) if lane is not None else None
+    wanted = sum(last - first + 1 for first, last in command.ranges)
+    if lane is None or consumer is None or consumer.count_of(command.ranges) != wanted:
+        raise TransactionRolledBackError(
+            f"messages of {home.name} that the transaction consumed were given to others meanwhile; it cannot commit"
+        )
+    staged = home.stage(command.txn)
+    for first, last in command.ranges:
+        found = list(consumer.settle(first, last))
+        staged.acks.extend((lane.number, delivery) for delivery in found)
+        consumer.window.settled(sum(delivery.count for delivery in found))
+    lane.consumers.offer(consumer)
+    home.touch(lane)
+
+
+def prepare(home: Destination, command: cmd.Prepare, out: Outcome) -> None:
+    staged = home.stage(command.txn)
+    staged.prepared = True
+    for block in staged.blocks:
+        claims = staged.claims[block.ordinal] = home.claims(block.picks, block.content, block.origin)
+        _write(home, block, claims, command.txn, out)
+    for number, rows in rows_of(home, staged.acks).items():
+        meta = notes.encode(notes.STAGED, number, (), rows, notes.encode_number(command.txn))
+        out.records.append(home.note(meta))
+
+
+def rows_of(home: Destination, acks: list[tuple[int, Delivery]]) -> dict[int, list[notes.Row]]:
+    """Lane → what of it was acknowledged, as far as it survives a restart."""
+    rows: dict[int, list[notes.Row]] = {}
+    for number, delivery in acks:
+        block = home.ledger.held[delivery.run.ordinal]
+        if block.stored and home.lanes[number].durable:
+            run = delivery.run
+            rows.setdefault(number, []).append(notes.Row(run.ordinal, run.picks, run.attempts))
+    return rows
+
+
+def _write(home: Destination, staged: StagedBlock, claims: dict[int, int], txn: int, out: Outcome) -> None:
+    block = home.ledger.held[staged.ordinal]
+    for a, b in pk.runs_of(staged.picks):
+        if staged.persistent:
+            home.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
+    if staged.persistent:
+        intake.note_ids(home, staged.ids, out, txn)
+    intake.store(home, staged.ordinal, block, staged.picks, claims, staged.producer, staged.first_seq, txn, out)
+
+
+def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
+    staged = home.staged.pop(command.txn, None)
+    if staged is None:
+        return
+    if command.commit:
+        _commit(home, staged, out)
+    else:
+        _roll_back(home, staged, command.delay_ms, out)
+
+
+def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
+    for waiting in staged.blocks:
+        ordinal = waiting.ordinal
+        claims = _claims(home, staged, waiting)
+        block = home.ledger.held[ordinal]
+        if not staged.prepared:
+            _write(home, waiting, claims, 0, out)
+        owed = 0
+        for chosen in claims.values():
+            owed |= chosen
+        block.claims = len(claims)
+        rest = waiting.picks & ~owed
+        if rest and home.ledger.settle(ordinal, rest):
+            home.gone(ordinal, block, out)
+        else:
+            home.accepted(ordinal, claims, waiting.content)
+    by_lane: dict[int, list[Delivery]] = {}
+    for number, delivery in staged.acks:
+        by_lane.setdefault(number, []).append(delivery)
+    for number, deliveries in by_lane.items():
+        if number in home.lanes:
+            home.acknowledged(home.lanes[number], deliveries, out)
+
+
+def _claims(home: Destination, staged: Staged, waiting: StagedBlock) -> dict[int, int]:
+    """Who gets a block: those written down for it that are still there, and whoever is never written down."""
+    content = waiting.content
+    if content is None and home.kind == "topic":
+        content = home.peek(waiting.ordinal)  # It was prepared before a restart.
+    claims = home.claims(waiting.picks, content, waiting.origin)
+    if not staged.prepared:
+        return claims
+    claims = {number: picks for number, picks in claims.items() if not home.lanes[number].durable}
+    written = staged.claims.get(waiting.ordinal, {})
+    return claims | {number: picks for number, picks in written.items() if number in home.lanes}
+
+
+def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -> None:
+    for waiting in staged.blocks:
+        block = home.ledger.held[waiting.ordinal]
+        for text, _ in waiting.ids:
+            home.duplicates.taken.pop(text, None)
+        if home.ledger.settle(waiting.ordinal, waiting.picks):
+            home.gone(waiting.ordinal, block, out)
+    by_lane: dict[int, list[Delivery]] = {}
+    for number, delivery in staged.acks:
+        by_lane.setdefault(number, []).append(delivery)
+    for number, deliveries in by_lane.items():
+        lane = home.lanes.get(number)
+        if lane is not None:
+            lane.failed(sorted(deliveries, key=_order), delay_ms, out)
+            home.touch(lane)
+
+
+def _order(delivery: Delivery) -> tuple[int, int]:
+    run: Run = delivery.run
+    return run.place, run.picks & -run.picks
+
+
+def forget_lane(home: Destination, lane: Lane) -> None:
+    """The lane ends: nothing that a transaction acknowledged in it matters any more."""
+    for staged in home.staged.values():
+        staged.acks = [(number, delivery) for number, delivery in staged.acks if number != lane.number]

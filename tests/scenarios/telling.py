@@ -1,0 +1,156 @@
+"""How a story tells what the core decided: messages, consumers and transactions by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from raybroker.core import notes
+from raybroker.core import picks as pk
+from raybroker.core.destination import LANE_ALL, Destination
+from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Idle, Outcome, Promoted, Released, Retire, Sent
+from raybroker.core.subscription import Subscription
+from raybroker.model.record import BLOCK, Entry
+
+MANY = 12
+"""More messages than this are told as the first and the last."""
+
+
+class Telling:
+    """``tags``: consumer → label → tag of its last delivery."""
+
+    def __init__(self) -> None:
+        self.labels: dict[tuple[int, int], str] = {}
+        self.names: dict[int, str] = {}
+        self.tags: dict[str, dict[str, int]] = {}
+        self.subscriptions: dict[int, str] = {}
+
+    def name_block(self, ordinal: int, labels: list[str]) -> None:
+        self.labels |= {(ordinal, index): label for index, label in enumerate(labels)}
+
+    def name_attachment(self, number: int, name: str) -> None:
+        self.names[number] = name
+        self.tags[name] = {}
+
+    # ---- an outcome ------------------------------------------------------------------------------------------------
+
+    def outcome(self, out: Outcome) -> list[str]:
+        """Its parts, in the order in which things happen."""
+        late = [text for effect in out.after_durable if (text := self._effect(effect))]
+        if late:
+            late[0] = f"then {late[0]}"
+        return [*(f"now {self._effect(effect)}" for effect in out.immediate), *map(self._record, out.records), *late]
+
+    def _record(self, entry: Entry) -> str:
+        if entry.kind == BLOCK:
+            meta = notes.decode_block_meta(entry.meta)
+            owner = f" in {_text(meta.txn)}" if meta.txn else ""
+            return f"persist {self._messages([(entry.ordinal, pk.span(0, meta.messages), 1)])}{owner}"
+        note = notes.decode(entry.meta)
+        rows = self._messages((row.ordinal, row.picks, 1) for row in note.rows)
+        if note.kind == notes.ACKED:
+            blocks = [f"block {a}" if a == b else f"blocks {a}-{b}" for a, b, _ in note.spans]
+            verb = "vanished" if note.lane == LANE_ALL else "settled" + self._of_lane(note.lane)
+            return f"persist {verb} " + " ".join([*blocks, rows]).strip()
+        if note.kind == notes.LANE:
+            self.subscriptions[note.lane] = Subscription.decode(note.rest).name
+            return f"persist subscription {self.subscriptions[note.lane]}"
+        if note.kind == notes.STAGED:
+            return f"persist consumed {rows} in {_text(notes.decode_number(note.rest))}"
+        return "persist " + {
+            notes.REFUSED: f"without {rows}",
+            notes.DISPATCHED: "handed out",
+            notes.FAILED: f"failed {rows}",
+            notes.LANE_GONE: f"end of subscription {self.subscriptions.get(note.lane, '')}",
+            notes.DEDUP: "ids",
+            notes.BURIED: f"buried {rows}",
+        }[note.kind]
+
+    def _of_lane(self, lane: int) -> str:
+        return f" for {self.subscriptions[lane]}" if lane else ""
+
+    def _effect(self, effect: Any) -> str:
+        if isinstance(effect, Retire):
+            return ""
+        if isinstance(effect, Idle):
+            return "idle"
+        if isinstance(effect, Bury):
+            return f"dead {self._messages([(effect.ordinal, effect.picks, 1)])} ({effect.reason})"
+        name = self.names[effect.attachment]
+        if isinstance(effect, Deliver):
+            for offset, index in enumerate(pk.indexes(effect.picks)):
+                self.tags[name][self.labels[effect.ordinal, index]] = effect.tag + offset
+            return f"deliver {name} {self._messages([(effect.ordinal, effect.picks, effect.attempt)])}"
+        if isinstance(effect, Sent):
+            return self._sent(effect, name)
+        if isinstance(effect, Acked):
+            return f"acked {name}" + (f" ({effect.unknown} unknown)" if effect.unknown else "")
+        if isinstance(effect, Released):
+            return f"released {name}"
+        if isinstance(effect, Gate):
+            return f"{effect.state} {name}"
+        assert isinstance(effect, Promoted)
+        return f"promoted {name}"
+
+    def _sent(self, effect: Sent, name: str) -> str:
+        refused = [f"{row.code} for {row.end - row.start}" for row in effect.refused]
+        return f"sent {name} {effect.messages}" + (f" ({', '.join(refused)})" if refused else "")
+
+    def _messages(self, rows: Iterable[tuple[int, int, int]]) -> str:
+        found = [
+            self.labels[ordinal, index] + (f"({attempt})" if attempt > 1 else "")
+            for ordinal, picks, attempt in rows
+            for index in pk.indexes(picks)
+        ]
+        if len(found) > MANY:
+            return f"{found[0]}..{found[-1]} ({len(found)})"
+        return " ".join(found)
+
+    # ---- a state ---------------------------------------------------------------------------------------------------
+
+    def status(self, home: Destination) -> str:
+        ledger, lanes = home.ledger, list(home.lanes.values())
+        parts = [f"{ledger.messages} held", f"{ledger.bytes_held} bytes"]
+        parts.append(f"{sum(lane.backlog.count for lane in lanes)} waiting")
+        for name, count in (
+            ("resting", sum(lane.timetable.count for lane in lanes)),
+            ("hidden", sum(run.count for lane in lanes for run, _ in lane.hidden)),
+            ("in transactions", sum(staged.messages for staged in home.staged.values())),
+        ):
+            if count:
+                parts.append(f"{count} {name}")
+        return ", ".join(parts)
+
+    def recovered(self, home: Destination) -> str:
+        return "recovered " + ("; ".join(self._recovered(home)) or "nothing")
+
+    def _recovered(self, home: Destination) -> Iterator[str]:
+        for lane in home.lanes.values():
+            states: dict[str, list[tuple[int, int, int]]] = {}
+            for state, run in lane.places():
+                states.setdefault(state, []).append((run.ordinal, run.picks, run.attempts + 1))
+            own = f"{lane.subscription.name}: " if lane.subscription is not None else ""
+            told = [
+                ("" if state == "waiting" else f"{state} ") + self._messages(rows) for state, rows in states.items()
+            ]
+            if told or own:
+                yield own + (", ".join(told) or "nothing")
+        for txn, staged in home.staged.items():
+            sent = self._messages((block.ordinal, block.picks, 1) for block in staged.blocks)
+            consumed = self._messages((d.run.ordinal, d.run.picks, 1) for _, d in staged.acks)
+            parts = [f"sent {sent}"] if sent else []
+            yield f"prepared {_text(txn)}: " + ", ".join([*parts, *([f"consumed {consumed}"] if consumed else [])])
+
+
+def labels_of(word: str) -> list[str]:
+    """``m1..m3`` is m1 m2 m3."""
+    first, dots, last = word.partition("..")
+    if not dots:
+        return [word]
+    stem = first.rstrip("0123456789")
+    return [f"{stem}{n}" for n in range(int(first[len(stem) :]), int(last[len(stem) :]) + 1)]
+
+
+def _text(number: int) -> str:
+    """The name of a transaction."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big").decode()

@@ -1,0 +1,272 @@
+"""What of a block is taken: limits at their exact boundaries, order, and what producers hear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raybroker.core import command as cmd
+from raybroker.core import intake
+from raybroker.core.outcome import Gate, Sent
+from raybroker.model.errors import ResourceAllocationError
+from tests.unit.core.homes import Home, burials, columns, gates, handed, of, refusals
+
+
+def filled(behavior: str, sizes: list[int], **limits: Any) -> tuple[Home, int]:
+    """A queue that holds single-message blocks of these sizes."""
+    home = Home(limitBehavior=behavior, **limits)
+    producer = home.producer()
+    for size in sizes:
+        home.send(producer, [size])
+    return home, producer
+
+
+# ---- REJECT_NEWEST (D-13) ------------------------------------------------------------------------------------------
+
+
+def test_the_nth_message_is_taken_and_the_next_refused() -> None:  # D-06
+    home, producer = filled("REJECT_NEWEST", [1, 1], maxNumMsgs=3)
+    assert refusals(home.send(producer, [1])) == []
+    assert [(r.start, r.code) for r in refusals(home.send(producer, [1]))] == [(0, "quota_exceeded")]
+    assert home.core.counters.refused == 1
+
+
+def test_below_the_byte_limit_one_message_may_overshoot() -> None:  # D-07
+    home, producer = filled("REJECT_NEWEST", [9], maxTotalMsgBytes=10)
+    assert refusals(home.send(producer, [100])) == []
+    assert [r.code for r in refusals(home.send(producer, [0]))] == ["quota_exceeded"]
+
+
+def test_a_message_of_exactly_the_size_limit_is_taken() -> None:  # D-08
+    home, producer = filled("FLOW_CONTROL", [], maxBytesPerMsg=5)
+    out = home.send(producer, [5, 6, 5])
+    assert [(r.start, r.end, r.code) for r in refusals(out)] == [(1, 2, "message_too_large")]
+    assert home.core.ledger.messages == 2
+
+
+def test_who_sends_volatile_messages_is_told_nothing() -> None:  # D-13
+    home, producer = filled("REJECT_NEWEST", [1], maxNumMsgs=1)
+    assert of(home.send(producer, [1], persistent=False), Sent) == []
+    assert home.core.ledger.messages == 1
+
+
+def test_whoever_wants_to_be_told_is_told() -> None:  # W-74: the mode may be forced, the producer still waits
+    home = Home()
+    producer = home.producer()
+    assert len(of(home.send(producer, [1], persistent=False, confirm=True), Sent)) == 1
+    assert of(home.send(producer, [1], confirm=False), Sent) == []
+
+
+# ---- FLOW_CONTROL (D-10) -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [{"maxNumMsgs": 3}, {"maxTotalMsgBytes": 12}])
+def test_a_full_destination_withholds_the_answer_until_there_is_room(limits: dict[str, int]) -> None:
+    home, producer = filled("FLOW_CONTROL", [4, 4], **limits)
+    other = home.producer(8)
+    out = home.send(producer, [4])
+    assert gates(out) == [(producer, "slow"), (other, "slow")]
+    assert of(out, Sent) == []
+    late = home.send(producer, [4])
+    assert of(late, Sent) == of(late, Gate) == []
+    assert home.core.ledger.messages == 4, "the limit is a hint"
+    consumer, out = home.open(2)
+    assert of(out, Sent) == []
+    out = home.ack(consumer, 1)
+    assert of(out, Sent) == []
+    out = home.ack(consumer, 2)
+    assert [sent.first_seq for sent in of(out, Sent)] == [3, 4]
+    assert gates(out) == [(producer, "open"), (other, "open")]
+    assert all(sent in out.after_durable for sent in of(out, Sent))
+
+
+def test_one_below_the_limit_is_not_full() -> None:
+    home, producer = filled("FLOW_CONTROL", [1], maxNumMsgs=3)
+    out = home.send(producer, [1])
+    assert len(of(out, Sent)) == 1
+    assert gates(out) == []
+
+
+def test_a_producer_that_comes_to_a_full_destination_is_told_at_once() -> None:
+    home, _ = filled("FLOW_CONTROL", [1], maxNumMsgs=1)
+    number = home.number()
+    out = home.do(cmd.AttachProducer(number, 9))
+    assert gates(out) == [(number, "slow")]
+
+
+def test_what_a_producer_waits_for_goes_with_it() -> None:
+    home, producer = filled("FLOW_CONTROL", [1], maxNumMsgs=1)
+    home.do(cmd.DetachProducer(producer, forget=False))
+    again = home.producer()
+    out = home.send(again, [1], first=1)
+    assert of(out, Sent) == []
+    out = home.do(cmd.Purge())
+    assert [(sent.attachment, sent.first_seq) for sent in of(out, Sent)] == [(again, 1)]
+
+
+def test_raising_the_limit_opens_the_gate() -> None:
+    home, producer = filled("FLOW_CONTROL", [1], maxNumMsgs=1)
+    from dataclasses import replace
+
+    out = home.do(cmd.Update(replace(home.core.attributes, maxNumMsgs=2)))
+    assert gates(out) == [(producer, "open")]
+    assert len(of(out, Sent)) == 1
+
+
+# ---- REMOVE_OLDEST and REMOVE_LOW_PRIORITY (D-11, D-12) ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behavior", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+def test_exactly_as_many_go_as_have_to_by_count(behavior: str) -> None:
+    home, producer = filled(behavior, [1, 1, 1], maxNumMsgs=3)
+    reason = behavior.removeprefix("REMOVE_")
+    out = home.send(producer, [1, 1])
+    assert refusals(out) == []
+    assert burials(out) == [(reason, 1, 1), (reason, 2, 1)]
+    assert home.core.ledger.messages - home.core.dying == 3
+    for _, ordinal, picks in burials(out):
+        home.do(cmd.Buried(0, ordinal, picks))
+    assert home.core.ledger.messages == 3
+
+
+@pytest.mark.parametrize("behavior", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+def test_exactly_as_many_go_as_have_to_by_bytes(behavior: str) -> None:
+    home, producer = filled(behavior, [4, 4], maxTotalMsgBytes=12)
+    assert burials(home.send(producer, [4])) == [], "exactly the limit is within it"
+    out = home.send(producer, [5])
+    assert [row[1] for row in burials(out)] == [1, 2]
+
+
+def test_the_oldest_go_whatever_their_priority() -> None:
+    home = Home(limitBehavior="REMOVE_OLDEST", maxNumMsgs=2)
+    producer = home.producer()
+    home.send(producer, [1, 1], columns=columns(2, priorities=[9, 0]))
+    assert burials(home.send(producer, [1])) == [("OLDEST", 1, 0b01)]
+
+
+def test_the_lowest_priority_goes_and_of_it_the_oldest() -> None:  # D-12
+    home = Home(limitBehavior="REMOVE_LOW_PRIORITY", maxNumMsgs=3)
+    producer = home.producer()
+    home.send(producer, [1] * 3, columns=columns(3, priorities=[9, 1, 1]))
+    assert burials(home.send(producer, [1])) == [("LOW_PRIORITY", 1, 0b010)]
+    assert burials(home.send(producer, [1], columns=columns(1, priority=0))) == [("LOW_PRIORITY", 3, 0b1)]
+
+
+def test_what_is_with_a_consumer_is_not_discarded() -> None:
+    home, producer = filled("REMOVE_OLDEST", [1, 1], maxNumMsgs=2)
+    home.consumer(2)
+    out = home.send(producer, [1])
+    assert burials(out) == [("OLDEST", 3, 1)], "of what waits the newest is the oldest too"
+    home.do(cmd.Buried(0, 3, 1))
+    assert home.core.ledger.messages == 2
+
+
+# ---- order, retries, pauses ----------------------------------------------------------------------------------------
+
+
+def test_a_retry_is_stored_once_and_confirmed_again() -> None:
+    home, producer = filled("REJECT_NEWEST", [1])
+    out = home.send(producer, [1], first=1)
+    assert of(out, Sent) == [Sent(producer, 1, 1, ())]
+    assert out.accepted is None
+    assert home.core.ledger.messages == 1
+
+
+def test_a_refused_message_may_not_come_after_later_ones() -> None:  # B-21
+    home, producer = filled("REJECT_NEWEST", [1, 1], maxNumMsgs=2)
+    home.send(producer, [1])
+    consumer = home.consumer(1)
+    home.ack(consumer, 1)
+    home.send(producer, [1])
+    assert "later ones" in refusals(home.send(producer, [1], first=3))[0].text
+
+
+def test_a_producer_over_a_connection_that_it_has_left_is_not_heard() -> None:
+    home = Home()
+    old = home.producer(7)
+    new = home.producer(7)
+    assert home.send(old, [1]).accepted is None
+    assert home.send(new, [1], first=1).accepted == 1
+
+
+def test_a_full_store_refuses_persistent_messages_only() -> None:
+    home = Home()
+    producer = home.producer()
+    assert [r.code for r in refusals(home.send(producer, [1], room=False))] == ["store_full"]
+    home.send(producer, [1], room=False, persistent=False)
+    assert home.core.ledger.messages == 1
+
+
+@pytest.mark.parametrize("which", ["production", "insertion"])
+def test_a_paused_destination_refuses_new_messages(which: str) -> None:  # W-123, W-124
+    home = Home()
+    producer = home.producer()
+    out = home.do(cmd.Pause(which, 5))
+    assert of(out, Gate) == [Gate(producer, "paused", 5)]
+    assert not intake.would_take(home.core, [1])
+    assert [r.code for r in refusals(home.send(producer, [1]))] == ["destination_paused"]
+    late = home.number()
+    assert of(home.do(cmd.AttachProducer(late, 8)), Gate) == [Gate(late, "paused", 5)]
+    home.do(cmd.Resume(which))
+    assert refusals(home.send(producer, [1])) == []
+
+
+def test_there_are_at_most_so_many_producers() -> None:  # D-14
+    home = Home(maxNumProducers=1)
+    first = home.producer(7)
+    with pytest.raises(ResourceAllocationError, match="maxNumProducers=1"):
+        home.producer(8)
+    home.do(cmd.DetachProducer(first, forget=True))
+    home.producer(8)
+
+
+def test_the_host_itself_sends_without_an_attachment() -> None:
+    home = Home()
+    out = home.send(0, [1, 1], producer=0, first=1, confirm=False)
+    assert out.accepted == 1
+    assert of(out, Sent) == []
+    assert home.send(0, [1], producer=0, first=1).accepted == 2, "its numbers are not compared"
+
+
+def test_would_take_says_what_a_send_would_do() -> None:
+    home, _ = filled("REJECT_NEWEST", [1], maxNumMsgs=3, maxBytesPerMsg=4)
+    assert intake.would_take(home.core, [4, 1])
+    assert not intake.would_take(home.core, [1, 1, 1])
+    assert not intake.would_take(home.core, [5])
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY", "FLOW_CONTROL"]),
+    st.integers(-1, 6), st.integers(-1, 20),
+    st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), max_size=12),
+)  # fmt: skip
+def test_limits_hold_for_what_waits(behavior: str, most: int, most_bytes: int, blocks: list[list[int]]) -> None:
+    home = Home(limitBehavior=behavior, maxNumMsgs=most, maxTotalMsgBytes=most_bytes)
+    producer = home.producer()
+    sent = refused = 0
+    for sizes in blocks:
+        was_full = 0 <= most <= home.core.ledger.messages or 0 <= most_bytes <= home.core.ledger.bytes_held
+        out = home.send(producer, sizes)
+        sent += len(sizes)
+        for _, ordinal, picks in burials(out):
+            home.do(cmd.Buried(0, ordinal, picks))
+        ledger = home.core.ledger
+        if behavior == "REJECT_NEWEST":
+            refused += sum(r.end - r.start for r in refusals(out))
+            assert not was_full or len(sizes) == sum(r.end - r.start for r in refusals(out))
+        if behavior == "FLOW_CONTROL":
+            assert ledger.messages == sent
+            full = 0 <= most <= ledger.messages or 0 <= most_bytes <= ledger.bytes_held
+            assert home.core.slow == full
+        elif most >= 0:
+            assert ledger.messages <= most
+        if behavior.startswith("REMOVE") and most_bytes >= 0:
+            assert ledger.bytes_held <= most_bytes
+    if behavior == "REJECT_NEWEST":
+        assert home.core.ledger.messages == sent - refused
+    _, out = home.open()
+    assert len(handed(out)) == home.core.ledger.messages

@@ -1,0 +1,384 @@
+"""Topics: who gets a copy, how long a subscription lives, and who may use it (D-02, B-08, D-27)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raybroker.core import command as cmd
+from raybroker.core import notes
+from raybroker.core.outcome import Idle, Retire, Sent
+from raybroker.core.subscription import Subscription
+from raybroker.core.topic import Topic
+from raybroker.model.errors import IllegalStateError, InvalidDestinationError, InvalidSelectorError
+from raybroker.model.record import BLOCK
+from tests.unit.core.homes import Home, acked, burials, columns, first_indexes, handed, of, refusals
+
+DURABLE = {"client_id": "c", "name": "d", "durable": True}
+SHARED = {"client_id": "c", "name": "s", "shared": True}
+
+
+def topic(**attributes: Any) -> tuple[Home, int]:
+    """A topic and its producer."""
+    home = Home("topic", **attributes)
+    return home, home.producer()
+
+
+def subscriptions(home: Home) -> list[str]:
+    return [lane.subscription.name for lane in home.core.lanes.values() if lane.subscription is not None]
+
+
+def blocks(home: Home) -> int:
+    return sum(entry.kind == BLOCK for entry in home.log)
+
+
+# ---- fan-out -------------------------------------------------------------------------------------------------------
+
+
+def test_everybody_gets_a_copy_and_the_message_is_kept_once() -> None:  # D-02
+    home, producer = topic()
+    consumers = [home.subscriber() for _ in range(3)]
+    out = home.send(producer, [5])
+    assert [handed(out, number) for number in consumers] == [[(1, 0, 1)]] * 3
+    assert (home.core.ledger.messages, home.core.ledger.bytes_held) == (1, 5)
+    home.ack(consumers[1], 1)
+    home.ack(consumers[0], 1)
+    assert home.core.ledger.messages == 1
+    out = home.ack(consumers[2], 1)
+    assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
+    assert home.core.ledger.messages == 0
+
+
+def test_without_subscribers_a_message_is_dropped_and_confirmed() -> None:  # D-02
+    home, producer = topic()
+    out = home.send(producer, [1, 1])
+    assert out.accepted is None
+    assert [sent.refused for sent in of(out, Sent)] == [()]
+    assert home.core.ledger.messages == 0
+    assert home.core.ledger.next_ordinal == 1
+
+
+def test_a_subscriber_gets_what_is_published_after_it_came() -> None:  # D-02
+    home, producer = topic()
+    first = home.subscriber()
+    home.send(producer, [1])
+    second = home.subscriber()
+    out = home.send(producer, [1])
+    assert (handed(out, first), handed(out, second)) == ([(2, 0, 1)], [(2, 0, 1)])
+
+
+def test_a_selector_of_a_subscription_decides_at_publishing() -> None:  # B-22
+    home, producer = topic()
+    red = home.subscriber(selector="color = 'red'")
+    every = home.subscriber()
+    out = home.send(producer, [1] * 3, properties=[{"color": "red"}, {}, {"color": "blue"}])
+    assert [row[1] for row in handed(out, red)] == [0]
+    assert [row[1] for row in handed(out, every)] == [0, 1, 2]
+    home.ack(every, 1, 3)
+    assert home.core.ledger.messages == 1
+    home.do(cmd.DetachConsumer(every))
+    out = home.send(producer, [1] * 2, properties=[{"color": "blue"}, {}])
+    assert out.accepted is None, "nobody wants any of these"
+
+
+def test_no_local_keeps_a_connections_own_messages_away() -> None:  # D-27
+    home, producer = topic()
+    plain = home.subscriber(no_local=True, origin="conn-1")
+    durable = home.subscriber(**DURABLE, no_local=True, origin="c")
+    out = home.send(producer, [1], origin=("conn-1", "c"))
+    assert handed(out) == []
+    out = home.send(producer, [1], origin=("conn-2", "c"))
+    assert (handed(out, plain), handed(out, durable)) == ([(1, 0, 1)], [])
+    out = home.send(producer, [1], origin=("conn-3", "other"))
+    assert (handed(out, plain), handed(out, durable)) == ([(2, 0, 1)], [(2, 0, 1)])
+
+
+def test_redelivery_is_counted_for_each_subscription() -> None:  # W-72
+    home, producer = topic(redeliveryLimit=1)
+    one, other = home.subscriber(), home.subscriber()
+    home.send(producer, [1])
+    home.settle(one, "fail")
+    out = home.settle(one, "fail", tag=2)
+    assert burials(out) == [("UNDELIVERABLE", 1, 1)]
+    assert handed(home.settle(other, "fail")) == [(1, 0, 2)]
+    assert burials(home.settle(other, "fail", tag=2)) == [("UNDELIVERABLE", 1, 1)], "told once for each"
+
+
+def test_an_expired_message_dies_once() -> None:  # W-72, B-08
+    home, producer = topic()
+    home.core.scan_ms = 100
+    for name in "abc":
+        home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name=name, durable=True)))
+    home.send(producer, [1], columns=columns(1, ttl=10))
+    out = home.tick(100)
+    assert burials(out) == [("EXPIRED", 1, 1)]
+    assert home.core.ledger.messages == 1
+    home.do(cmd.Buried(out.immediate[0].lane, 1, 1))
+    assert home.core.ledger.messages == 0
+
+
+def test_discarding_takes_a_message_from_everybody() -> None:  # D-11
+    home, producer = topic(maxNumMsgs=1, limitBehavior="REMOVE_OLDEST")
+    for name in "ab":
+        home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name=name, durable=True)))
+    home.send(producer, [1])
+    out = home.send(producer, [1])
+    assert burials(out) == [("OLDEST", 1, 1)]
+    assert [lane.backlog.count for lane in home.core.lanes.values()] == [1, 1]
+
+
+# ---- what lives how long -------------------------------------------------------------------------------------------
+
+
+def test_a_plain_subscription_ends_with_its_consumer() -> None:
+    home, producer = topic()
+    consumer = home.subscriber()
+    home.send(producer, [1, 1])
+    home.do(cmd.DetachConsumer(consumer))
+    assert not home.core.lanes
+    assert home.core.ledger.messages == 0
+
+
+def test_a_shared_subscription_ends_with_its_last_consumer() -> None:  # D-27
+    home, producer = topic()
+    consumers = [home.subscriber(1, "prefetch", **SHARED) for _ in range(2)]
+    out = home.send(producer, [1] * 3)
+    assert [len(handed(out, number)) for number in consumers] == [1, 1], "each message goes to one of them"
+    out = home.do(cmd.DetachConsumer(consumers[0]))
+    assert subscriptions(home) == ["s"]
+    assert handed(home.ack(consumers[1], 1), consumers[1]) == [(1, 0, 2)]
+    home.do(cmd.DetachConsumer(consumers[1]))
+    assert subscriptions(home) == []
+    assert home.core.ledger.messages == 0
+
+
+def test_a_durable_subscription_keeps_messages_while_nobody_is_there() -> None:  # B-08
+    home, producer = topic()
+    consumer = home.subscriber(**DURABLE)
+    home.send(producer, [1])
+    home.do(cmd.DetachConsumer(consumer))
+    home.send(producer, [1])
+    _, out = home.open(subscription=Subscription(**DURABLE))
+    assert handed(out) == [(1, 0, 2), (2, 0, 1)]
+
+
+def test_only_what_a_durable_subscription_wants_is_stored() -> None:
+    home, producer = topic()
+    plain = home.subscriber()
+    home.send(producer, [1])
+    assert blocks(home) == 0
+    home.subscriber(**DURABLE, selector="n = 1")
+    home.send(producer, [1, 1], properties=[{"n": 1}, {"n": 2}])
+    assert blocks(home) == 1
+    home.send(producer, [1], properties=[{"n": 2}])
+    assert blocks(home) == 1
+    home.send(producer, [1], properties=[{"n": 1}], persistent=False)
+    assert blocks(home) == 1
+    assert plain in home.core.lane_of
+
+
+def test_a_volatile_taker_of_a_stored_block_keeps_it_in_memory_only() -> None:
+    home, producer = topic()
+    plain = home.subscriber()
+    durable = home.subscriber(**DURABLE)
+    home.send(producer, [1])
+    home.ack(durable, 1)
+    assert home.core.ledger.messages == 1
+    assert home.crash().core.ledger.messages == 0
+    out = home.ack(plain, 1)
+    assert [effect.persistent for effect in of(out, Retire)] == [True]
+
+
+def test_after_a_restart_durable_subscriptions_are_there_with_what_they_are_owed() -> None:  # B-08, B-20
+    for checkpoint in (False, True):
+        home, producer = topic()
+        one = home.subscriber(**DURABLE)
+        other = home.subscriber(client_id="c", name="e", durable=True, selector="n > 1")
+        home.subscriber()
+        home.subscriber(**SHARED)
+        home.send(producer, [1] * 3, properties=[{"n": n} for n in range(3)])
+        home.ack(one, 2)
+        again = home.crash(checkpoint=checkpoint)
+        assert subscriptions(again) == ["d", "e"]
+        _, out = again.open(subscription=Subscription(**DURABLE))
+        assert handed(out) == [(1, 0, 2), (1, 2, 2)]
+        _, out = again.open(subscription=Subscription("c", "e", True, selector="n > 1"))
+        assert handed(out) == [(1, 2, 2)]
+        assert other in home.core.lane_of
+
+
+def test_numbers_of_lanes_are_never_used_again() -> None:
+    home, _ = topic()
+    for checkpoint in (False, True):
+        home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
+        (number,) = home.core.lanes
+        home.do(cmd.Unsubscribe("c", "d"))
+        home = home.crash(checkpoint=checkpoint)
+        home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
+        assert list(home.core.lanes) != [number]
+        home.do(cmd.Unsubscribe("c", "d"))
+
+
+# ---- who may use it ------------------------------------------------------------------------------------------------
+
+
+def test_a_second_consumer_of_an_unshared_subscription_is_refused() -> None:  # D-27
+    home, _ = topic()
+    home.subscriber(**DURABLE)
+    with pytest.raises(IllegalStateError, match="has a consumer already"):
+        home.subscriber(**DURABLE)
+    assert len(home.core.lane_of) == 1
+
+
+def test_the_same_name_of_another_client_is_another_subscription() -> None:
+    home, _ = topic()
+    home.subscriber(**DURABLE)
+    home.subscriber(**DURABLE | {"client_id": "other"})
+    assert subscriptions(home) == ["d", "d"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"selector": "n = 1"}, {"no_local": True, "origin": "c"}, {"shared": True}, {"durable": False}]
+)
+def test_other_options_make_the_subscription_anew(change: dict[str, Any]) -> None:  # D-27
+    home, producer = topic()
+    consumer = home.subscriber(**DURABLE)
+    with pytest.raises(IllegalStateError):
+        home.subscriber(**DURABLE | change)
+    home.do(cmd.DetachConsumer(consumer))
+    home.send(producer, [1])
+    _, out = home.open(subscription=Subscription(**DURABLE | change))
+    assert handed(out) == [], "what the old one was owed is gone"
+    assert home.core.ledger.messages == 0
+    kinds = [notes.kind_of(entry.meta) for entry in out.records]
+    assert kinds[0] == notes.LANE_GONE
+
+
+def test_a_bad_selector_changes_nothing() -> None:
+    home, producer = topic()
+    home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
+    home.send(producer, [1])
+    with pytest.raises(InvalidSelectorError):
+        home.subscriber(**DURABLE, selector="n = ")
+    assert home.core.ledger.messages == 1
+
+
+def test_unsubscribing_deletes_and_is_refused_while_it_is_in_use() -> None:  # D-27
+    home, producer = topic()
+    consumer = home.subscriber(**DURABLE)
+    home.send(producer, [1])
+    with pytest.raises(IllegalStateError, match="has a consumer"):
+        home.do(cmd.Unsubscribe("c", "d"))
+    home.do(cmd.DetachConsumer(consumer))
+    out = home.do(cmd.Unsubscribe("c", "d"))
+    assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
+    assert home.core.ledger.messages == 0
+    with pytest.raises(InvalidDestinationError, match="no subscription 'd'"):
+        home.do(cmd.Unsubscribe("c", "d"))
+    assert home.crash().core.lanes == {}
+
+
+def test_a_subscription_in_a_transaction_cannot_be_unsubscribed() -> None:
+    home, producer = topic()
+    consumer = home.subscriber(**DURABLE)
+    home.send(producer, [1])
+    home.do(cmd.StageAcks(5, consumer, [(1, 1)]))
+    home.do(cmd.DetachConsumer(consumer))
+    with pytest.raises(IllegalStateError, match="transaction"):
+        home.do(cmd.Unsubscribe("c", "d"))
+    home.do(cmd.Decide(5, False))
+    home.do(cmd.Unsubscribe("c", "d"))
+    assert home.core.ledger.messages == 0
+
+
+def test_a_topic_takes_subscribers_only_and_a_queue_none() -> None:
+    home, _ = topic()
+    with pytest.raises(InvalidDestinationError, match="is a topic"):
+        home.consumer()
+    queue = Home()
+    with pytest.raises(InvalidDestinationError, match="no subscriptions"):
+        queue.consumer(subscription=Subscription())
+    with pytest.raises(IllegalStateError, match="no subscriptions"):
+        queue.do(cmd.Unsubscribe("c", "d"))
+
+
+# ---- administration ------------------------------------------------------------------------------------------------
+
+
+def test_one_subscription_can_be_purged() -> None:
+    home, producer = topic()
+    lanes = []
+    for name in "ab":
+        home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name=name, durable=True)))
+    lanes = list(home.core.lanes)
+    home.send(producer, [1, 1])
+    home.do(cmd.Purge(lanes[0]))
+    assert [lane.backlog.count for lane in home.core.lanes.values()] == [0, 2]
+    home.do(cmd.Purge())
+    assert home.core.ledger.messages == 0
+
+
+def test_a_durable_subscription_keeps_an_auto_created_topic() -> None:  # D-22
+    home = Home("topic", reap_ms=1000)
+    home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
+    assert of(home.tick(5000), Idle) == []
+    home.do(cmd.Unsubscribe("c", "d"))
+    assert of(home.tick(1000), Idle) == [Idle()]
+
+
+def test_the_kind_is_a_topic() -> None:
+    home, _ = topic()
+    assert isinstance(home.core, Topic)
+    assert home.core.has_durable_lanes() is False
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from("sapd"), st.integers(0, 2), st.integers(0, 3)), max_size=40))
+def test_every_subscription_gets_everything_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
+    home, producer = topic()
+    wants = (None, "n > 1", "n = 0")
+    open_now: dict[int, tuple[int, int]] = {}
+    owed: dict[int, list[tuple[int, int]]] = {}
+    for verb, which, n in steps:
+        if verb == "s":
+            out = home.send(producer, [1, 1], properties=[{"n": n}, {"n": which}])
+            if out.accepted is None:
+                continue
+            for lane in owed:
+                match = (lambda v: True, lambda v: v > 1, lambda v: v == 0)[lane]
+                owed[lane] += [(out.accepted, i) for i, v in enumerate((n, which)) if match(v)]
+        elif verb == "a" and which not in open_now:
+            number, out = home.open(subscription=Subscription("c", str(which), True, False, wants[which]))
+            open_now[which] = number, 1
+            owed.setdefault(which, [])
+        elif verb == "p" and which in open_now:
+            home.do(cmd.DetachConsumer(open_now.pop(which)[0]))
+            continue
+        elif verb == "d" and which in open_now and owed[which]:
+            number = open_now[which][0]
+            item = home.core.lane_of[number].consumers.by_attachment[number].unsettled[0]
+            assert acked(home.ack(number, item.tag)) == [0]
+            owed[which].pop(0)
+            continue
+        else:
+            continue
+        for lane, (number, _) in open_now.items():
+            assert [row for row in first_indexes(out, number) if row not in owed[lane]] == []
+    for lane, rows in owed.items():
+        if lane not in open_now:
+            _, out = home.open(subscription=Subscription("c", str(lane), True, False, wants[lane]))
+            assert first_indexes(out) == rows
+
+
+def test_a_message_counts_for_the_limit_until_it_is_dead_for_everybody() -> None:  # D-06
+    home, producer = topic(maxNumMsgs=1, redeliveryLimit=0)
+    one, other = home.subscriber(), home.subscriber()
+    home.send(producer, [1])
+    home.settle(one, "fail")
+    assert [row.code for row in refusals(home.send(producer, [1]))] == ["quota_exceeded"], "the other one has it still"
+    home.settle(other, "fail")
+    out = home.send(producer, [1, 1])
+    assert [(row.start, row.code) for row in refusals(out)] == [(1, "quota_exceeded")]
