@@ -1,27 +1,34 @@
 """The broker actor: a shell around services.broker, with hosts that are actors.
 
-Survives a crash: the list of hosts and the cluster's token, from the catalogue; what each host serves is asked of the
-host.  Hosts are detached actors, so messages flow on while a broker restarts.  A failed call means that the change may
-or may not have been made; all calls may be repeated.
+Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; what each host serves
+is asked of the host.  Hosts are detached actors, so messages flow on while a broker restarts.  A failed call means that
+the change may or may not have been made; all calls may be repeated, but an import of messages then makes duplicates.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.host import DestinationHost, HostSpec
+from raybroker.actors.remote import RemoteHost
 from raybroker.config import Config
 from raybroker.model.errors import BrokerError
 from raybroker.services.broker import Broker, HostPort
 from raybroker.store.catalogue import Catalogue
 from raybroker.system import entropy
 from raybroker.wire.native import TOKEN_BYTES
+
+SWEEP_S: Final = 2.0
+"""How often the broker looks for transactions that dead clients left open."""
+
+log = logging.getLogger("raybroker.broker")
 
 
 @dataclass(frozen=True)
@@ -32,54 +39,6 @@ class BrokerSpec:
     broker: str
     directory: str
     config: Config
-
-
-class RemoteHost:
-    """A host actor, as services.broker sees it."""
-
-    def __init__(self, actor: Any, spec: HostSpec) -> None:
-        self.actor = actor
-        self.spec = spec
-
-    @property
-    def key(self) -> str:
-        return self.spec.key
-
-    @property
-    def hosting(self) -> str:
-        return self.spec.hosting
-
-    async def where(self) -> tuple[str, int, int]:
-        found: tuple[str, int, int] = await runtime.call(self.actor.where)
-        return found
-
-    async def create(self, name: str, attributes: dict[str, Any], auto_created: bool) -> None:
-        await runtime.call(self.actor.create, name, attributes, auto_created)
-
-    async def update(self, name: str, changes: dict[str, Any]) -> None:
-        await runtime.call(self.actor.update, name, changes)
-
-    async def destroy(self, name: str) -> None:
-        await runtime.call(self.actor.destroy, name)
-
-    async def purge(self, name: str) -> None:
-        await runtime.call(self.actor.purge, name)
-
-    async def query(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = await runtime.call(self.actor.query, name)
-        return found
-
-    async def names(self) -> dict[str, bool]:
-        found: dict[str, bool] = await runtime.call(self.actor.names)
-        return found
-
-    async def consumers(self, name: str | None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await runtime.call(self.actor.consumers, name)
-        return found
-
-    async def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = await runtime.call(self.actor.state)
-        return found
 
 
 class BrokerActor:
@@ -94,9 +53,16 @@ class BrokerActor:
             saved.save(self._directory)
         self._catalogue = saved
         self._node = runtime.node_id()
-        self._broker = Broker(spec.config, make_host=self._make_host, drop_host=self._drop_host)
+        self._broker = Broker(
+            spec.config,
+            make_host=self._make_host,
+            drop_host=self._drop_host,
+            templates=saved.templates,
+            save_templates=self._save_templates,
+        )
         self._adopted = False
         self._adopting = asyncio.Lock()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def _ready(self) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again."""
@@ -112,7 +78,22 @@ class BrokerActor:
                     continue
                 del self._broker.unasked[host]
             self._adopted = True
+            try:
+                await self._broker.ready()
+            except BrokerError as error:
+                log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
+
+    async def _sweep(self) -> None:
+        """Settle what dead clients left open, for as long as the broker lives, also when nobody calls it."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                broker = await self._ready()
+                await broker.ready()
+                await broker.resolve()
+            except Exception:  # the next sweep may fare better, and without sweeps nothing is settled
+                log.exception("broker %s could not look for open transactions", self._spec.broker)
 
     def _host(self, host: str, hosting: str) -> RemoteHost:
         spec = self._spec
@@ -132,6 +113,14 @@ class BrokerActor:
         await made.where()
         return made
 
+    async def _save_templates(self, templates: dict[str, dict[str, Any]]) -> None:
+        before, self._catalogue.templates = self._catalogue.templates, templates
+        try:
+            await asyncio.to_thread(self._catalogue.save, self._directory)
+        except BrokerError:
+            self._catalogue.templates = before
+            raise
+
     async def _drop_host(self, host: HostPort) -> None:
         assert isinstance(host, RemoteHost)
         await runtime.call(host.actor.stop)
@@ -150,6 +139,28 @@ class BrokerActor:
         ip, port, _ = await host.where()
         return host.key, ip, port, self._catalogue.token
 
+    async def create_temporary(self, kind: str, owner: str) -> str:
+        """The name of a new destination that lives as long as the client connection ``owner`` (D-23)."""
+        return await (await self._ready()).create_temporary(kind, owner)
+
+    async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
+        await (await self._ready()).destroy_temporary(kind, name, owner)
+
+    async def subscribe(self, args: dict[str, Any]) -> None:
+        """Before a subscription is opened; see services.subscriptions (D-27)."""
+        await (await self._ready()).subscribe(**args)
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        await (await self._ready()).unsubscribe(client_id, name)
+
+    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+        """Version and names of the topics that match (D-05)."""
+        return await (await self._ready()).matching(pattern)
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        """Wait for another version, for a bounded time (D-05)."""
+        return await (await self._ready()).changed(version, timeout_s)
+
     async def settings(self) -> dict[str, Any]:
         """What was configured for clients of this cluster."""
         return {name: value for name, value, _ in self._spec.config.given}
@@ -162,8 +173,13 @@ class BrokerActor:
         """Each property with its value and where it came from."""
         return [(str(name), value, str(origin)) for name, value, origin in self._spec.config.explain()]
 
-    async def forget(self, name: str) -> None:
-        self._broker.forget(name)
+    async def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+        """A host has removed a destination by itself."""
+        self._broker.forget(type, name)
+
+    async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
+        """A host's messages for a destination of another host; raises unless they are stored there."""
+        await (await self._ready()).forward(type, name, block)
 
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are."""
@@ -180,6 +196,7 @@ class BrokerActor:
 
     async def stop(self) -> None:
         """Stop every host cleanly; the caller then ends this actor."""
+        self._sweeper.cancel()
         for host, hosting in list(self._catalogue.hosts.items()):
             remote = self._host(host, hosting)
             try:

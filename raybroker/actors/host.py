@@ -21,8 +21,9 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.config import Config
 from raybroker.engine.ports import Store
-from raybroker.model.errors import BrokerError, StoreError
+from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.services.hosting import HostService
+from raybroker.services.ports import HOST_METHODS
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
@@ -86,7 +87,7 @@ class DataPlane(threading.Thread):
             store, incarnation = await self._open_store()
             self.service = HostService(
                 store, SystemClock(), self.spec.config, token=self.spec.token, incarnation=incarnation,
-                failed=self._failed, forgotten=self._forgotten,
+                broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
             )  # fmt: skip
             await self.service.start(threaded=isinstance(store, Journal))
             self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
@@ -119,6 +120,14 @@ class DataPlane(threading.Thread):
                 continue
             return journal, journal.incarnation
 
+    async def _forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002 - as everywhere
+        """Hand messages for a destination of another host to the broker; raises unless they are stored there."""
+        broker_name = runtime.broker_name(self.spec.cluster, self.spec.broker)
+        broker = await asyncio.to_thread(runtime.find_actor, broker_name)
+        if broker is None:
+            raise ConnectionLostError(f"broker {self.spec.broker} is not running")
+        await runtime.call(broker.forward, type, name, block)
+
     def _failed(self, error: BrokerError) -> None:
         """Fail stop: the process ends at once, and the restarted one trusts nothing but the files."""
         log.critical("host %s stops: %s", self.spec.key, error)
@@ -138,10 +147,10 @@ class DestinationHost:
         self._plane.start()
         self._plane.ready.wait()
 
-    def _forgotten(self, name: str) -> None:
+    def _forgotten(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
         if broker is not None:
-            runtime.tell(broker.forget, name)
+            runtime.tell(broker.forget, type, name)
 
     def _service(self) -> HostService:
         if self._plane.failure is not None:
@@ -155,26 +164,11 @@ class DestinationHost:
         assert self._plane.address is not None
         return (*self._plane.address, os.getpid())
 
-    async def create(self, name: str, attributes: dict[str, Any], auto_created: bool) -> None:
-        await self._plane.on_loop(self._service().create(name, attributes, auto_created))
-
-    async def update(self, name: str, changes: dict[str, Any]) -> None:
-        await self._plane.on_loop(self._service().update(name, changes))
-
-    async def destroy(self, name: str) -> None:
-        await self._plane.on_loop(self._service().destroy(name))
-
-    async def purge(self, name: str) -> None:
-        await self._plane.on_loop(self._service().purge(name))
-
-    async def query(self, name: str) -> Any:
-        return await self._plane.on_loop(self._service().query(name))
-
-    async def names(self) -> Any:
-        return await self._plane.on_loop(self._service().names())
-
-    async def consumers(self, name: str | None) -> Any:
-        return await self._plane.on_loop(self._service().consumers(name))
+    async def ask(self, method: str, *args: Any) -> Any:
+        """One of the methods that services.ports.HostPort names."""
+        if method not in HOST_METHODS:
+            raise BrokerError(f"a host has no method {method!r}")
+        return await self._plane.on_loop(getattr(self._service(), method)(*args))
 
     async def state(self) -> Any:
         found = await self._plane.on_loop(self._service().state())

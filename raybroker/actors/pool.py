@@ -11,9 +11,10 @@ import threading
 from typing import Any
 
 from raybroker.actors import runtime
+from raybroker.client.batching import Batching
 from raybroker.client.factory import connect
 from raybroker.client.listener import Listener
-from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError
+from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, TransactionRolledBackError
 
 IDLE_S = 0.2
 """How long a consumer waits for messages before it looks whether it should stop."""
@@ -27,10 +28,11 @@ class ConsumerActor:
         self._listener = listener
         self._connection = connect(cluster=cluster)
         self._connection.start()
-        self._session = self._connection.session(ack="client")
+        self._session = self._connection.session(ack="client", transacted=listener.transacted)
         self._consumer = self._session.consumer(
-            listener.queue, prefetch=listener.prefetch, serializer=listener.serializer
+            listener.queue, listener.selector, prefetch=listener.prefetch, serializer=listener.serializer
         )
+        self._batching = Batching(listener.batch)
         self._stopping = threading.Event()
         self._counts = {"messages": 0, "batches": 0, "redelivered": 0, "failures": 0}
         self._last_error: str | None = None
@@ -38,17 +40,50 @@ class ConsumerActor:
         self._thread.start()
 
     def _run(self) -> None:
+        step = self._step_in_transaction if self._listener.transacted else self._step
         while not self._stopping.is_set():
             try:
-                messages = self._consumer.receive_many(self._listener.batch, timeout=IDLE_S)
-                if messages:
-                    self._handle(messages)
+                step()
             except ConnectionLostError as error:
                 self._last_error = repr(error)
                 os._exit(1)
             except BrokerError as error:
                 self._last_error = repr(error)
                 return
+
+    def _step(self) -> None:
+        messages = self._consumer.receive_many(self._listener.batch, timeout=IDLE_S)
+        if messages:
+            self._handle(messages)
+
+    def _step_in_transaction(self) -> None:
+        """One call, or the end of a transaction: when it is full, or when no next message is at hand (W-42)."""
+        batching = self._batching
+        message = self._consumer.receive_nowait() if batching.calls else self._consumer.receive(IDLE_S)
+        try:
+            if message is not None:
+                self._counts["redelivered"] += message.redelivered
+                self._listener.function(message)
+        except Exception as error:  # noqa: BLE001 - a listener's failure is its messages' failure
+            self._counts["failures"] += 1
+            self._last_error = repr(error)
+            batching.failed(in_call=True)
+            self._session.rollback()
+            return
+        if (message is not None and batching.called()) or (message is None and batching.calls):
+            self._commit()
+
+    def _commit(self) -> None:
+        calls = self._batching.calls
+        try:
+            self._session.commit()
+        except (TransactionRolledBackError, ConnectionLostError) as error:
+            self._last_error = repr(error)
+            self._batching.failed(in_call=False)
+            return
+        self._batching.committed()
+        self._counts["messages"] += calls
+        self._counts["batches"] += 1
 
     def _handle(self, messages: list[Any]) -> None:
         counts = self._counts
@@ -79,6 +114,8 @@ class ConsumerActor:
         """End after what is in hand; what is buffered goes back to the queue."""
         self._stopping.set()
         self._thread.join()
+        if self._batching.calls:
+            self._commit()
         found = self.stats()
         self._connection.close()
         return found

@@ -1,7 +1,7 @@
 """A host's whole state but for message bodies, as the meta of one CHECKPOINT entry; and what a host recovers.
 
 Destinations are numbered by their host and numbers are never used again, so a block of an unknown number below the next
-one belongs to a destination that was destroyed.
+one belongs to a destination that was destroyed.  Number 0 is the host itself: its notes are about transactions.
 """
 
 from __future__ import annotations
@@ -13,40 +13,53 @@ from dataclasses import dataclass
 from typing import Final
 
 from raybroker.core import notes
-from raybroker.core.queue import Queue
-from raybroker.core.recovery import Recovery, snapshot
+from raybroker.core.destination import Destination
+from raybroker.core.recovery import Recovery
+from raybroker.core.snapshot import snapshot
+from raybroker.engine.txlog import TxLog
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 from raybroker.model.settings import DestinationAttributes, destination_attributes
 
-_HEAD: Final = struct.Struct("<II")
+_HEAD: Final = struct.Struct("<III")
 _ROW: Final = struct.Struct("<III")
+_ATTRIBUTES_HEAD: Final = len(notes.encode(notes.ATTRIBUTES, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What identifies a destination: its name, whether it was auto-created, and its attributes."""
+    """What identifies a destination. ``kind`` "queue" or "topic"; ``owner``: connection of a temporary one (D-23)."""
 
     name: str
     auto_created: bool
     attributes: DestinationAttributes
+    kind: str = "queue"
+    owner: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.name
 
     def encode(self) -> bytes:
-        fields = {"name": self.name, "auto": self.auto_created, "attributes": self.attributes.as_dict()}
+        fields = {
+            "name": self.name, "auto": self.auto_created, "kind": self.kind, "attributes": self.attributes.as_dict(),
+        }  # fmt: skip
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Definition:
         try:
             fields = json.loads(data)
-            return cls(fields["name"], fields["auto"], destination_attributes(fields["attributes"]))
+            kind = fields["kind"]
+            return cls(fields["name"], fields["auto"], destination_attributes(fields["attributes"], type=kind), kind)
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(f"a stored destination definition does not decode: {error!r}") from None
 
 
-def encode_checkpoint(next_number: int, queues: Iterable[tuple[Definition, Queue]]) -> Entry:
-    rows = [(queue.number, definition.encode(), snapshot(queue)) for definition, queue in queues]
-    out = [_HEAD.pack(next_number, len(rows))]
+def encode_checkpoint(next_number: int, transactions: TxLog, homes: Iterable[tuple[Definition, Destination]]) -> Entry:
+    rows = [(home.number, definition.encode(), snapshot(home)) for definition, home in homes]
+    log = transactions.encode()
+    out = [_HEAD.pack(next_number, len(rows), len(log)), log]
     for number, definition, state in rows:
         out.extend((_ROW.pack(number, len(definition), len(state)), definition, state))
     return Entry(CHECKPOINT, 0, 0, b"".join(out))
@@ -54,11 +67,12 @@ def encode_checkpoint(next_number: int, queues: Iterable[tuple[Definition, Queue
 
 @dataclass(slots=True)
 class Recovered:
-    """What a store held: the definitions and what to build queues from; ``dead`` are blocks that can go."""
+    """What a store held: the definitions and what to build destinations from, and the transactions."""
 
     next_number: int
     definitions: dict[int, Definition]
     recoveries: dict[int, Recovery]
+    transactions: TxLog
 
     def dead(self, number: int) -> list[int]:
         """Blocks of destination ``number`` that nobody is owed."""
@@ -68,29 +82,37 @@ class Recovered:
 
 def read_back(entries: Iterable[Entry]) -> Recovered:
     """Sort a store's entries by destination. Raises StoreDamagedError for what cannot be understood."""
-    found = Recovered(1, {}, {})
+    found = Recovered(1, {}, {}, TxLog())
     for entry in entries:
         if entry.kind == CHECKPOINT:
             _load(found, entry.meta)
+            continue
+        if entry.destination == 0:
+            found.transactions.apply(entry.meta)
             continue
         recovery = found.recoveries.get(entry.destination)
         if recovery is None:
             recovery = found.recoveries[entry.destination] = Recovery(entry.destination)
             found.next_number = max(found.next_number, entry.destination + 1)
         kind = 0 if entry.kind == BLOCK else notes.kind_of(entry.meta)
-        if kind == notes.ATTRIBUTES:
-            found.definitions[entry.destination] = Definition.decode(notes.attributes_of(entry.meta))
-        elif kind == notes.GONE:
-            found.definitions.pop(entry.destination, None)
-        else:
-            recovery.apply(entry)
+        try:
+            if kind == notes.ATTRIBUTES:
+                found.definitions[entry.destination] = Definition.decode(entry.meta[_ATTRIBUTES_HEAD:])
+            elif kind == notes.GONE:
+                found.definitions.pop(entry.destination, None)
+            else:
+                recovery.apply(entry)
+        except (struct.error, ValueError, IndexError) as error:
+            raise StoreDamagedError(f"an entry of destination {entry.destination} does not decode: {error}") from None
     return found
 
 
 def _load(found: Recovered, meta: bytes) -> None:
     try:
-        found.next_number, count = _HEAD.unpack_from(meta)
+        found.next_number, count, log_bytes = _HEAD.unpack_from(meta)
         at = _HEAD.size
+        found.transactions = TxLog.decode(meta[at : at + log_bytes])
+        at += log_bytes
         for _ in range(count):
             number, definition_bytes, state_bytes = _ROW.unpack_from(meta, at)
             at += _ROW.size
@@ -99,5 +121,5 @@ def _load(found: Recovered, meta: bytes) -> None:
             found.recoveries[number] = Recovery(number)
             found.recoveries[number].load(meta[at : at + state_bytes])
             at += state_bytes
-    except struct.error as error:
+    except (struct.error, ValueError, IndexError) as error:
         raise StoreDamagedError(f"a checkpoint does not decode: {error}") from None

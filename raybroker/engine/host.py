@@ -10,55 +10,48 @@ After a store error the host *fails stop*: no further effect is released, every 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
 from raybroker.core import notes
-from raybroker.core.outcome import Acked, Deliver, Effect, Idle, Outcome, Promoted, Released, Retire, Sent
-from raybroker.core.queue import Queue
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import Bury, Effect, Outcome
+from raybroker.core.selector.content import Content
+from raybroker.engine.attachments import Attachment, Outbox, Release
+from raybroker.engine.burial import Burial
+from raybroker.engine.catalogue import Catalogue
 from raybroker.engine.checkpoint import Definition, encode_checkpoint, read_back
 from raybroker.engine.payloads import Payloads
-from raybroker.engine.ports import Clock, Committer, Peer, Store
+from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.runner import Runner
+from raybroker.engine.steps import Step
+from raybroker.engine.transactions import Transactions
 from raybroker.model.block import Block
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, NOTE, Entry
-from raybroker.model.settings import ConfigView, DestinationAttributes, updated_attributes
+from raybroker.model.settings import ConfigView
+
+if TYPE_CHECKING:
+    from raybroker.engine.session import Session
 
 ATTACHMENT_BITS = 40
 """Attachments of one life of a host; the bits above are its incarnation, so numbers are never used twice."""
 
 
-class Attachment:
-    """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
-
-    __slots__ = ("eager", "first_tag", "handle", "number", "outbox", "peer", "queue")
-
-    def __init__(self, number: int, queue: Queue, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
-        self.number = number
-        self.queue = queue
-        self.peer = peer
-        self.handle = handle
-        self.outbox = outbox
-        self.first_tag = 1
-        """Deliveries tagged below were decided before the consumer gave everything back: they are not its any more."""
-        self.eager = eager
-        """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards (R-10)."""
-
-
-class Outbox:
-    """What is decided for one connection and not written yet, because the connection is full."""
-
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[Attachment, Deliver]] = []
-
-
 class Host:
-    """See the module. ``incarnation`` grows with every start over the same store."""
+    """See the module. ``incarnation`` grows with every start over the same store.
+
+    codec     what is in blocks
+    identity  64 bits that nobody else has: the producer of what the host itself sends (dead messages, moved ones)
+    broker    its broker's name, for what is written on dead messages
+    idle      called with (type, name) of a destination that is over: auto-created and unused, or temporary and left
+    alarm     called with a time, milliseconds, at which ``tick`` should be called at the latest
+    forward   the way to destinations of other hosts
+    report    takes a line for the log
+    """
 
     def __init__(
         self,
@@ -66,33 +59,48 @@ class Host:
         clock: Clock,
         config: ConfigView,
         *,
+        codec: Codec,
         incarnation: int = 1,
-        idle: Callable[[str], None] | None = None,
+        identity: int = 1,
+        broker: str = "",
+        idle: Callable[[str, str], None] | None = None,
         failed: Callable[[BrokerError], None] | None = None,
+        alarm: Callable[[int], None] | None = None,
+        forward: Forward | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.config = config
-        self.queues: dict[str, Queue] = {}
-        self.definitions: dict[int, Definition] = {}
-        self.dormant: dict[str, tuple[Definition, Queue]] = {}
-        """Auto-created queues that a restart found empty: not there (D-22), but not forgotten before their reap time.
-        A producer that has not heard what became of its sends opens them again, and must not be stored twice."""
+        self.codec = codec
+        self.broker = broker
+        self.identity = identity
+        self.forward = forward
+        self.report = report or _unheard
+        self.catalogue = Catalogue(self)
+        self.destinations = self.catalogue.destinations
+        self.definitions = self.catalogue.definitions
         self.attachments: dict[int, Attachment] = {}
-        self.sessions: dict[Any, None] = {}
+        self.sessions: dict[Session, None] = {}
         """A set in order of arrival, so that the same things happen in the same order every time."""
         self.halted: dict[int, StoreDamagedError] = {}
-        """Queues with a message that the store cannot give back whole: nobody is served until it is purged."""
+        """Destinations with a message that the store cannot give back whole: nobody is served until it is purged."""
         self.failure: BrokerError | None = None
         self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
         self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
-        self._next_number = 1
+        self.transactions = Transactions(self)
+        self.burial = Burial(self)
+        self.idle = idle
         self._next_attachment = (incarnation << ATTACHMENT_BITS) + 1
         self._wakes: dict[int, int] = {}
+        self._alarm = alarm
         self._checkpointing = False
-        self._idle = idle
         self._failed = failed
+        self._releasing = Release(self)
+        self._performing = 0
+        self._settling = False
+        self._later: deque[Callable[[], None]] = deque()
         self._committer: Committer
         self._runner: Runner
 
@@ -103,25 +111,11 @@ class Host:
         self._committer = committer
         self._runner = Runner(committer)
         found = read_back(self.store.recover())
-        self._next_number = found.next_number
-        gone: list[int] = []
-        for number, recovery in sorted(found.recoveries.items()):
-            definition = found.definitions.get(number)
-            if definition is not None:
-                queue = recovery.finish(definition.name, definition.attributes, reap_ms=self._reap_ms(definition))
-                if definition.auto_created and not queue.ledger.messages:
-                    if queue.producers.taken:
-                        self.dormant[definition.name] = definition, queue
-                        self._wakes[number] = self._reap_at(queue)
-                    else:
-                        gone.append(number)
-                else:
-                    self._install(queue, definition)
-            dead = found.dead(number)
-            if dead:
-                self.store.free(number, dead)
+        self.transactions.restore(found.transactions)
+        gone = self.catalogue.restore(found)
         if gone:
-            self._runner.carry([Entry(NOTE, n, 0, notes.encode_gone()) for n in gone], (), (), _nothing)
+            self.append([Entry(NOTE, n, 0, notes.encode(notes.GONE, 0)) for n in gone], _nobody)
+        self.transactions.recovered()
 
     def fail(self, error: BrokerError) -> None:
         """Stop for good: tell every peer why, release nothing more (P-05)."""
@@ -134,218 +128,227 @@ class Host:
             self._failed(error)
 
     def tick(self) -> None:
-        """Let destinations act whose time has come; called about once a second."""
+        """Let whatever act whose time has come; called about once a second, and when the alarm says so."""
         now_ms = self.clock.now_ms()
         for number in [n for n, at in self._wakes.items() if at <= now_ms]:
-            queue = self.queues.get(self.definitions[number].name) if number in self.definitions else None
             self._wakes.pop(number, None)
-            if queue is not None:
-                self.perform(queue, cmd.Tick())
-            for name in [name for name, (_, q) in self.dormant.items() if q.number == number]:
-                del self.dormant[name]
-                self._note(number, notes.encode_gone(), _nobody)
+            home = self.catalogue.by_number(number)
+            if home is not None:
+                self.perform(home, cmd.Tick())
+            self.catalogue.forget_dormant(number)
+        self.catalogue.end_orphans(now_ms)
+        self.transactions.tick(now_ms)
+        self.burial.again(now_ms)
+        if self._alarm is not None and self._wakes:
+            self._alarm(min(self._wakes.values()))
+
+    def wake(self, number: int, at_ms: int) -> None:
+        """Destination ``number`` wants a Tick then."""
+        before = self._wakes.get(number)
+        if before is None or at_ms < before:
+            self._wakes[number] = at_ms
+            if self._alarm is not None:
+                self._alarm(at_ms)
+
+    def unwake(self, number: int) -> None:
+        self._wakes.pop(number, None)
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
-    def create(
-        self, name: str, attributes: DestinationAttributes, *, auto_created: bool, done: Callable[[], None]
-    ) -> None:
-        """Create a queue unless it is there; ``done`` when it is durable (D-03, D-21)."""
-        self._require_running()
-        if name in self.queues:
-            self._barrier(done)
-            return
-        definition = Definition(name, auto_created, attributes)
-        if name in self.dormant:
-            _, queue = self.dormant.pop(name)
-            queue.attributes, queue.reap_ms = attributes, self._reap_ms(definition)
-            self._wakes.pop(queue.number, None)
-        else:
-            queue = Queue(self._next_number, name, attributes, reap_ms=self._reap_ms(definition))
-            self._next_number += 1
-        self._install(queue, definition)
-        self._note(queue.number, notes.encode_attributes(definition.encode()), done)
-
-    def update(self, name: str, changes: dict[str, object], done: Callable[[], None]) -> None:
-        """Change attributes, all or none; raises ConfigError (D-03, F-03)."""
-        self._require_running()
-        queue = self.named(name)
-        old = self.definitions[queue.number]
-        new = Definition(name, old.auto_created, updated_attributes(old.attributes, changes))
-        self.definitions[queue.number] = new
-        self.perform(queue, cmd.Update(new.attributes))
-        self._note(queue.number, notes.encode_attributes(new.encode()), done)
-
-    def destroy(self, name: str, done: Callable[[], None]) -> None:
-        """Remove a queue and its messages; its producers and consumers are told."""
-        self._require_running()
-        queue = self.named(name)
-        del self.queues[name]
-        del self.definitions[queue.number]
-        self._wakes.pop(queue.number, None)
-        for attachment in [a for a in self.attachments.values() if a.queue is queue]:
-            del self.attachments[attachment.number]
-            attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
-        ordinals = list(queue.ledger.held)
-
-        def gone() -> None:
-            self.store.free(queue.number, ordinals)
-            for ordinal in ordinals:
-                self.payloads.drop(queue.number, ordinal)
-            done()
-
-        self._note(queue.number, notes.encode_gone(), gone)
-
-    def purge(self, name: str, done: Callable[[], None]) -> None:
-        """Discard the messages that wait in a queue; those with consumers stay theirs."""
-        self._require_running()
-        queue = self.named(name)
-        self.perform(queue, cmd.Purge())
-        self.halted.pop(queue.number, None)
-        self._barrier(done)
-
-    def queue(self, name: str) -> Queue:
-        """A queue that can be used. Raises InvalidDestinationError, or StoreDamagedError when it is halted."""
-        found = self.named(name)
+    def find(self, kind: str, name: str) -> Destination:
+        """A destination that can be used. Raises InvalidDestinationError, or StoreDamagedError when it is halted."""
+        found = self.named(kind, name)
         if found.number in self.halted:
             raise self.halted[found.number]
         return found
 
-    def named(self, name: str) -> Queue:
-        found = self.queues.get(name)
+    def named(self, kind: str, name: str) -> Destination:
+        found = self.destinations.get((kind, name))
         if found is None:
-            raise InvalidDestinationError(f"queue {name!r} does not exist; create it, or allow imq.autocreate.queue")
+            raise InvalidDestinationError(f"{kind} {name!r} does not exist; create it, or allow imq.autocreate.{kind}")
         return found
+
+    def definition(self, home: Destination) -> Definition:
+        return self.definitions[home.number]
 
     # ---- the path of every command ---------------------------------------------------------------------------------
 
-    def attach(self, queue: Queue, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False) -> Attachment:
+    def attach(
+        self, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False
+    ) -> Attachment:
         """A number for a new producer or consumer; the caller then performs Attach… and detaches if that raises."""
-        attachment = Attachment(self._next_attachment, queue, peer, handle, outbox, eager=eager)
+        attachment = Attachment(self._next_attachment, home, peer, handle, outbox, eager=eager)
         self._next_attachment += 1
         self.attachments[attachment.number] = attachment
         return attachment
 
-    def perform(self, queue: Queue, command: cmd.Command, block: Block | None = None) -> None:
+    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
         """Step, append, release. Raises what the core raises; then nothing has changed."""
         if self.failure is not None:
+            return None
+        self._performing += 1
+        try:
+            outcome = home.step(command, now_ms=self.clock.now_ms())
+            records: Sequence[Entry] = outcome.records
+            after, release = outcome.after_durable, lambda e: self._release(home, e)
+            if outcome.accepted is not None:
+                assert block is not None
+                records, crowded = self._keep(home, outcome, block)
+                if crowded:
+                    after, release = [*after, _DONE], lambda e: self._release_and_demote(home, outcome, e)
+            self._runner.carry(records, after, outcome.immediate, release)
+            self._after(home, outcome)
+        finally:
+            self._performing -= 1
+        self._settle_down()
+        return outcome
+
+    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Callable[[], None]) -> list[Outcome]:
+        """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
+
+        All effects wait for that: nothing is seen of what may not have been.
+        """
+        outcomes: list[Outcome] = []
+        if self.failure is not None:
+            return outcomes
+        self._performing += 1
+        try:
+            records: list[Entry] = []
+            now_ms = self.clock.now_ms()
+            for home, command, block in steps:
+                outcome = home.step(command, now_ms=now_ms)
+                outcomes.append(outcome)
+                if block is not None:
+                    records += self._keep(home, outcome, block)[0]
+                else:
+                    records += self._attach_bytes(home, outcome)
+            self._runner.carry((*records, *extra), (_DONE,), (), lambda _: self._done(steps, outcomes, done))
+            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._after(home, outcome)
+        finally:
+            self._performing -= 1
+        self._settle_down()
+        return outcomes
+
+    def _done(self, steps: Sequence[Step], outcomes: Sequence[Outcome], done: Callable[[], None]) -> None:
+        for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+            self._release(home, [*outcome.immediate, *outcome.after_durable])
+            for entry in outcome.records:
+                if entry.kind == BLOCK:
+                    self.payloads.demote(entry.destination, entry.ordinal)
+        if self.failure is None:
+            done()
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do this when no command is under way: what follows from an effect must not come between it and its record."""
+        self._later.append(action)
+        self._settle_down()
+
+    def _settle_down(self) -> None:
+        if self._settling:
             return
-        outcome = queue.step(command, now_ms=self.clock.now_ms())
-        records: Sequence[Entry] = outcome.records
-        if outcome.accepted is not None:
-            assert block is not None
-            records = self._keep(queue, outcome, block)
+        self._settling = True
+        try:
+            while self._later and not self._performing and self.failure is None:
+                self._later.popleft()()
+        finally:
+            self._settling = False
+
+    def _after(self, home: Destination, outcome: Outcome) -> None:
         if outcome.wake_at is not None:
-            self._wakes[queue.number] = outcome.wake_at
-        self._runner.carry(records, outcome.after_durable, outcome.immediate, lambda e: self._release(queue, e))
+            self.wake(home.number, outcome.wake_at)
+        if outcome.unfinished:
+            self.wake(home.number, self.clock.now_ms())
+        for ordinal in outcome.damaged:
+            self.later(lambda o=ordinal: self._damaged(home, o))  # type: ignore[misc]
         if not self._checkpointing and self.store.checkpoint_due():
             self._checkpoint()
+
+    def _damaged(self, home: Destination, ordinal: int) -> None:
+        try:
+            self.payloads.get(home.number, ordinal)
+        except StoreDamagedError as error:
+            self.halt(home, error)
+        except StoreError as error:
+            self.fail(error)
 
     def has_room(self, nbytes: int) -> bool:
         """Whether the store would take so much more; refusing early keeps room for acknowledgements (P-05)."""
         return self.store.has_room(self._committer.pending_bytes + nbytes)
 
     def writable(self, outbox: Outbox) -> None:
-        """A connection can take more: hand over what waited for it."""
-        waiting, outbox.waiting = outbox.waiting, []
-        for index, (attachment, effect) in enumerate(waiting):
-            if attachment.peer.congested():
-                outbox.waiting += waiting[index:]
-                return
-            # A consumer may have acknowledged what it never got; then its block may be gone.
-            if attachment.number in self.attachments and effect.ordinal in attachment.queue.ledger.held:
-                self._hand_over(attachment, effect)
+        """A connection can take more: hand over what waited for it, before anything that follows from that."""
+        self._performing += 1
+        try:
+            self._releasing.writable(outbox)
+        finally:
+            self._performing -= 1
+        self._settle_down()
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _keep(self, queue: Queue, outcome: Outcome, block: Block) -> list[Entry]:
-        assert outcome.accepted is not None
-        self.payloads.put(queue.number, outcome.accepted, block.view, persistent=block.persistent)
+    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
+        """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
+        if outcome.accepted is None:
+            return outcome.records, False
+        held = home.ledger.held.get(outcome.accepted)
+        stored = held is not None and held.stored
+        crowded = self.payloads.put(home.number, outcome.accepted, block.view, stored=stored)
         return [
             Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
             for e in outcome.records
-        ]  # fmt: skip
+        ], crowded  # fmt: skip
 
-    def _release(self, queue: Queue, effects: Sequence[Effect]) -> None:
+    def _release_and_demote(self, home: Destination, outcome: Outcome, effects: Sequence[Effect]) -> None:
+        self._release(home, effects)
+        if effects and effects[-1] is _DONE and outcome.accepted is not None:
+            self.payloads.demote(home.number, outcome.accepted)
+
+    def _attach_bytes(self, home: Destination, outcome: Outcome) -> list[Entry]:
+        """Records of blocks that came before and waited for their transaction."""
+        return [
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, (self.payloads.get(home.number, e.ordinal).view,))
+            if e.kind == BLOCK
+            else e
+            for e in outcome.records
+        ]
+
+    def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
+        """All of them, before anything that follows from one of them."""
         if self.failure is not None:
             return
-        for effect in effects:
-            if isinstance(effect, Retire):
-                self._retire(queue, effect)
-            elif isinstance(effect, Idle):
-                if self._idle is not None:
-                    self._idle(queue.name)
-            else:
-                attachment = self.attachments.get(effect.attachment)
-                if attachment is not None:
-                    self._tell(attachment, effect)
-
-    def _tell(self, attachment: Attachment, effect: Sent | Deliver | Acked | Released | Promoted) -> None:
-        peer = attachment.peer
-        if isinstance(effect, Deliver):
-            if effect.tag < attachment.first_tag:
-                return
-            if not attachment.eager and (attachment.outbox.waiting or peer.congested()):
-                attachment.outbox.waiting.append((attachment, effect))
-            else:
-                self._hand_over(attachment, effect)
-        elif isinstance(effect, Sent):
-            peer.sent(attachment.handle, effect.first_seq, effect.messages, effect.refused)
-        elif isinstance(effect, Acked):
-            peer.acked(effect.request, effect.unknown)
-        elif isinstance(effect, Released):
-            attachment.first_tag = effect.next_tag
-            attachment.outbox.waiting = [w for w in attachment.outbox.waiting if w[0] is not attachment]
-            peer.released(attachment.handle, effect.request, effect.next_tag)
-        else:
-            peer.promoted(attachment.handle)
-
-    def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
+        self._performing += 1
         try:
-            block = self.payloads.get(attachment.queue.number, effect.ordinal)
-        except StoreDamagedError as error:
-            self._halt(attachment.queue, error)
-            return
-        except StoreError as error:
-            self.fail(error)
-            return
-        room = attachment.peer.room()
-        if 0 < room < effect.end - effect.start and not attachment.eager:
-            rest = effect._replace(tag=effect.tag + room, start=effect.start + room)
-            attachment.outbox.waiting.insert(0, (attachment, rest))
-            effect = effect._replace(end=rest.start)
-        parts = block.part(effect.start, effect.end)
-        attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
+            for effect in effects:
+                if effect is _DONE:
+                    continue
+                if isinstance(effect, Bury):
+                    self._later.append(lambda e=effect: self.burial.bury(home, e))  # type: ignore[misc]
+                else:
+                    self._releasing.effect(home, effect)
+        finally:
+            self._performing -= 1
+        self._settle_down()
 
-    def _halt(self, queue: Queue, error: StoreDamagedError) -> None:
-        """A message is damaged, not absent: its queue stops and says so, all others go on."""
-        self.halted[queue.number] = error
-        ended = [a for a in self.attachments.values() if a.queue is queue]
+    def halt(self, home: Destination, error: StoreDamagedError) -> None:
+        """A message is damaged, not absent: its destination stops and says so, all others go on."""
+        if home.number in self.halted or self.destinations.get((home.kind, home.name)) is not home:
+            return
+        self.halted[home.number] = error
+        ended = [a for a in self.attachments.values() if a.home is home]
         for attachment in ended:
             del self.attachments[attachment.number]
             attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
         for attachment in ended:
-            self.perform(queue, cmd.DetachConsumer(attachment.number))
-            self.perform(queue, cmd.DetachProducer(attachment.number, forget=False))
+            self.perform(home, cmd.DetachConsumer(attachment.number))
+            self.perform(home, cmd.DetachProducer(attachment.number, forget=False))
 
-    def _retire(self, queue: Queue, effect: Retire) -> None:
-        for ordinal in effect.ordinals:
-            self.payloads.drop(queue.number, ordinal)
-        if effect.persistent:
-            self.store.free(queue.number, effect.ordinals)
-
-    def _install(self, queue: Queue, definition: Definition) -> None:
-        queue.message_bytes_max = self.message_bytes_max
-        self.queues[definition.name] = queue
-        self.definitions[queue.number] = definition
-        if queue.reap_ms is not None:
-            self._wakes[queue.number] = self._reap_at(queue)
-
-    def _reap_at(self, queue: Queue) -> int:
-        return self.clock.now_ms() + (queue.reap_ms or 0)
-
-    def _reap_ms(self, definition: Definition) -> int | None:
-        return self.config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None
+    def read_headers(self, home: Destination, ordinal: int) -> Content | None:
+        """Headers of a held block; None when the store cannot give it back."""
+        try:
+            return self.codec.content(self.payloads.get(home.number, ordinal))
+        except StoreError:
+            return None
 
     def _checkpoint(self) -> None:
         """Write the state of all destinations, so that the store can forget what came before."""
@@ -354,25 +357,22 @@ class Host:
         def done() -> None:
             self._checkpointing = False
 
-        rows = [*((self.definitions[q.number], q) for q in self.queues.values()), *self.dormant.values()]
-        self._append([encode_checkpoint(self._next_number, rows)], done)
+        rows = self.catalogue.rows()
+        self.append([encode_checkpoint(self.catalogue.next_number, self.transactions.log, rows)], done)
 
-    def _note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
-        self._append([Entry(NOTE, number, 0, meta)], done)
+    def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
+        self.append([Entry(NOTE, number, 0, meta)], done)
 
-    def _barrier(self, done: Callable[[], None]) -> None:
-        """``done`` once everything appended so far is durable."""
-        self._append([], done)
+    def append(self, entries: list[Entry], done: Callable[[], None]) -> None:
+        """Write entries; ``done`` once they, and everything before them, are durable."""
+        self._runner.carry(entries, (_DONE,), (), lambda _: done() if self.failure is None else None)
 
-    def _append(self, entries: list[Entry], done: Callable[[], None]) -> None:
-        self._runner.carry(entries, (_DONE,), (), lambda _: done())
-
-    def _require_running(self) -> None:
+    def require_running(self) -> None:
         if self.failure is not None:
             raise StoreError(f"the host has stopped: {self.failure}")
 
 
-_DONE = Idle()
+_DONE = Bury(0, 0, 0, 0, "", "")
 """Stands in the place of an effect where only the moment of its release matters."""
 
 
@@ -380,5 +380,5 @@ def _nobody() -> None:
     """Nobody waits for it."""
 
 
-def _nothing(effects: Sequence[Effect]) -> None:
-    """Nothing to release."""
+def _unheard(line: str) -> None:
+    """Nobody reads the log."""

@@ -2,50 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from raybroker.core.consumers import Consumer
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
 from raybroker.core.queue import Queue
+from raybroker.core.topic import Topic
 from raybroker.core.window import CreditWindow
 from raybroker.engine.host import Host
 from raybroker.model.errors import InvalidDestinationError
 
 
-def describe(host: Host, name: str) -> dict[str, Any]:
-    """Attributes, state and counts of one queue (api: ``query_destination``); sizes in bytes."""
-    queue = host.named(name)
-    definition = host.definitions[queue.number]
-    ledger, counters = queue.ledger, queue.counters
-    unsettled = sum(_unsettled(c) for c in queue.consumers.by_attachment.values())
+def state_of(host: Host, home: Destination) -> str:
+    """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED (D-26), or HALTED for a damaged message."""
+    if home.number in host.halted:
+        return "HALTED"
+    producing = "production" in home.paused or "insertion" in home.paused
+    consuming = "consumption" in home.paused
+    if producing and consuming:
+        return "PAUSED"
+    return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
+
+
+def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
+    """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
+    home = host.named(kind, name)
+    definition = host.definition(home)
+    ledger, counters = home.ledger, home.counters
+    lanes = list(home.lanes.values())
+    consumers = [c for lane in lanes for c in lane.consumers.by_attachment.values()]
     return {
         "name": name,
-        "type": "queue",
-        "state": "HALTED" if queue.number in host.halted else "RUNNING",
+        "type": kind,
+        "state": state_of(host, home),
+        "paused": dict(home.paused),
         "auto_created": definition.auto_created,
-        "attributes": definition.attributes.as_dict(),
+        "temporary": definition.owner is not None,
+        "attributes": definition.attributes.as_dict(home.kind),
         "messages": ledger.messages,
         "bytes": ledger.bytes_held,
         "peak_messages": ledger.peak_messages,
         "peak_bytes": ledger.peak_bytes,
-        "waiting": queue.backlog.count,
-        "unacknowledged": unsettled,
-        "delayed": 0,
-        "producers": len(queue.producers.attached),
-        "active_consumers": queue.consumers.active_count,
-        "backup_consumers": queue.consumers.backup_count,
+        "waiting": sum(lane.backlog.count + sum(run.count for run, _ in lane.hidden) for lane in lanes),
+        "unacknowledged": sum(_unsettled(c) for c in consumers),
+        "delayed": sum(lane.timetable.count for lane in lanes),
+        "in_transaction": sum(staged.messages for staged in home.staged.values()),
+        "dying": home.dying,
+        "producers": len(home.producers.attached),
+        "active_consumers": sum(c.active for c in consumers),
+        "backup_consumers": sum(not c.active for c in consumers),
+        "subscriptions": len(lanes) if isinstance(home, Topic) else 0,
         "messages_in": counters.messages_in,
         "messages_out": counters.messages_out,
         "bytes_in": counters.bytes_in,
         "bytes_out": counters.bytes_out,
         "redelivered": counters.redelivered,
         "refused": counters.refused,
+        "expired": counters.expired,
+        "dead": counters.dead,
+        "duplicates": counters.duplicates,
+        "throttled": home.slow,
     }
 
 
-def consumers(host: Host, name: str | None = None) -> list[dict[str, Any]]:
-    """The consumers of one queue, or of all (api: ``list_consumers``)."""
-    queues = [host.queue(name)] if name is not None else list(host.queues.values())
-    return [_consumer(queue, c) for queue in queues for c in queue.consumers.by_attachment.values()]
+def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:
+    if kind is not None and name is not None:
+        return [host.named(kind, name)]
+    return [home for (k, n), home in host.destinations.items() if kind in (None, k) and name in (None, n)]
+
+
+def consumers(host: Host, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+    """The consumers of one destination, or of all (api: ``list_consumers``)."""
+    return [
+        _consumer(home, lane, consumer)
+        for home in _homes(host, kind, name)
+        for lane in home.lanes.values()
+        for consumer in lane.consumers.by_attachment.values()
+    ]
 
 
 def consumer(host: Host, number: int) -> dict[str, Any]:
@@ -56,16 +91,43 @@ def consumer(host: Host, number: int) -> dict[str, Any]:
     raise InvalidDestinationError(f"there is no consumer {number}; list_consumers shows those there are")
 
 
+def subscriptions(host: Host, topic: str | None = None) -> list[dict[str, Any]]:
+    """Named subscriptions of one topic, or of all (A-40, W-16)."""
+    return list(_subscriptions(host, topic))
+
+
+def _subscriptions(host: Host, topic: str | None) -> Iterator[dict[str, Any]]:
+    for home in _homes(host, "topic", topic):
+        for lane in home.lanes.values():
+            own = lane.subscription
+            if own is None or not own.name:
+                continue
+            assert lane.owes is not None
+            yield {
+                "topic": home.name,
+                "client_id": own.client_id,
+                "name": own.name,
+                "durable": own.durable,
+                "shared": own.shared,
+                "selector": own.selector,
+                "no_local": own.no_local,
+                "active": bool(lane.consumers.by_attachment),
+                "messages": sum(picks.bit_count() for picks in lane.owes.values()),
+                "consumers": len(lane.consumers.by_attachment),
+            }
+
+
 def host_state(host: Host) -> dict[str, Any]:
     """The host's store and memory."""
     stats = host.store.stats()
     return {
         "incarnation": host.incarnation,
         "failure": str(host.failure) if host.failure else None,
-        "destinations": len(host.queues),
+        "destinations": len(host.destinations),
         "connections": len(host.sessions),
-        "messages": sum(q.ledger.messages for q in host.queues.values()),
-        "bytes": sum(q.ledger.bytes_held for q in host.queues.values()),
+        "transactions": len(host.transactions.by_number),
+        "messages": sum(home.ledger.messages for home in host.destinations.values()),
+        "bytes": sum(home.ledger.bytes_held for home in host.destinations.values()),
         "cached_bytes": host.payloads.kept_bytes,
         "read_back": host.payloads.read_back,
         "store": {name: getattr(stats, name) for name in stats.__slots__},
@@ -73,16 +135,21 @@ def host_state(host: Host) -> dict[str, Any]:
 
 
 def _unsettled(consumer: Consumer) -> int:
-    return sum(item.end - item.start for item in consumer.unsettled)
+    return sum(item.count for item in consumer.unsettled)
 
 
-def _consumer(queue: Queue, consumer: Consumer) -> dict[str, Any]:
+def _consumer(home: Destination, lane: Lane, consumer: Consumer) -> dict[str, Any]:
     window = consumer.window
     room = window.room()
     granted = -1 if room >= 1 << 40 else room
+    own = lane.subscription
+    selector = lane.matching.selectors.get(consumer.selector) if isinstance(home, Queue) else None
     return {
         "id": consumer.attachment,
-        "destination": queue.name,
+        "destination": home.name,
+        "type": home.kind,
+        "subscription": own.name if own is not None else None,
+        "selector": selector.text if selector is not None else own.selector if own is not None else None,
         "active": consumer.active,
         "held": consumer.held,
         "flow": "credit" if isinstance(window, CreditWindow) else "prefetch",

@@ -32,11 +32,11 @@ class Payloads:
         self.kept_bytes = 0
         self.read_back = 0
 
-    def put(self, destination: int, ordinal: int, view: memoryview, *, persistent: bool) -> None:
-        """Keep a new block if there is room."""
-        if not persistent or self.kept_bytes + view.nbytes <= self._budget_bytes:
-            self._kept[destination, ordinal] = view
-            self.kept_bytes += view.nbytes
+    def put(self, destination: int, ordinal: int, view: memoryview, *, stored: bool) -> bool:
+        """Keep a new block, which is nowhere else until it is durable; True when it should go then."""
+        self._kept[destination, ordinal] = view
+        self.kept_bytes += view.nbytes
+        return stored and self.kept_bytes > self._budget_bytes
 
     def get(self, destination: int, ordinal: int) -> Block:
         """The block; raises StoreError when it has to be read and cannot be."""
@@ -51,6 +51,13 @@ class Payloads:
             if block.count > 1:
                 self._open(key, block)
         return block
+
+    def demote(self, destination: int, ordinal: int) -> None:
+        """The store has this block by now: it stays only if there is room."""
+        if self.kept_bytes > self._budget_bytes:
+            data = self._kept.pop((destination, ordinal), None)
+            if data is not None:
+                self.kept_bytes -= memoryview(data).nbytes
 
     def drop(self, destination: int, ordinal: int) -> None:
         """Nobody will ask for the block again."""

@@ -6,12 +6,15 @@ A store, a clock and the way to a connected client are all that stands between a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from raybroker.core.outcome import Refused
+from raybroker.core.selector.content import Content
+from raybroker.model.block import Block
 from raybroker.model.record import Buffer, Entry, StoreStats
 
-__all__ = ["Clock", "Committer", "Peer", "Refused", "Store"]
+__all__ = ["Clock", "Codec", "Committer", "Death", "Forward", "Peer", "Refused", "Store"]
 
 
 class Store(Protocol):
@@ -86,6 +89,59 @@ class Clock(Protocol):
     def monotonic_ns(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why messages are dead, for what is written on them (D-25).
+
+    reason        OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE or ERROR
+    origin        type and name of the destination where they died
+    broker        of that destination
+    """
+
+    reason: str
+    comment: str
+    attempts: int
+    origin: tuple[str, str]
+    broker: str
+
+
+class Codec(Protocol):
+    """What the engine has to know of the content of a block, which it does not read itself."""
+
+    def content(self, block: Block) -> Content:
+        """Headers for selectors, decoded when asked for."""
+        ...
+
+    def dedup_ids(self, block: Block) -> list[str | None] | None:
+        """Deduplication ids of the messages; None when no message has one (B25)."""
+        ...
+
+    def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
+        """What the message itself says about its death: keep it, log it, cut its body (D-25)."""
+        ...
+
+    def dead_block(
+        self, block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+    ) -> bytes:
+        """The messages as a new block with the properties of the dead (D-25)."""
+        ...
+
+    def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
+        """Dead messages without those properties, by the destination that each came from."""
+        ...
+
+    def expiry_record(self, block: Block, index: int, policy: str, destination: str) -> str:
+        """The line that the Log policy writes for an expired message (W-61 … W-63)."""
+        ...
+
+
+Revived = tuple[str, str, int, bytes]
+"""Type and name of a destination, messages of the old block, the new block."""
+
+Forward = Callable[[str, str, bytes, Callable[[bool], None]], None]
+"""Send a block to (type, name) on another host and say whether it is stored there."""
+
+
 class Peer(Protocol):
     """The client at the other end of a connection, as the engine sees it: somebody to tell things to.
 
@@ -105,6 +161,8 @@ class Peer(Protocol):
     def released(self, handle: int, request: int, next_tag: int) -> None: ...
 
     def promoted(self, handle: int) -> None: ...
+
+    def gate(self, handle: int, state: str, until_ms: int) -> None: ...
 
     def event(self, name: str, data: dict[str, object]) -> None: ...
 

@@ -11,19 +11,44 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.ledger import PLAIN, Columns
 from raybroker.core.outcome import Refused
+from raybroker.core.selector import normalised
+from raybroker.core.subscription import Subscription
 from raybroker.core.window import CREDIT_MAX
-from raybroker.engine.host import Attachment, Host, Outbox
+from raybroker.engine import sessions_txn as txn
+from raybroker.engine.attachments import Attachment, Outbox
+from raybroker.engine.browsing import Browser
+from raybroker.engine.forcing import effective_limit, overridden
+from raybroker.engine.host import Host
 from raybroker.engine.ports import Peer
+from raybroker.engine.transactions import OPEN, Transaction
 from raybroker.model.block import Block
-from raybroker.model.errors import BrokerError, InvalidDestinationError, ProtocolError, StoreError
+from raybroker.model.errors import (
+    BrokerError,
+    IllegalStateError,
+    InvalidClientIDError,
+    InvalidDestinationError,
+    ProtocolError,
+    ResourceAllocationError,
+    StoreError,
+    TransactionRolledBackError,
+)
 
 HANDLES_MAX: Final = 65_536
-"""Producers and consumers on one connection to one host."""
+"""Producers, consumers and browsers on one connection to one host."""
+SKEW_MS_MAX: Final = 2_000
+"""A client's clock that differs by more is written to the log."""
+BROWSE_MESSAGES_MAX: Final = 10_000
+"""Messages that a browser gets at a time."""
 
 
 class Session:
-    """Created for a connection that has authenticated; :meth:`close` when it ends, for whatever reason."""
+    """Created for a connection that has authenticated; :meth:`close` when it ends, for whatever reason.
+
+    ``connection``: id of the client's connection, which may have sessions on other hosts too.
+    """
 
     def __init__(self, host: Host, peer: Peer) -> None:
         self.host = host
@@ -31,8 +56,12 @@ class Session:
         self.outbox = Outbox()
         self.producers: dict[int, Attachment] = {}
         self.consumers: dict[int, Attachment] = {}
+        self.browsers: dict[int, Browser] = {}
         self.producer_ids: dict[int, int] = {}
+        self.transactions: dict[int, Transaction] = {}
+        """By the client's number."""
         self.client_id: str | None = None
+        self.connection = ""
         self.started = True
         self.flow_open = True
         host.sessions[self] = None
@@ -54,20 +83,42 @@ class Session:
             self.peer.failed(request, ProtocolError.code, f"request {op!r} is malformed: {error!r}")
 
     def _hello(self, request: int, args: dict[str, Any]) -> None:
-        self.client_id = args.get("client_id")
+        client_id, connection = args.get("client_id"), str(args.get("connection", ""))
+        if client_id and any(o.client_id == client_id and o.connection != connection for o in self.host.sessions):
+            raise InvalidClientIDError(
+                f"client id {client_id!r} is in use by another connection (R-18); close that one or choose another id"
+            )
+        self.client_id, self.connection = client_id, connection
+        skew_ms = int(args.get("now_ms", 0)) - self.host.clock.now_ms()
+        if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
+            self.host.report(
+                f"[B2102] the clock of client {client_id or connection} differs from the broker's by {skew_ms} ms:"
+                " its messages expire and are delivered at the wrong time (B-09); set the clocks"
+            )
         self.started = bool(args.get("started", True))
+        if self.connection:
+            self.host.catalogue.found(self.connection)
         self.peer.reply(request, {"incarnation": self.host.incarnation})
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Who sends, for noLocal."""
+        return self.connection, self.client_id or ""
 
     def _open_producer(self, request: int, args: dict[str, Any]) -> None:
         handle, producer = self._new_handle(args), int(args["producer"])
         if not 0 <= producer < 1 << 64:
             raise ProtocolError(f"producer {producer} is not a number of 64 bits")
         generation = int(args.get("generation", 0))
-        queue = self.host.queue(args["name"])
-        attachment = self.host.attach(queue, self.peer, handle, self.outbox)
-        self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
+        home = self.host.find(_kind(args), args["name"])
+        attachment = self.host.attach(home, self.peer, handle, self.outbox)
         self.producers[handle] = attachment
         self.producer_ids[handle] = producer
+        try:
+            self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
+        except BrokerError:
+            del self.producers[handle], self.producer_ids[handle]
+            raise
         self.peer.reply(request, {"epoch": attachment.number})
 
     def _open_consumer(self, request: int, args: dict[str, Any]) -> None:
@@ -75,17 +126,44 @@ class Session:
         flow, limit, no_ack = args["flow"], int(args["limit"]), bool(args["no_ack"])
         if flow not in ("credit", "prefetch") or not -1 <= limit <= CREDIT_MAX:
             raise ProtocolError(f"flow {flow!r} with limit {limit} is not understood")
+        lease_ms = int(args.get("lease_ms") or 0)
+        if not 0 <= lease_ms <= CREDIT_MAX:
+            raise ProtocolError(f"an ack deadline of {lease_ms} ms; it is 0 (none) to {CREDIT_MAX}")
 
-        queue = self.host.queue(args["name"])
-        effective = effective_limit(flow, limit, queue.attributes.consumer_flow_limit)
-        attachment = self.host.attach(queue, self.peer, handle, self.outbox, eager=no_ack)
-        command = cmd.AttachConsumer(attachment.number, flow, effective, no_ack, held=True)
+        home = self.host.find(_kind(args), args["name"])
+        owner = self.host.definition(home).owner
+        if owner is not None and owner != self.connection:
+            raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may consume")
+        subscription = self._subscription(home, args)
+        shared = subscription is not None and subscription.shared
+        attributes = home.attributes
+        most = attributes.shared_consumer_flow_limit if shared else attributes.consumer_flow_limit
+        effective = effective_limit(flow, limit, most)
+        selector = None if subscription is not None else _selector(args)
+        attachment = self.host.attach(home, self.peer, handle, self.outbox, eager=no_ack)
+        attachment.leased = lease_ms > 0
+        command = cmd.AttachConsumer(
+            attachment.number, flow, effective, no_ack, True, selector, subscription, lease_ms
+        )
         self._perform_attach(attachment, command)
         self.consumers[handle] = attachment
-        active = queue.consumers.by_attachment[attachment.number].active
+        active = home.lane_of[attachment.number].consumers.by_attachment[attachment.number].active
         self.peer.reply(request, {"epoch": attachment.number, "limit": effective, "active": active})
         if self.started and self.flow_open:
             self._perform(attachment, cmd.Proceed(attachment.number))
+
+    def _subscription(self, home: Destination, args: dict[str, Any]) -> Subscription | None:
+        """What the consumer of a topic subscribes to; None for a queue."""
+        wanted = args.get("subscription")
+        if home.kind == "queue" and wanted is None:
+            return None
+        wanted = wanted or {"name": "", "durable": False, "shared": False}
+        durable, shared = bool(wanted["durable"]), bool(wanted["shared"])
+        origin = (self.client_id or "") if durable else self.connection
+        return Subscription(
+            self.client_id or "" if wanted["name"] else "", str(wanted["name"]), durable, shared,
+            _selector(args), bool(args.get("no_local")), origin if args.get("no_local") else "",
+        )  # fmt: skip
 
     def _close_producer(self, request: int, args: dict[str, Any]) -> None:
         attachment = self.producers.pop(int(args["handle"]), None)
@@ -106,7 +184,30 @@ class Session:
         credit = int(args["credit"])
         if not -1 <= credit <= CREDIT_MAX:
             raise ProtocolError(f"a credit of {credit}; it is -1 to {CREDIT_MAX}")
-        self._perform(attachment, cmd.Release(attachment.number, credit, request))
+        consumed, delay_ms = int(args.get("consumed", 0)), max(int(args.get("delay_ms", 0)), 0)
+        self._perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms))
+
+    def _open_browser(self, request: int, args: dict[str, Any]) -> None:
+        handle = self._new_handle(args)
+        if _kind(args) != "queue":
+            raise InvalidDestinationError("topics cannot be browsed (R-12)")
+        home = self.host.find("queue", args["name"])
+        browser = self.browsers[handle] = Browser(self.host, home, _selector(args), ("waiting",))
+        self.peer.reply(request, {"messages": browser.messages})
+
+    def _browse(self, request: int, args: dict[str, Any]) -> None:
+        browser = self.browsers.get(int(args["handle"]))
+        if browser is None:
+            raise IllegalStateError("the browser is closed")
+        tag = 1
+        for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
+            self.peer.deliver(int(args["handle"]), 0, tag, seen.attempts, block.pick(seen.picks))
+            tag += seen.picks.bit_count()
+        self.peer.reply(request, {"more": browser.more})
+
+    def _close_browser(self, request: int, args: dict[str, Any]) -> None:
+        self.browsers.pop(int(args["handle"]), None)
+        self.peer.reply(request, None)
 
     def _start(self, request: int, args: dict[str, Any]) -> None:
         self.started = True
@@ -120,20 +221,49 @@ class Session:
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
-    def send(self, handle: int, floor: int, block: Block) -> None:
+    def send(self, handle: int, floor: int, block: Block, txn_number: int = 0) -> None:
         """A block from a producer. One for a handle that is not attached is told so, message by message."""
         attachment = self.producers.get(handle)
         if attachment is None or attachment.number not in self.host.attachments:
-            if block.persistent:
-                refusal = Refused(0, block.count, InvalidDestinationError.code, "the destination was destroyed")
-                self.peer.sent(handle, block.first_seq, block.count, (refusal,))
+            if block.persistent or txn_number:
+                self._refuse(handle, block, InvalidDestinationError.code, "the destination was destroyed")
             return
         producer = self.producer_ids[handle]
         if block.producer != producer:
             raise ProtocolError(f"a block of producer {block.producer:#x} came from producer {producer:#x}")
+        home = attachment.home
+        confirm = block.persistent or txn_number > 0
+        number = 0
+        if txn_number:
+            transaction = txn.opened(self, txn_number)
+            if transaction.state not in OPEN:
+                self._refuse(handle, block, TransactionRolledBackError.code, "the transaction was rolled back")
+                return
+            reason = self.host.transactions.joins(transaction, attachment.number, block.count)
+            if reason is not None:
+                transaction.refusal = transaction.refusal or ResourceAllocationError(reason)
+                self._refuse(handle, block, ResourceAllocationError.code, reason)
+                return
+            transaction.homes[home] = None
+            number = transaction.number
+        block = overridden(home.attributes, block, self.host.clock.now_ms())
         room = not block.persistent or self.host.has_room(block.view.nbytes)
-        command = cmd.Send(attachment.number, producer, block.first_seq, block.lengths, block.persistent, floor, room)
-        self.host.perform(attachment.queue, command, block)
+        persistent = block.persistent and self.host.definition(home).owner is None
+        columns = PLAIN
+        if not block.plain:
+            columns = Columns(block.priority, block.priorities(), block.expires(), block.deliver_at())
+        content = self.host.codec.content(block) if home.kind == "topic" or home.selective or number else None
+        ids = self.host.codec.dedup_ids(block) if home.attributes.duplicateWindowMs > 0 else None
+        command = cmd.Send(
+            attachment.number, producer, block.first_seq, block.lengths, persistent, floor, room, columns, content,
+            self.origin, number, ids, confirm,
+        )  # fmt: skip
+        outcome = self.host.perform(home, command, block)
+        if number and outcome is not None:
+            self.host.transactions.refused(number, outcome)
+
+    def _refuse(self, handle: int, block: Block, code: str, text: str) -> None:
+        self.peer.sent(handle, block.first_seq, block.count, (Refused(0, block.count, code, text),))
 
     def acknowledge(self, handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Deliveries are done with; with the epoch of an ended attachment nothing is (they were given back)."""
@@ -143,6 +273,28 @@ class Session:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
         self._perform(attachment, cmd.Acknowledge(attachment.number, ranges, request))
+
+    def settle(
+        self, handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str,
+        ranges: Sequence[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Another outcome than an acknowledgement (B9)."""
+        attachment = self._consumer(handle, epoch)
+        if attachment is None:
+            if request:
+                self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
+            return
+        self._perform(attachment, cmd.Settle(attachment.number, ranges, request, outcome, delay_ms, reason))
+
+    def begun(self, handle: int, epoch: int, tag: int) -> None:
+        attachment = self._consumer(handle, epoch)
+        if attachment is not None:
+            self._perform(attachment, cmd.Begun(attachment.number, tag))
+
+    def extend(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        attachment = self._consumer(handle, epoch)
+        if attachment is not None:
+            self._perform(attachment, cmd.Extend(attachment.number, ranges))
 
     def credit(self, handle: int, epoch: int, count: int) -> None:
         attachment = self._consumer(handle, epoch)
@@ -161,38 +313,43 @@ class Session:
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back (B-07), its producers may come back (R-13)."""
         self.host.sessions.pop(self, None)
+        self.browsers.clear()
         for attachment in self.producers.values():
             self._detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
         for attachment in self.consumers.values():
-            self._detach(attachment, cmd.DetachConsumer(attachment.number))
+            self._detach(attachment, cmd.DetachConsumer(attachment.number, lost=True))
         self.producers.clear()
         self.consumers.clear()
+        self.host.transactions.closed(self)  # After its consumers are gone: what they had consumed goes to others.
+        self.transactions.clear()
         self.outbox.waiting.clear()
+        if self.connection and not any(other.connection == self.connection for other in self.host.sessions):
+            self.host.catalogue.lost(self.connection)
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
     def _new_handle(self, args: dict[str, Any]) -> int:
         handle = int(args["handle"])
-        if handle in self.producers or handle in self.consumers or not 0 <= handle < 1 << 32:
+        if handle in self.producers or handle in self.consumers or handle in self.browsers or not 0 <= handle < 1 << 32:
             raise ProtocolError(f"handle {handle} is not free")
-        if len(self.producers) + len(self.consumers) >= HANDLES_MAX:
+        if len(self.producers) + len(self.consumers) + len(self.browsers) >= HANDLES_MAX:
             raise ProtocolError(f"a connection has at most {HANDLES_MAX} producers and consumers")
         return handle
 
     def _perform_attach(self, attachment: Attachment, command: cmd.AttachProducer | cmd.AttachConsumer) -> None:
         try:
-            self.host.perform(attachment.queue, command)
+            self.host.perform(attachment.home, command)
         except BrokerError:
             del self.host.attachments[attachment.number]
             raise
 
     def _perform(self, attachment: Attachment, command: cmd.Command) -> None:
         if attachment.number in self.host.attachments:
-            self.host.perform(attachment.queue, command)
+            self.host.perform(attachment.home, command)
 
     def _detach(self, attachment: Attachment, command: cmd.Command) -> None:
         if self.host.attachments.pop(attachment.number, None) is not None:
-            self.host.perform(attachment.queue, command)
+            self.host.perform(attachment.home, command)
 
     def _consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)
@@ -208,15 +365,18 @@ class Session:
             self._perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))
 
 
-def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
-    """The smaller of what the client wants and the destination allows, over the finite ones (F-06, D-18).
+def _selector(args: dict[str, Any]) -> str | None:
+    text = args.get("selector")
+    if text is not None and not isinstance(text, str):
+        raise ProtocolError(f"a selector is text, not {type(text).__name__}")
+    return normalised(text)
 
-    For "credit" 0 and -1 are without limit; for "prefetch" 0 polls.
-    """
-    unlimited = wanted < 0 or (wanted == 0 and flow == "credit")
-    if of_destination is None:
-        return -1 if unlimited else wanted
-    return of_destination if unlimited else min(wanted, of_destination)
+
+def _kind(args: dict[str, Any]) -> str:
+    kind = args.get("type", "queue")
+    if kind not in ("queue", "topic"):
+        raise ProtocolError(f"destination type {kind!r} is not understood")
+    return str(kind)
 
 
 _OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
@@ -228,4 +388,8 @@ _OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
     "release": Session._release,
     "start": Session._start,
     "stop": Session._stop,
+    "open_browser": Session._open_browser,
+    "browse": Session._browse,
+    "close_browser": Session._close_browser,
+    **txn.OPS,
 }

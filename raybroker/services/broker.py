@@ -1,239 +1,271 @@
 """A broker: which destinations there are, on which host each lives, and every administrative verb (D-03, D-21).
 
-A broker holds no messages and no durable state of its own but the list of its hosts; what a host serves is asked of
-the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote actors in a
-cluster, an object of the process in the loopback.
+A broker holds no messages and no durable state of its own but the list of its hosts and its templates; what a host
+serves is asked of the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote
+actors in a cluster, an object of the process in the loopback.  The verbs are beside this file: destinations,
+subscriptions, transactions, messages, templates.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from raybroker.model.errors import (
-    BrokerError,
-    ConfigError,
-    ConnectionLostError,
-    InvalidDestinationError,
-    NotSupportedError,
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.names import (
+    check_destination_name,
+    check_destination_type,
+    is_reserved_name,
+    temporary_name,
 )
-from raybroker.model.names import check_destination_name, check_destination_type
-from raybroker.model.settings import ConfigView, auto_created, destination_attributes
+from raybroker.model.settings import ConfigView, auto_created, dead_message_queue
+from raybroker.services.destinations import DMQ, Destinations
+from raybroker.services.messages import Messages
+from raybroker.services.ports import DropHost, HostPort, MakeHost, Row
+from raybroker.services.registry import Key, Registry
+from raybroker.services.subscriptions import Subscriptions
+from raybroker.services.templates import Save, Saved, Templates, keep_nothing
+from raybroker.services.transactions import Transactions
+from raybroker.system import entropy
 
+__all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
-class HostPort(Protocol):
-    """One host, wherever it runs; see services.hosting for what the methods do."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def hosting(self) -> str:
-        """"dedicated" or "shared"."""
-        ...
-
-    async def create(self, name: str, attributes: dict[str, Any], auto_created: bool) -> None: ...
-    async def update(self, name: str, changes: dict[str, Any]) -> None: ...
-    async def destroy(self, name: str) -> None: ...
-    async def purge(self, name: str) -> None: ...
-    async def query(self, name: str) -> dict[str, Any]: ...
-    async def names(self) -> dict[str, bool]: ...
-    async def consumers(self, name: str | None) -> list[dict[str, Any]]: ...
-    async def state(self) -> dict[str, Any]: ...
-
-
-MakeHost = Callable[[str], Awaitable[HostPort]]
-DropHost = Callable[[HostPort], Awaitable[None]]
+_UNIQUE_BYTES: Final = 12
 
 
 class Broker:
-    """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more."""
+    """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
+    ``save_templates`` makes templates durable, ``templates`` are those that were."""
 
-    def __init__(self, config: ConfigView, *, make_host: MakeHost, drop_host: DropHost) -> None:
+    def __init__(
+        self,
+        config: ConfigView,
+        *,
+        make_host: MakeHost,
+        drop_host: DropHost,
+        templates: Saved | None = None,
+        save_templates: Save = keep_nothing,
+    ) -> None:
         self.config = config
         self._make_host = make_host
         self._drop_host = drop_host
-        self._hosts: list[HostPort] = []
-        self._where: dict[str, HostPort] = {}
-        self._auto: set[str] = set()
-        self._changing: dict[str, asyncio.Lock] = {}
+        self.registry = Registry()
+        self.subscriptions = Subscriptions(self.registry)
+        self.transactions = Transactions(self.registry)
+        self.messages = Messages(self.registry)
+        self.templates = Templates(self.registry, templates, save_templates)
+        self.destinations = Destinations(self)
+        self._changing: dict[Key, asyncio.Lock] = {}
         self._pool = asyncio.Lock()
-        self.unasked: dict[str, str] = {}
-        """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
+        self._verbs = self._table()
+
+    @property
+    def unasked(self) -> dict[str, str]:
+        """Hosts (name → hosting) that could not be asked yet what they serve."""
+        return self.registry.unasked
+
+    @unasked.setter
+    def unasked(self, hosts: dict[str, str]) -> None:
+        self.registry.unasked = hosts
+
+    # ---- hosts
 
     async def adopt(self, host: HostPort) -> None:
         """A host that exists already, after a restart of the broker: ask it what it serves (B-20)."""
-        names = await host.names()
-        if not names and host.hosting == "dedicated":
+        rows = await host.destinations()
+        if not rows and host.hosting == "dedicated":
             await self._drop_host(host)
             return
-        self._hosts.append(host)
-        for name, automatic in names.items():
-            self._where[name] = host
-            if automatic:
-                self._auto.add(name)
+        if any(row["type"] == "topic" for row in rows):
+            await self.subscriptions.adopt(host)
+        self.registry.hosts.append(host)
+        for row in rows:
+            key = (check_destination_type(row["type"]), row["name"])
+            self.registry.put(key, host, auto=row["auto_created"], owner="" if row["temporary"] else None)
 
-    def forget(self, name: str) -> None:
-        """A host has removed an unused auto-created destination (D-22)."""
-        self._where.pop(name, None)
-        self._auto.discard(name)
+    async def ready(self) -> None:
+        """Make mq.sys.dmq if it is surely missing (D-24)."""
+        if DMQ not in self.registry.where and not self.unasked:
+            await self.create(DMQ, dead_message_queue().as_dict("queue"))
 
-    async def locate(self, kind: str, name: str, create: bool) -> HostPort:
-        """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError (D-04, D-21)."""
-        self._require_queue(kind)
-        check_destination_name(name)
-        host = self._where.get(name)
-        if host is not None and name not in self._auto:
-            return host
-        if not create:
-            if host is not None:
-                return host
-            self._require_all_asked(name)
-            raise InvalidDestinationError(f"queue {name!r} does not exist; create it first")
-        if host is None:
-            self._require_all_asked(name)
-        if host is None and not self.config["imq.autocreate.queue"]:
-            raise InvalidDestinationError(
-                f"queue {name!r} does not exist and imq.autocreate.queue is false; create it with:"
-                f" raybroker create dst -t q -n {name}"
-            )
-        attributes = auto_created(self.config).as_dict()
-        return await self._create(name, attributes, automatic=True)
+    def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+        """A host has removed an unused auto-created destination (D-22), or a temporary one (D-23)."""
+        self._gone((check_destination_type(type), name))
 
-    async def _create(self, name: str, attributes: dict[str, Any], *, automatic: bool) -> HostPort:
-        async with self._changing.setdefault(name, asyncio.Lock()):
-            host = self._where.get(name)
+    def _gone(self, key: Key) -> None:
+        self.registry.drop(key)
+        if key[0] == "topic":
+            self.subscriptions.forget_topic(key[1])
+
+    async def create(self, key: Key, attributes: Row, *, automatic: bool = False, owner: str | None = None) -> HostPort:
+        """Create a destination on the host where it is, or on one for it; ``owner``: of a temporary one."""
+        async with self._changing.setdefault(key, asyncio.Lock()):
+            host = self.registry.where.get(key)
             if host is None:
                 host = await self._host_for(str(attributes["hosting"]))
-            await host.create(name, attributes, automatic)
-            self._where[name] = host
-            if automatic:
-                self._auto.add(name)
+            await host.create(*key, attributes, automatic, owner)
+            self.registry.put(key, host, auto=automatic, owner=owner)
             return host
+
+    async def destroy(self, key: Key, host: HostPort) -> None:
+        """Remove a destination; a dedicated host ends with it. Raises what the host raises."""
+        async with self._changing.setdefault(key, asyncio.Lock()):
+            await host.destroy(*key)
+            self._gone(key)
+            if host.hosting == "dedicated":
+                self.registry.remove_host(host)
+                await self._drop_host(host)
+        self._changing.pop(key, None)
 
     async def _host_for(self, hosting: str) -> HostPort:
         """A host of its own, or the least busy one of the shared pool."""
         if hosting == "dedicated":
             host = await self._make_host(hosting)
-            self._hosts.append(host)
+            self.registry.hosts.append(host)
             return host
         async with self._pool:
-            shared = [h for h in self._hosts if h.hosting == "shared"]
+            shared = [h for h in self.registry.hosts if h.hosting == "shared"]
             if len(shared) < self.config["raybroker.hosting.shared.hosts"]:
                 host = await self._make_host(hosting)
-                self._hosts.append(host)
+                self.registry.hosts.append(host)
                 return host
-        served = list(self._where.values())
+        served = list(self.registry.where.values())
         return min(shared, key=served.count)
 
-    # ---- administration --------------------------------------------------------------------------------------------
+    # ---- what clients ask
+
+    async def locate(self, type: str, name: str, create: bool) -> HostPort:  # noqa: A002
+        """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError (D-04, D-21)."""
+        kind = check_destination_type(type)
+        check_destination_name(name, allow_reserved=True)
+        key = (kind, name)
+        host = self.registry.where.get(key)
+        if host is not None and (key not in self.registry.auto or not create):
+            return host
+        if host is None:
+            self.registry.require_all_asked(f"{kind} {name!r}")
+            if is_reserved_name(name):
+                raise InvalidDestinationError(f"{kind} {name!r} does not exist (any more); nobody can create it")
+            if not create:
+                raise InvalidDestinationError(f"{kind} {name!r} does not exist; create it first")
+            if not self.config[f"imq.autocreate.{kind}"]:
+                raise InvalidDestinationError(
+                    f"{kind} {name!r} does not exist and imq.autocreate.{kind} is false; create it with:"
+                    f" raybroker create dst -t {kind[0]} -n {name}"
+                )
+        return await self.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
+
+    async def create_temporary(self, type: str, owner: str) -> str:  # noqa: A002
+        """A new destination that lives as long as the client connection ``owner``; its name (D-23).
+
+        It has the attributes of an auto-created one and lives on a shared host.
+        """
+        kind = check_destination_type(type)
+        if not owner:
+            raise ConfigError("owner: a temporary destination needs the id of the connection that it belongs to")
+        name = temporary_name(kind, entropy.token(_UNIQUE_BYTES).hex())
+        attributes = {**auto_created(self.config, kind).as_dict(kind), "hosting": "shared"}
+        await self.create((kind, name), attributes, owner=owner)
+        return name
+
+    async def destroy_temporary(self, type: str, name: str, owner: str) -> None:  # noqa: A002
+        """What its connection does; raises IllegalStateError for others, and while it has consumers (D-23)."""
+        kind = check_destination_type(type)
+        key, host = (kind, name), self.registry.host_of(kind, name)
+        known = self.registry.owners.get(key)
+        if known is None or known not in ("", owner):
+            raise IllegalStateError(f"{key[0]} {name!r} is not a temporary destination of this connection")
+        row = await host.query(*key)
+        if row.get("active_consumers") or row.get("backup_consumers"):
+            raise IllegalStateError(f"{key[0]} {name!r} has consumers; close them first")
+        await self.destroy(key, host)
+
+    async def subscribe(
+        self,
+        topic: str,
+        client_id: str | None,
+        name: str,
+        durable: bool = True,
+        shared: bool = False,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:
+        """Before a client opens a subscription: creates the topic as :meth:`locate`, then see Subscriptions (D-27)."""
+        await self.locate("topic", topic, True)
+        await self.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        """See Subscriptions (D-27)."""
+        await self.subscriptions.unsubscribe(client_id, name)
+
+    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+        """The version of the list of topics and the names in it that match (D-05)."""
+        return self.registry.matching(pattern)
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        """The version, as soon as it is not ``version`` or the time is over; a bounded wait (D-05)."""
+        return await self.registry.changed(version, timeout_s)
+
+    async def resolve(self) -> int:
+        """One sweep over what dead clients left open; see Transactions."""
+        return await self.transactions.resolve()
+
+    async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
+        """Put what a host has for a destination of another host there, such as dead messages (W-70).
+
+        Raises what the other host raises, InvalidDestinationError when there is no such destination. The same block may
+        be offered again: a host recognises what it has.
+        """
+        await self.registry.host_of(type, name).import_messages(type, name, [block])
+
+    # ---- administration
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         """One verb by name; raises ConfigError for an unknown one, and whatever the verb raises."""
-        handler = _VERBS.get(verb)
+        handler = self._verbs.get(verb)
         if handler is None:
-            raise ConfigError(f"unknown verb {verb!r}; known are {', '.join(_VERBS)}")
-        return await handler(self, **args)
+            raise ConfigError(f"unknown verb {verb!r}; known are {', '.join(self._verbs)}")
+        return await handler(**args)
 
-    async def create_destination(self, type: str, name: str, attributes: dict[str, Any]) -> None:  # noqa: A002
-        """Create with attributes; raises InvalidDestinationError when it exists (D-03)."""
-        self._require_queue(type)
-        check_destination_name(name)
-        if name in self._where:
-            raise InvalidDestinationError(f"queue {name!r} exists already; update or destroy it")
-        self._require_all_asked(name)
-        checked = destination_attributes(attributes, self.config)
-        await self._create(name, checked.as_dict(), automatic=False)
-
-    async def destroy_destination(self, type: str, name: str) -> None:  # noqa: A002
-        """Remove a destination with its messages; a dedicated host ends with it."""
-        host = self._host_of(type, name)
-        async with self._changing.setdefault(name, asyncio.Lock()):
-            await host.destroy(name)
-            self.forget(name)
-            if host.hosting == "dedicated":
-                self._hosts.remove(host)
-                await self._drop_host(host)
-        self._changing.pop(name, None)
-
-    async def update_destination(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
-        await self._host_of(type, name).update(name, changes)
-
-    async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
-        await self._host_of(type, name).purge(name)
-
-    async def query_destination(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
-        host = self._host_of(type, name)
-        found = await host.query(name)
-        found["host"] = host.key
-        return found
-
-    async def list_destinations(self, type: str | None = None) -> list[dict[str, Any]]:  # noqa: A002
-        """One row a destination, by name; one that cannot be asked now has state UNKNOWN."""
-        if type is not None and check_destination_type(type) == "topic":
-            return []
-        rows = []
-        for name, host in sorted(self._where.items()):
-            try:
-                row = await host.query(name)
-                row["host"] = host.key
-            except BrokerError as error:
-                row = {"name": name, "type": "queue", "state": "UNKNOWN", "host": host.key, "error": str(error)}
-            rows.append(row)
-        return rows
-
-    async def list_consumers(self, name: str | None = None) -> list[dict[str, Any]]:
-        """Consumers of one queue, or of all."""
-        if name is not None:
-            return await self._host_of("queue", name).consumers(name)
-        return [row for host in self._hosts for row in await host.consumers(None)]
-
-    async def query_consumer(self, id: int) -> dict[str, Any]:  # noqa: A002
-        """One consumer; raises InvalidDestinationError when there is none of that id."""
-        for row in await self.list_consumers():
-            if row["id"] == id:
-                return row
-        raise InvalidDestinationError(f"there is no consumer {id}; list_consumers shows those there are")
-
-    async def query_broker(self) -> dict[str, Any]:
+    async def query_broker(self) -> Row:
         """The broker's hosts and what they hold."""
         hosts = []
-        for host in self._hosts:
+        for host in list(self.registry.hosts):
             try:
                 hosts.append({"host": host.key, "hosting": host.hosting, **await host.state()})
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": host.hosting, "failure": str(error)})
-        return {"destinations": len(self._where), "hosts": hosts}
+        return {"destinations": len(self.registry.where), "hosts": hosts}
 
-    def _host_of(self, type_: str, name: str) -> HostPort:
-        self._require_queue(type_)
-        host = self._where.get(name)
-        if host is None:
-            self._require_all_asked(name)
-            raise InvalidDestinationError(f"queue {name!r} does not exist")
-        return host
-
-    def _require_all_asked(self, name: str) -> None:
-        """A destination that is not known may live on a host that has not answered since the broker started."""
-        if self.unasked:
-            hosts = ", ".join(sorted(self.unasked))
-            raise ConnectionLostError(f"queue {name!r} is not known, and hosts {hosts} cannot be asked now; try again")
-
-    @staticmethod
-    def _require_queue(kind: str) -> None:
-        if check_destination_type(kind) != "queue":
-            raise NotSupportedError("topics are not built yet; this version has queues")
-
-
-_VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
-    "create_destination": Broker.create_destination,
-    "destroy_destination": Broker.destroy_destination,
-    "update_destination": Broker.update_destination,
-    "purge_destination": Broker.purge_destination,
-    "query_destination": Broker.query_destination,
-    "list_destinations": Broker.list_destinations,
-    "list_consumers": Broker.list_consumers,
-    "query_consumer": Broker.query_consumer,
-    "query_broker": Broker.query_broker,
-}
+    def _table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        return {
+            "create_destination": self.destinations.create,
+            "destroy_destination": self.destinations.destroy,
+            "update_destination": self.destinations.update,
+            "purge_destination": self.destinations.purge,
+            "query_destination": self.destinations.query,
+            "list_destinations": self.destinations.list_all,
+            "pause_destination": self.destinations.pause,
+            "resume_destination": self.destinations.resume,
+            "list_consumers": self.destinations.list_consumers,
+            "query_consumer": self.destinations.query_consumer,
+            "query_broker": self.query_broker,
+            "list_subscriptions": self.subscriptions.list_all,
+            "destroy_subscription": self.subscriptions.destroy,
+            "purge_subscription": self.subscriptions.purge,
+            "list_transactions": self.transactions.list_all,
+            "query_transaction": self.transactions.query,
+            "commit_transaction": self.transactions.commit,
+            "rollback_transaction": self.transactions.rollback,
+            "browse_messages": self.messages.browse,
+            "delete_messages": self.messages.delete,
+            "move_messages": self.messages.move,
+            "retry_messages": self.messages.retry,
+            "export_messages": self.messages.export,
+            "import_messages": self.messages.import_,
+            "create_template": self.templates.create,
+            "update_template": self.templates.update,
+            "destroy_template": self.templates.destroy,
+            "list_templates": self.templates.list_all,
+        }

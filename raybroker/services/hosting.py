@@ -7,7 +7,8 @@ whether it listens on a network address.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raybroker.engine import inspect
@@ -15,14 +16,24 @@ from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.model.errors import BrokerError
+from raybroker.model.names import check_destination_type
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, destination_attributes
+from raybroker.model.xid import Xid
+from raybroker.services.codec import WireCodec
+from raybroker.services.host_messages import HostMessages
 from raybroker.services.native import NativeService
+from raybroker.system import entropy
 
+LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0
 
 
-class HostService:
+Forwarder = Callable[[str, str, bytes], Awaitable[None]]
+"""Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
+
+
+class HostService(HostMessages):
     """Everything here runs on the loop on which :meth:`start` was awaited."""
 
     def __init__(
@@ -33,14 +44,23 @@ class HostService:
         *,
         token: bytes,
         incarnation: int,
+        broker: str = "",
         failed: Callable[[BrokerError], None] | None = None,
-        forgotten: Callable[[str], None] | None = None,
+        forgotten: Callable[[str, str], None] | None = None,
+        forwarder: Forwarder | None = None,
     ) -> None:
+        super().__init__()
         self._forgotten = forgotten
+        self._forwarder = forwarder
         self._when_failed = failed
-        self._awaited: set[asyncio.Future[None]] = set()
-        """Changes that administrators wait for."""
-        self.host = Host(store, clock, config, incarnation=incarnation, idle=self._idle, failed=self._failed)
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._alarm_at_ms = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self.host = Host(
+            store, clock, config, codec=WireCodec(), incarnation=incarnation,
+            identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
+            alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=LOG.warning,
+        )  # fmt: skip
         self.service = NativeService(self.host, token=token)
         self._store = store
         self._committer: Committer | None = None
@@ -73,6 +93,10 @@ class HostService:
         """Stop cleanly: connections end, what was submitted becomes durable, the store is closed."""
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in list(self._forwarding):
+            task.cancel()
         await self.service.close()
         await asyncio.sleep(0)
         if self._committer is not None:
@@ -86,57 +110,118 @@ class HostService:
 
     def _failed(self, error: BrokerError) -> None:
         """The store is dead: what is not durable by now never will be (P-05)."""
-        for future in self._awaited:
-            if not future.done():
-                future.set_exception(error)
+        self.fail_waiting(error)
         if self._when_failed is not None:
             self._when_failed(error)
 
-    def _idle(self, name: str) -> None:
-        """An auto-created queue was unused for its reap time (D-22)."""
+    def _idle(self, kind: str, name: str) -> None:
+        """An auto-created destination was unused for its reap time (D-22), or a temporary one has lost its owner."""
 
         def gone() -> None:
             if self._forgotten is not None:
-                self._forgotten(name)
+                self._forgotten(kind, name)
 
-        self.host.destroy(name, gone)
+        self.host.later(lambda: self.host.catalogue.destroy(name, gone, kind))
 
-    # ---- what a broker asks ----------------------------------------------------------------------------------------
+    def _wake_at(self, at_ms: int) -> None:
+        """Something is to happen then; between two ticks only if it is sooner than the next one."""
+        if self._alarm is not None and self._alarm_at_ms <= at_ms:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay_s = max(at_ms + 1 - self.host.clock.now_ms(), 0) / 1000  # The clock's milliseconds are rounded down.
+        if delay_s > TICK_S:
+            self._alarm = None
+            return
+        self._alarm_at_ms = at_ms
+        self._alarm = asyncio.get_running_loop().call_later(delay_s, self._awake)
 
-    async def create(self, name: str, attributes: dict[str, Any], auto_created: bool) -> None:
-        await self._durable(
-            lambda done: self.host.create(
-                name, destination_attributes(attributes), auto_created=auto_created, done=done
+    def _awake(self) -> None:
+        self._alarm = None
+        self.host.tick()
+
+    def _forward(self, kind: str, name: str, block: bytes, done: Callable[[bool], None]) -> None:
+        """Dead messages go to a destination on another host."""
+
+        async def send() -> None:
+            assert self._forwarder is not None
+            try:
+                await self._forwarder(kind, name, block)
+            except BrokerError as error:
+                LOG.warning("dead messages did not reach %s %s: %s", kind, name, error)
+                done(False)
+            else:
+                done(True)
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarding.discard)
+
+    # ---- what a broker asks: see services.ports ----------------------------------------------------------------------
+
+    async def create(
+        self, type: str, name: str, attributes: dict[str, Any], auto_created: bool, owner: str | None = None  # noqa: A002
+    ) -> None:
+        checked = destination_attributes(attributes, type=check_destination_type(type), name=name)
+        await self.durable(
+            lambda done: self.host.catalogue.create(
+                name, checked, auto_created=auto_created, done=done, kind=type, owner=owner
             )
         )
 
-    async def update(self, name: str, changes: dict[str, Any]) -> None:
-        await self._durable(lambda done: self.host.update(name, changes, done))
+    async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.update(name, changes, done, type))
 
-    async def destroy(self, name: str) -> None:
-        await self._durable(lambda done: self.host.destroy(name, done))
+    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.destroy(name, done, type))
 
-    async def purge(self, name: str) -> None:
-        await self._durable(lambda done: self.host.purge(name, done))
+    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.purge(name, done, type))
 
-    async def query(self, name: str) -> dict[str, Any]:
-        return inspect.describe(self.host, name)
+    async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
+        return inspect.describe(self.host, type, name)
 
-    async def names(self) -> dict[str, bool]:
-        """Destinations of this host: name → auto-created."""
-        return {d.name: d.auto_created for d in self.host.definitions.values()}
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+        self.host.catalogue.pause(name, which, until_ms, type)
 
-    async def consumers(self, name: str | None) -> list[dict[str, Any]]:
-        return inspect.consumers(self.host, name)
+    async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
+        self.host.catalogue.resume(name, which, type)
+
+    async def destinations(self) -> list[dict[str, Any]]:
+        return [
+            {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None}
+            for d in self.host.definitions.values()
+        ]
+
+    async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+        return inspect.consumers(self.host, type, name)
 
     async def state(self) -> dict[str, Any]:
         return inspect.host_state(self.host)
 
-    async def _durable(self, start: Callable[[Callable[[], None]], None]) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaited.add(future)
-        try:
-            start(lambda: None if future.done() else future.set_result(None))
-            await future
-        finally:
-            self._awaited.discard(future)
+    async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
+        return inspect.subscriptions(self.host, name)
+
+    async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
+        await self.durable(lambda done: self.host.catalogue.unsubscribe(topic, client_id, name, done))
+
+    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
+        await self.durable(lambda done: self.host.catalogue.purge_subscription(topic, client_id, name, done))
+
+    async def transactions(self) -> list[dict[str, Any]]:
+        rows = self.host.transactions.rows()
+        for row in rows:
+            row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
+        return rows
+
+    async def settle_transaction(self, id: int, commit: bool) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.transactions.settle(id, commit, done))
+
+    async def outcome(self, key: str) -> str:
+        return self.host.transactions.outcome(bytes.fromhex(key))
+
+    async def decide(self, key: str, commit: bool) -> None:
+        await self.durable(lambda done: self.host.transactions.decide(bytes.fromhex(key), commit, done))
+
+    async def forget(self, key: str) -> None:
+        await self.durable(lambda done: self.host.transactions.forget(bytes.fromhex(key), done))

@@ -67,6 +67,14 @@ class Connection:
                 session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
             elif isinstance(frame, wire.Credit):
                 session.credit(frame.handle, frame.epoch, frame.credit)
+            elif isinstance(frame, wire.SendTx):
+                session.send(frame.handle, frame.floor, frame.block, frame.txn)
+            elif isinstance(frame, wire.Settle):
+                session.settle(*frame)
+            elif isinstance(frame, wire.Begun):
+                session.begun(*frame)
+            elif isinstance(frame, wire.Extend):
+                session.extend(*frame)
             elif isinstance(frame, wire.Call):
                 if frame.op == "hello":
                     self._meter_max = _flow_count(frame.args)
@@ -133,6 +141,9 @@ class Connection:
 
     def promoted(self, handle: int) -> None:
         self.link.write(wire.promoted(handle))
+
+    def gate(self, handle: int, state: str, until_ms: int) -> None:
+        self.link.write(wire.event("gate", {"handle": handle, "state": state, "until_ms": until_ms}))
 
     def event(self, name: str, data: dict[str, object]) -> None:
         self.link.write(wire.event(name, data))

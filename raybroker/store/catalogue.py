@@ -1,4 +1,4 @@
-"""A broker's list of its hosts and the cluster's token: one small file, replaced whole.
+"""A broker's list of its hosts, the cluster's token and the templates: one small file, replaced whole.
 
 Written to a temporary file, synced, renamed, and the directory synced, so that a crash leaves the old list or the new
 one.  Only the owner may read it, since whoever has the token may send and receive.
@@ -11,6 +11,7 @@ import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 
@@ -19,11 +20,15 @@ _NAME = "catalogue.json"
 
 @dataclass
 class Catalogue:
-    """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice."""
+    """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice.
+
+    ``templates``: name → destination attributes (W-131).
+    """
 
     token: bytes
     next_id: int = 1
     hosts: dict[str, str] = field(default_factory=dict)
+    templates: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: Path) -> Catalogue | None:
@@ -39,11 +44,12 @@ class Catalogue:
         if checksum != b"%08x" % zlib.crc32(body):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
         fields = json.loads(body)
-        return cls(bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"])
+        return cls(bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"], fields.get("templates", {}))
 
     def save(self, directory: Path) -> None:
         """Replace the file; raises StoreError."""
-        body = json.dumps({"token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts}).encode()
+        fields = {"token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates}
+        body = json.dumps(fields).encode()
         path, temporary = directory / _NAME, directory / (_NAME + ".new")
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,8 +18,10 @@ def filled(blocks: int, data: bytes, budget_bytes: int) -> tuple[Payloads, Memor
     assert list(store.recover()) == []
     payloads = Payloads(store, budget_bytes)
     for ordinal in range(1, blocks + 1):
+        crowded = payloads.put(1, ordinal, memoryview(data), stored=True)
         store.commit([Entry(BLOCK, 1, ordinal, b"", (data,))])
-        payloads.put(1, ordinal, memoryview(data), persistent=True)
+        if crowded:
+            payloads.demote(1, ordinal)
     return payloads, store
 
 
@@ -54,6 +56,14 @@ def test_opened_blocks_are_few_and_go_when_they_are_dropped() -> None:
 def test_blocks_that_are_nowhere_else_are_kept_whatever_the_budget() -> None:
     payloads = Payloads(MemoryStore(), 0)
     data = block(3)
-    payloads.put(1, 1, memoryview(data), persistent=False)
+    assert not payloads.put(1, 1, memoryview(data), stored=False)
+    assert bytes(payloads.get(1, 1).view) == data
+    assert payloads.read_back == 0
+
+
+def test_a_block_is_there_before_the_store_has_it() -> None:
+    payloads = Payloads(MemoryStore(), 0)
+    data = block(3)
+    assert payloads.put(1, 1, memoryview(data), stored=True), "it has to go once it is durable"
     assert bytes(payloads.get(1, 1).view) == data
     assert payloads.read_back == 0

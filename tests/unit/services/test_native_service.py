@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.model.block import encode_block
 from raybroker.model.setting import PortRange
 from raybroker.wire import frames as wire
 from raybroker.wire.native import PREFACE_BYTES, preface
@@ -116,7 +117,7 @@ def test_an_illegal_frame_ends_the_connection_and_gives_back_what_it_held(name: 
         peer.feed(ILLEGAL[name])
         assert peer.closed
         peer.connection.link.data_received(send(1, producer=70, first_seq=1))
-        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 3
         assert rig.state()[1:] == before[1:]
         assert rig.serves()
 
@@ -158,6 +159,26 @@ HOSTILE_CALLS: list[tuple[str, dict[str, Any]]] = [
     ("release", {"handle": 77, "epoch": 1, "credit": 1}),
     ("release", {"handle": 2, "epoch": -1, "credit": 1}),
     ("release", {"handle": 2, "epoch": [], "credit": 1}),
+    ("open_consumer", consumer_args(handle=5, type="stack")),
+    ("open_consumer", consumer_args(handle=5, selector="a = ")),
+    ("open_consumer", consumer_args(handle=5, selector=7)),
+    ("open_consumer", consumer_args(handle=5, lease_ms=-1)),
+    ("open_consumer", consumer_args(handle=5, lease_ms=float("inf"))),
+    ("open_consumer", consumer_args(handle=5, subscription={"name": "n", "durable": True, "shared": False})),
+    ("open_consumer", consumer_args(handle=5, subscription=[])),
+    ("open_browser", {"handle": 2, "name": QUEUE}),
+    ("open_browser", {"handle": 5, "name": QUEUE, "type": "topic"}),
+    ("open_browser", {"handle": 5, "name": QUEUE, "selector": "("}),
+    ("browse", {"handle": 5, "max": 1}),
+    ("browse", {"handle": 2, "max": float("nan")}),
+    ("txn_begin", {"txn": 1}),
+    ("txn_begin", {"txn": 1, "key": b""}),
+    ("txn_begin", {"txn": "x", "key": b"k"}),
+    ("txn_commit", {"txn": 1, "key": "text", "acks": []}),
+    ("txn_commit", {"txn": 1, "key": b"k", "acks": [[5, 1, [[1, 1]]]]}),
+    ("txn_prepare", {"txn": 1, "key": b"k" * 161, "acks": []}),
+    ("txn_decide", {"key": b"k", "commit": True}),
+    ("txn_forget", {"key": 5}),
 ]
 
 
@@ -236,10 +257,50 @@ def test_an_acknowledgement_of_what_was_never_delivered_is_answered_and_settles_
         assert peer.frames() == [wire.Acked(5, (1 << 32) - 1)]
         peer.feed(wire.ack(2, epoch + 1, 6, [(0, (1 << 64) - 1)]) + wire.ack(3, 0, 7, [(0, (1 << 64) - 1)]))
         assert [f[0] for f in peer.frames()] == [6, 7]
-        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 3
         assert rig.serves()
 
     in_rig(work)
+
+
+def test_an_outcome_of_what_was_never_delivered_is_answered_and_settles_nothing() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
+        epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.Reply) and f.request == 2)
+        for request, outcome in enumerate(("reject", "release", "fail", "expired"), start=5):
+            peer.feed(wire.settle(2, epoch, request, outcome, -1, "", [(2, 9)]))
+            assert peer.frames() == [wire.Acked(request, 8)]
+            peer.feed(wire.settle(2, epoch + 1, 9, outcome, -1, "", [(1, 1)]))
+            assert peer.frames() == [wire.Acked(9, 1)]
+        peer.feed(wire.begun(2, epoch, (1 << 64) - 1) + wire.extend(2, epoch, [(1, 1 << 40)]) + wire.begun(9, 1, 1))
+        assert not peer.closed
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 3
+        assert rig.serves()
+
+    in_rig(work)
+
+
+def test_a_block_in_a_transaction_is_seen_when_it_is_committed() -> None:
+    async def work(rig: Rig) -> None:
+        peer = rig.guest()
+        peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
+        peer.feed(send_in(7, handle=1, producer=70))
+        await asyncio.sleep(0)
+        assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [], "the end of the transaction tells"
+        home = rig.host.destinations["queue", QUEUE]
+        assert home.ledger.messages == 4
+        assert sum(lane.backlog.count for lane in home.lanes.values()) == 3
+        peer.feed(wire.call(3, "txn_commit", {"txn": 7, "key": b"k", "acks": []}))
+        assert [f for f in peer.frames() if isinstance(f, wire.Reply)] == [wire.Reply(3, {})]
+        assert sum(lane.backlog.count for lane in home.lanes.values()) == 4
+
+    in_rig(work)
+
+
+def send_in(txn: int, *, handle: int, producer: int) -> bytes:
+    block = encode_block([b"x"], producer=producer, first_seq=1, timestamp_ms=0, persistent=True, kinds=0)
+    return b"".join(wire.send_tx(handle, 1, txn, block))
 
 
 def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_message() -> None:
@@ -250,7 +311,7 @@ def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_
         assert [(f.handle, f.first_seq, f.messages, f.rows[0][:3]) for f in refusals] == [
             (9, 50, 3, (0, 3, "invalid_destination"))
         ]
-        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 3
 
     in_rig(work)
 
@@ -261,7 +322,7 @@ def test_a_message_above_the_brokers_limit_is_not_taken_whoever_sends_it() -> No
         peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
         peer.feed(send(1, producer=70, first_seq=1, bodies=(b"x" * 100,)))
         peer.feed(send(1, producer=70, first_seq=2, bodies=(b"x" * 101,)))
-        assert rig.host.queues[QUEUE].ledger.messages == 4
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 4
         assert rig.serves()
 
     in_rig(work, {"imq.message.max_size": 100})
@@ -274,7 +335,7 @@ def test_a_retried_block_is_confirmed_again_and_stored_once() -> None:
         peer.feed(send(1, producer=7, first_seq=1) * 2)
         await asyncio.sleep(0)
         assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [wire.Sent(1, 1, 3)] * 2
-        assert rig.host.queues[QUEUE].ledger.messages == 3
+        assert rig.host.destinations["queue", QUEUE].ledger.messages == 3
 
     in_rig(work)
 

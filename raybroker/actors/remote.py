@@ -1,0 +1,113 @@
+"""A host actor as the broker sees it: every method is one call of the actor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.actors import runtime
+from raybroker.actors.host import HostSpec
+from raybroker.services.ports import Page, Row
+
+
+class RemoteHost:
+    """``actor`` is the handle of a DestinationHost; see services.ports for the methods."""
+
+    def __init__(self, actor: Any, spec: HostSpec) -> None:
+        self.actor = actor
+        self.spec = spec
+
+    @property
+    def key(self) -> str:
+        return self.spec.key
+
+    @property
+    def hosting(self) -> str:
+        return self.spec.hosting
+
+    async def where(self) -> tuple[str, int, int]:
+        """(ip, port, process id)."""
+        found: tuple[str, int, int] = await runtime.call(self.actor.where)
+        return found
+
+    async def state(self) -> Row:
+        return await runtime.call(self.actor.state)
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        return await runtime.call(self.actor.ask, method, *args)
+
+    async def create(
+        self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None  # noqa: A002
+    ) -> None:
+        await self._ask("create", type, name, attributes, auto_created, owner)
+
+    async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+        await self._ask("update", type, name, changes)
+
+    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+        await self._ask("destroy", type, name)
+
+    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+        await self._ask("purge", type, name)
+
+    async def query(self, type: str, name: str) -> Row:  # noqa: A002
+        return await self._ask("query", type, name)
+
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+        await self._ask("pause", type, name, which, until_ms)
+
+    async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
+        await self._ask("resume", type, name, which)
+
+    async def destinations(self) -> list[Row]:
+        return await self._ask("destinations")
+
+    async def consumers(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
+        return await self._ask("consumers", type, name)
+
+    async def subscriptions(self, name: str | None) -> list[Row]:
+        return await self._ask("subscriptions", name)
+
+    async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
+        await self._ask("unsubscribe", topic, client_id, name)
+
+    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
+        await self._ask("purge_subscription", topic, client_id, name)
+
+    async def transactions(self) -> list[Row]:
+        return await self._ask("transactions")
+
+    async def settle_transaction(self, id: int, commit: bool) -> None:  # noqa: A002
+        await self._ask("settle_transaction", id, commit)
+
+    async def outcome(self, key: str) -> str:
+        return await self._ask("outcome", key)
+
+    async def decide(self, key: str, commit: bool) -> None:
+        await self._ask("decide", key, commit)
+
+    async def forget(self, key: str) -> None:
+        await self._ask("forget", key)
+
+    async def browse(
+        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+    ) -> Page:
+        return await self._ask("browse", type, name, selector, start, max, body_bytes_max)
+
+    async def delete_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+    ) -> int:
+        return await self._ask("delete_messages", type, name, selector, ids)
+
+    async def move_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
+        target_type: str | None, target: str | None,
+    ) -> int:  # fmt: skip
+        return await self._ask("move_messages", type, name, selector, ids, target_type, target)
+
+    async def export_messages(
+        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+    ) -> Page:
+        return await self._ask("export_messages", type, name, selector, start, max_bytes)
+
+    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
+        return await self._ask("import_messages", type, name, blocks)

@@ -1,0 +1,87 @@
+"""Looking at messages without touching them (R-12, B23), and choosing some of them for administrators (W-129)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from raybroker.core import picks as pk
+from raybroker.core.destination import Destination
+from raybroker.core.selector import Selector, compile_selector, normalised
+from raybroker.model.block import Block
+from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
+
+if TYPE_CHECKING:
+    from raybroker.engine.host import Host
+
+
+class Seen(NamedTuple):
+    """Messages of a block as a browser sees them. ``state``: waiting, delayed, hidden or delivered."""
+
+    ordinal: int
+    picks: int
+    attempts: int
+    state: str
+
+
+def look(home: Destination, states: Sequence[str]) -> list[Seen]:
+    """Everything that is in one of these states now, in the order of delivery; of a topic, each message once."""
+    found: list[Seen] = []
+    known: dict[int, int] = {}
+    for lane in home.lanes.values():
+        for state, run in lane.places():
+            picks = run.picks & ~known.get(run.ordinal, 0)
+            if state in states and picks:
+                if home.kind == "topic":
+                    known[run.ordinal] = known.get(run.ordinal, 0) | picks
+                found.append(Seen(run.ordinal, picks, run.attempts, state))
+    return found
+
+
+class Browser:
+    """A snapshot of what waited when it was made; what was consumed since is left out (R-12)."""
+
+    def __init__(self, host: Host, home: Destination, selector: str | None, states: Sequence[str]) -> None:
+        self._host = host
+        self._home = home
+        text = normalised(selector)
+        self._selector: Selector | None = compile_selector(text) if text is not None else None
+        self._todo = list(reversed(look(home, states)))
+        self.messages = sum(seen.picks.bit_count() for seen in self._todo)
+
+    @property
+    def more(self) -> bool:
+        return bool(self._todo)
+
+    def next(self, most: int) -> Iterator[tuple[Seen, Block]]:
+        """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
+        if self._host.destinations.get((self._home.kind, self._home.name)) is not self._home:
+            raise InvalidDestinationError(f"{self._home.kind} {self._home.name} was destroyed")
+        held = self._home.ledger.held
+        while self._todo and most > 0:
+            seen = self._todo.pop()
+            block_held = held.get(seen.ordinal)
+            if block_held is None:
+                continue
+            picks = seen.picks & ~block_held.done
+            picks &= ~block_held.expired(picks, self._host.clock.now_ms())
+            if not picks:
+                continue
+            block = self._read(seen.ordinal)
+            if block is None:
+                return
+            if self._selector is not None:
+                picks = self._selector.pick(self._host.codec.content(block), picks, seen.attempts)
+            some = pk.lowest(picks, most) if picks else 0
+            if picks & ~some:
+                self._todo.append(seen._replace(picks=picks & ~some))
+            if some:
+                most -= some.bit_count()
+                yield seen._replace(picks=some), block
+
+    def _read(self, ordinal: int) -> Block | None:
+        try:
+            return self._host.payloads.get(self._home.number, ordinal)
+        except StoreDamagedError as error:
+            self._host.halt(self._home, error)
+            return None

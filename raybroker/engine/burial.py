@@ -1,0 +1,199 @@
+"""What becomes of dead messages: they go to the error destination or the dead message queue, or nowhere (D-24, W-57).
+
+A dead message stays held where it died until it is stored where it goes.  On the same host both become durable
+together; to another host it is sent first and settled after, so that a crash in between can double it and cannot lose
+it (B13).  What the target does not take is tried again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import intake
+from raybroker.core import picks as pk
+from raybroker.core.destination import Destination
+from raybroker.core.ledger import Columns
+from raybroker.core.outcome import Bury
+from raybroker.engine.catalogue import DMQ
+from raybroker.engine.ports import Death
+from raybroker.engine.steps import Step
+from raybroker.model.block import Block
+from raybroker.model.errors import StoreDamagedError, StoreError
+
+if TYPE_CHECKING:
+    from raybroker.engine.host import Host
+
+AGAIN_MS: Final = 5_000
+"""How long to wait before offering dead messages again that were not taken (W-71)."""
+
+
+class Burial:
+    """``waiting``: what no target has taken yet."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._next_seq = 1
+        self._again_at_ms = 0
+        self.waiting: list[tuple[Destination, Bury]] = []
+
+    def bury(self, home: Destination, effect: Bury) -> None:
+        """Messages of ``home`` have died."""
+        host = self._host
+        lane = home.lanes.get(effect.lane)
+        if host.destinations.get((home.kind, home.name)) is not home or lane is None:
+            return
+        if not lane.dying.get(effect.ordinal, 0) & effect.picks:
+            return
+        try:
+            block = host.payloads.get(home.number, effect.ordinal)
+        except StoreDamagedError as error:
+            host.halt(home, error)
+            return
+        except StoreError as error:
+            host.fail(error)
+            return
+        home.counters.expired += effect.picks.bit_count() if effect.reason == "EXPIRED" else 0
+        self._log(home, effect, block)
+        for target, picks, truncate in self._sorted(home, effect, block):
+            part = effect._replace(picks=picks)
+            if target is None:
+                self._done(home, part)
+            else:
+                self._send(home, part, block, target, truncate)
+
+    def _done(self, home: Destination, effect: Bury) -> None:
+        if self._host.destinations.get((home.kind, home.name)) is home:
+            self._host.perform(home, cmd.Buried(effect.lane, effect.ordinal, effect.picks))
+
+    # ---- where to --------------------------------------------------------------------------------------------------
+
+    def _sorted(self, home: Destination, effect: Bury, block: Block) -> list[tuple[str | None, int, bool]]:
+        """The messages by where they go and whether their bodies are cut."""
+        usual = self._target(home, effect.reason)
+        cut = bool(self._host.config["imq.destination.DMQ.truncateBody"])
+        groups: dict[tuple[str | None, bool], int] = {}
+        for index in pk.indexes(effect.picks):
+            keep, _, truncate = self._host.codec.wish(block, index)
+            target = usual
+            if home.name == DMQ:
+                target = None
+            elif keep is not None and (target is None) == keep:
+                target = DMQ if keep else None
+            key = target, cut if truncate is None else truncate
+            groups[key] = groups.get(key, 0) | 1 << index
+        return [(target, picks, truncate) for (target, truncate), picks in groups.items()]
+
+    def _target(self, home: Destination, reason: str) -> str | None:
+        attributes = home.attributes
+        dmq = DMQ if attributes.useDMQ else None
+        if reason == "EXPIRED":
+            policy = attributes.expirationPolicy
+            if policy == "Redirect":
+                return attributes.errorDestination or None
+            return dmq if policy == "Default" else None
+        if reason in ("UNDELIVERABLE", "ERROR"):
+            return attributes.errorDestination or dmq
+        return dmq
+
+    def _log(self, home: Destination, effect: Bury, block: Block) -> None:
+        logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"
+        always = bool(self._host.config["imq.destination.logDeadMsgs"])
+        for index in pk.indexes(effect.picks):
+            if logging:
+                policy = home.attributes.expirationLoggingPolicy
+                self._host.report(self._host.codec.expiry_record(block, index, policy, home.name))
+            wish = self._host.codec.wish(block, index)[1]
+            if always if wish is None else wish:
+                name = f"message {index} of block {effect.ordinal} of {home.kind} {home.name}"
+                self._host.report(f"{name} is dead: {effect.reason} {effect.comment}".rstrip())
+
+    # ---- the way there ---------------------------------------------------------------------------------------------
+
+    def _send(self, home: Destination, effect: Bury, block: Block, name: str, truncate: bool) -> None:
+        host = self._host
+        target = host.destinations.get(("queue", name))
+        sizes = [block.lengths[index] for index in pk.indexes(effect.picks)]
+        if target is not None and len(sizes) > 1 and not intake.would_take(target, sizes):
+            for index in pk.indexes(effect.picks):
+                self._send(home, effect._replace(picks=1 << index), block, name, truncate)
+            return
+        death = Death(effect.reason, effect.comment, effect.attempts, (home.kind, home.name), host.broker)
+        seq = self.take_seqs(effect.picks.bit_count())
+        data = host.codec.dead_block(
+            block, effect.picks, death, producer=host.identity, first_seq=seq, now_ms=host.clock.now_ms(),
+            truncate=truncate,
+        )  # fmt: skip
+        self.deliver(home, effect, "queue", name, Block(data))
+
+    def take_seqs(self, count: int) -> int:
+        """Sequence numbers for ``count`` messages that the host itself sends."""
+        seq = self._next_seq
+        self._next_seq += count
+        return seq
+
+    def deliver(self, home: Destination, effect: Bury, kind: str, name: str, block: Block) -> None:
+        """Put ``block`` into a destination, in place of the messages of ``effect``."""
+        host = self._host
+        target = host.destinations.get((kind, name))
+        if target is not None:
+            if not self._here(home, effect, target, block):
+                self._refused(home, effect, f"{kind} {name} does not take it now")
+        elif host.forward is not None:
+            host.forward(kind, name, bytes(block.view), lambda ok: self._forwarded(home, effect, name, ok))
+        elif name == DMQ:
+            self._done(home, effect)
+        else:
+            self._refused(home, effect, f"{kind} {name} does not exist")
+
+    def _here(self, home: Destination, effect: Bury, target: Destination, block: Block) -> bool:
+        host = self._host
+        if not host.has_room(block.view.nbytes) or not intake.would_take(target, block.lengths):
+            return False
+        send = own_send(host, target, block)
+        settled = cmd.Buried(effect.lane, effect.ordinal, effect.picks)
+        host.perform_all([Step(target, send, block), Step(home, settled)], (), _nobody)
+        return True
+
+    def _forwarded(self, home: Destination, effect: Bury, name: str, ok: bool) -> None:
+        if ok:
+            self._done(home, effect)
+        else:
+            self._refused(home, effect, f"{name} was not reached")
+
+    def _refused(self, home: Destination, effect: Bury, why: str) -> None:
+        """The error destination is full or missing: what is persistent stays, and is offered again (W-71)."""
+        host = self._host
+        block = home.ledger.held.get(effect.ordinal)
+        if block is None:
+            return
+        host.report(f"dead messages of {home.kind} {home.name} cannot be moved: {why}")
+        if not block.persistent:
+            self._done(home, effect)
+            return
+        self.waiting.append((home, effect))
+        if not self._again_at_ms:
+            self._again_at_ms = host.clock.now_ms() + AGAIN_MS
+            host.wake(0, self._again_at_ms)
+
+    def again(self, now_ms: int) -> None:
+        """Offer again what was not taken."""
+        if not self._again_at_ms or now_ms < self._again_at_ms:
+            return
+        self._again_at_ms = 0
+        waiting, self.waiting = self.waiting, []
+        for home, effect in waiting:
+            self.bury(home, effect)
+
+
+def own_send(host: Host, target: Destination, block: Block) -> cmd.Send:
+    """A block that the host itself puts into one of its destinations."""
+    columns = Columns(block.priority, block.priorities(), block.expires(), block.deliver_at())
+    persistent = block.persistent and host.definition(target).owner is None
+    return cmd.Send(
+        0, 0, 1, block.lengths, persistent, 0, True, columns, host.codec.content(block), confirm=False
+    )
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""

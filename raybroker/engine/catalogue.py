@@ -1,0 +1,256 @@
+"""Which destinations a host has: created, changed and destroyed, found again after a restart (D-03, D-21 … D-23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import notes
+from raybroker.core.destination import Destination
+from raybroker.core.recovery import KINDS
+from raybroker.core.topic import Topic
+from raybroker.engine.checkpoint import Definition, Recovered
+from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.model.settings import DestinationAttributes, updated_attributes
+
+if TYPE_CHECKING:
+    from raybroker.engine.host import Host
+
+ORPHAN_MS: Final = 10_000
+"""A temporary destination waits so long for its connection to come back (D-23)."""
+DMQ: Final = "mq.sys.dmq"
+PAUSES: Final = {
+    "producers": ("production",),
+    "consumers": ("consumption",),
+    "all": ("production", "consumption"),
+    "insertion": ("insertion",),
+}
+"""What an administrator may pause, as what the core pauses (D-26, W-123 … W-125)."""
+
+
+class Catalogue:
+    """``destinations``: (type, name) → state; ``definitions``: number → what it is."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.destinations: dict[tuple[str, str], Destination] = {}
+        self.definitions: dict[int, Definition] = {}
+        self.dormant: dict[tuple[str, str], tuple[Definition, Destination]] = {}
+        """Auto-created destinations that a restart found empty: not there (D-22), but not forgotten before their reap
+        time. A producer that has not heard what became of its sends opens them again, and must not be stored twice."""
+        self.orphans: dict[str, int] = {}
+        """Connections that were lost and own temporary destinations → when those go, milliseconds."""
+        self.next_number = 1
+
+    def by_number(self, number: int) -> Destination | None:
+        definition = self.definitions.get(number)
+        return self.destinations.get(definition.key) if definition is not None else None
+
+    def rows(self) -> Iterator[tuple[Definition, Destination]]:
+        """Everything that a checkpoint has to hold."""
+        for home in self.destinations.values():
+            definition = self.definitions[home.number]
+            if definition.owner is None:
+                yield definition, home
+        yield from self.dormant.values()
+
+    # ---- restart ---------------------------------------------------------------------------------------------------
+
+    def restore(self, found: Recovered) -> list[int]:
+        """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone (D-22)."""
+        self.next_number = found.next_number
+        gone: list[int] = []
+        for number, recovery in sorted(found.recoveries.items()):
+            definition = found.definitions.get(number)
+            if definition is not None:
+                home = recovery.finish(
+                    definition.name, definition.attributes, kind=definition.kind, reap_ms=self._reap_ms(definition),
+                    now_ms=self._host.clock.now_ms(), decided=found.transactions.decided,
+                )  # fmt: skip
+                if not definition.auto_created or home.ledger.messages or home.has_durable_lanes():
+                    self._install(home, definition)
+                    for part in ("production", "insertion", "consumption"):
+                        if getattr(definition.attributes, f"{part}PausedAtStartup"):
+                            home.paused[part] = 0
+                elif home.producers.taken:
+                    self.dormant[definition.key] = definition, home
+                    self._host.wake(number, self._reap_at(home))
+                else:
+                    gone.append(number)
+            dead = found.dead(number)
+            if dead:
+                self._host.store.free(number, dead)
+        return gone
+
+    def forget_dormant(self, number: int) -> None:
+        """The reap time of a dormant destination is over."""
+        for key in [key for key, (_, home) in self.dormant.items() if home.number == number]:
+            del self.dormant[key]
+            self._host.note(number, notes.encode(notes.GONE, 0), _nobody)
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        attributes: DestinationAttributes,
+        *,
+        auto_created: bool,
+        done: Callable[[], None],
+        kind: str = "queue",
+        owner: str | None = None,
+    ) -> None:
+        """Create a destination unless it is there; ``done`` when it is durable (D-03, D-21)."""
+        self._host.require_running()
+        definition = Definition(name, auto_created, attributes, kind, owner)
+        if definition.key in self.destinations:
+            self._host.append([], done)
+            return
+        if definition.key in self.dormant:
+            _, home = self.dormant.pop(definition.key)
+            home.attributes, home.reap_ms = attributes, self._reap_ms(definition)
+            self._host.unwake(home.number)
+        else:
+            home = KINDS[kind](self.next_number, name, attributes, reap_ms=self._reap_ms(definition))
+            self.next_number += 1
+        self._install(home, definition)
+        if owner is not None:
+            self._host.append([], done)
+        else:
+            self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=definition.encode()), done)
+
+    def update(self, name: str, changes: dict[str, object], done: Callable[[], None], kind: str = "queue") -> None:
+        """Change attributes, all or none; raises ConfigError (D-03, F-03)."""
+        self._host.require_running()
+        home = self._host.named(kind, name)
+        old = self.definitions[home.number]
+        attributes = updated_attributes(old.attributes, changes, home.kind, name=name)
+        new = Definition(name, old.auto_created, attributes, kind, old.owner)
+        self.definitions[home.number] = new
+        self._host.perform(home, cmd.Update(new.attributes))
+        self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=new.encode()), done)
+
+    def destroy(self, name: str, done: Callable[[], None], kind: str = "queue") -> None:
+        """Remove a destination and its messages; its producers and consumers are told."""
+        host = self._host
+        host.require_running()
+        home = host.named(kind, name)
+        host.transactions.without(home)
+        del self.destinations[kind, name]
+        definition = self.definitions.pop(home.number)
+        host.unwake(home.number)
+        for attachment in [a for a in host.attachments.values() if a.home is home]:
+            del host.attachments[attachment.number]
+            attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
+        stored = [ordinal for ordinal, block in home.ledger.held.items() if block.stored]
+        ordinals = list(home.ledger.held)
+
+        def gone() -> None:
+            host.store.free(home.number, stored)
+            for ordinal in ordinals:
+                host.payloads.drop(home.number, ordinal)
+            done()
+
+        if definition.owner is not None:
+            host.append([], gone)
+        else:
+            host.note(home.number, notes.encode(notes.GONE, 0), gone)
+
+    def purge(self, name: str, done: Callable[[], None], kind: str = "queue") -> None:
+        """Discard the messages that wait; those with consumers stay theirs."""
+        self._host.require_running()
+        home = self._host.named(kind, name)
+        self._host.perform(home, cmd.Purge())
+        self._host.halted.pop(home.number, None)
+        self._host.append([], done)
+
+    def pause(self, name: str, which: str, until_ms: int, kind: str = "queue") -> None:
+        """Stop producers, consumers, all or insertion (D-26); raises IllegalStateError for the dead message queue."""
+        if name == DMQ:
+            raise IllegalStateError(f"{DMQ} cannot be paused (D-24)")
+        self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms))
+        self._host.report(f"{kind} {name} paused: {which}")
+
+    def resume(self, name: str, which: str, kind: str = "queue") -> None:
+        parts = ("production", "consumption", "insertion") if which == "all" else PAUSES.get(which)
+        self._each(name, parts, which, kind, lambda home, part: cmd.Resume(part))
+        self._host.report(f"{kind} {name} resumed: {which}")
+
+    def _each(
+        self, name: str, parts: Sequence[str] | None, which: str, kind: str,
+        make: Callable[[Destination, str], cmd.Pause | cmd.Resume],
+    ) -> None:  # fmt: skip
+        self._host.require_running()
+        if parts is None:
+            raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(PAUSES)}")
+        home = self._host.named(kind, name)
+        for part in parts:
+            self._host.perform(home, make(home, part))
+
+    # ---- subscriptions and temporary destinations ------------------------------------------------------------------
+
+    def unsubscribe(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
+        """End a named subscription; raises IllegalStateError while it is in use (D-27)."""
+        self._host.require_running()
+        self._host.perform(self._host.named("topic", topic), cmd.Unsubscribe(client_id, name))
+        self._host.append([], done)
+
+    def purge_subscription(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
+        """Discard what waits in a subscription (A-41)."""
+        self._host.require_running()
+        home = self._host.named("topic", topic)
+        lane = home.find(client_id, name) if isinstance(home, Topic) else None
+        if lane is None:
+            raise InvalidDestinationError(f"topic {topic} has no subscription {name!r} of client {client_id!r}")
+        self._host.perform(home, cmd.Purge(lane.number))
+        self._host.append([], done)
+
+    def lost(self, connection: str) -> None:
+        """A connection is gone; the temporary destinations that it owns wait a while for it (D-23)."""
+        if any(d.owner == connection for d in self.definitions.values()):
+            self.orphans[connection] = self._host.clock.now_ms() + ORPHAN_MS
+            self._host.wake(0, self.orphans[connection])
+
+    def found(self, connection: str) -> None:
+        self.orphans.pop(connection, None)
+
+    def end_orphans(self, now_ms: int) -> None:
+        for connection in [c for c, at_ms in self.orphans.items() if at_ms <= now_ms]:
+            del self.orphans[connection]
+            for definition in [d for d in self.definitions.values() if d.owner == connection]:
+                if self._host.transactions.prepared_in(self.destinations[definition.key]) is not None:
+                    self.orphans[connection] = now_ms + ORPHAN_MS
+                elif self._host.idle is not None:
+                    self._host.idle(definition.kind, definition.name)
+                else:
+                    self.destroy(definition.name, _nobody, definition.kind)
+        if self.orphans:
+            self._host.wake(0, min(self.orphans.values()))
+
+    # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _install(self, home: Destination, definition: Definition) -> None:
+        host = self._host
+        home.message_bytes_max = host.message_bytes_max
+        home.rollbacks_max = host.config["imq.transaction.message.maxConsecutiveRollbacks"]
+        home.scan_ms = host.config["imq.message.expiration.interval"] * 1000
+        home.read_headers = lambda ordinal: host.read_headers(home, ordinal)
+        self.destinations[definition.key] = home
+        self.definitions[home.number] = definition
+        if home.reap_ms is not None:
+            home.idle_since_ms = host.clock.now_ms()
+            host.wake(home.number, self._reap_at(home))
+        if home.ledger.messages:
+            home.next_scan_ms = host.clock.now_ms()
+            host.wake(home.number, home.next_scan_ms)
+
+    def _reap_at(self, home: Destination) -> int:
+        return self._host.clock.now_ms() + (home.reap_ms or 0)
+
+    def _reap_ms(self, definition: Definition) -> int | None:
+        return self._host.config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""

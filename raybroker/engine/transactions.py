@@ -1,0 +1,324 @@
+"""Transactions of a host: local ones of sessions, and branches of distributed ones (T-01 … T-09).
+
+    STARTED     something may still join it; it ends with its session
+    COMPLETE    an XA branch that its session has ended; FAILED when it said that it failed
+    PREPARED    written down; it waits for its decision, across restarts
+    ended       COMMITTED or ROLLEDBACK: remembered by key for those who have not heard
+
+    STARTED, COMPLETE   commit in one phase → COMMITTED;  prepare → PREPARED
+    STARTED, COMPLETE, FAILED, PREPARED   rollback → ROLLEDBACK
+    PREPARED            commit → COMMITTED
+
+Whatever a commit does on this host becomes durable in one batch, with the note that it was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import intake
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import Outcome, Sent
+from raybroker.engine import txlog
+from raybroker.engine.steps import Step
+from raybroker.engine.txlog import TxLog
+from raybroker.model.errors import (
+    BrokerError,
+    IllegalStateError,
+    ResourceAllocationError,
+    TransactionRolledBackError,
+    from_code,
+)
+
+if TYPE_CHECKING:
+    from raybroker.engine.attachments import Attachment
+    from raybroker.engine.host import Host
+    from raybroker.engine.session import Session
+
+Done = Callable[[], None]
+OPEN: Final = ("STARTED", "COMPLETE", "FAILED")
+TRANSACTIONS_MAX: Final = 10_000
+"""Open transactions of one host."""
+Ack = tuple["Attachment", Sequence[tuple[int, int]]]
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """``number`` is the host's; ``key`` is known to whoever else takes part. ``homes``: where it did something."""
+
+    number: int
+    key: bytes
+    kind: str
+    created_ms: int
+    session: Session | None
+    coordinator: str = ""
+    state: str = "STARTED"
+    homes: dict[Destination, None] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)
+    consumed: dict[int, int] = field(default_factory=dict)
+    refusal: BrokerError | None = None
+    """A destination did not take one of its messages: it can only be rolled back."""
+
+
+class Transactions:
+    """``by_number``: those that have not ended. ``log``: what a checkpoint has to know."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.by_number: dict[int, Transaction] = {}
+        self.log = TxLog()
+        config = host.config
+        self._sent_max: int = config["imq.transaction.producer.maxNumMsgs"]
+        self._consumed_max: int = config["imq.transaction.consumer.maxNumMsgs"]
+        self._remembered_max: int = config["imq.txn.reapLimit"]
+        self._timeout_ms: int = config["raybroker.transaction.timeout_ms"]
+
+    # ---- while it is open ------------------------------------------------------------------------------------------
+
+    def begin(self, session: Session, key: bytes = b"", kind: str = "local") -> Transaction:
+        """A new transaction of a session; an XA branch that is open already is joined."""
+        if kind == "xa":
+            found = self.find(key)
+            if found is not None:
+                if found.state not in OPEN:
+                    raise IllegalStateError(f"the branch is {found.state}; nothing can join it")
+                found.state = "STARTED"
+                return found
+            self.log.forget(key)
+        if len(self.by_number) >= TRANSACTIONS_MAX:
+            raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
+        now_ms = self._host.clock.now_ms()
+        transaction = Transaction(self.log.next_number, key, kind, now_ms, session)
+        self.log.next_number += 1
+        self.by_number[transaction.number] = transaction
+        if self._timeout_ms:
+            self._host.wake(0, now_ms + self._timeout_ms)
+        return transaction
+
+    def find(self, key: bytes) -> Transaction | None:
+        return next((t for t in self.by_number.values() if key and t.key == key), None)
+
+    def joins(self, transaction: Transaction, attachment: int, count: int) -> str | None:
+        """A producer sends ``count`` more messages in it; the reason when that is too many (T-09)."""
+        sent = transaction.sent.get(attachment, 0) + count
+        if 0 <= self._sent_max < sent:
+            return f"a producer sends at most imq.transaction.producer.maxNumMsgs={self._sent_max} in a transaction"
+        transaction.sent[attachment] = sent
+        return None
+
+    def stage(self, transaction: Transaction, acks: Sequence[Ack]) -> None:
+        """Acknowledgements join it. Raises ResourceAllocationError; an impossible one rolls it back and raises."""
+        for attachment, ranges in acks:
+            consumed = transaction.consumed.get(attachment.number, 0) + sum(b - a + 1 for a, b in ranges)
+            if 0 <= self._consumed_max < consumed:
+                raise ResourceAllocationError(
+                    f"a consumer receives at most imq.transaction.consumer.maxNumMsgs={self._consumed_max} messages"
+                    " in a transaction; roll back and commit more often"
+                )
+            transaction.consumed[attachment.number] = consumed
+        try:
+            for attachment, ranges in acks:
+                transaction.homes[attachment.home] = None
+                self._host.perform(attachment.home, cmd.StageAcks(transaction.number, attachment.number, ranges))
+        except TransactionRolledBackError:
+            self.roll_back(transaction, _nobody)
+            raise
+
+    # ---- how it ends -----------------------------------------------------------------------------------------------
+
+    def commit(self, transaction: Transaction, key: bytes, done: Done, *, shared: bool = False) -> None:
+        """In one phase; ``shared``: other hosts are prepared, and this is the decision for them too.
+
+        Raises TransactionRolledBackError when somebody who waited for the decision was told otherwise.
+        """
+        if transaction.state not in ("STARTED", "COMPLETE"):
+            raise IllegalStateError(f"the transaction is {transaction.state}; it cannot be committed in one phase")
+        self._require_not_given_up(transaction, key)
+        transaction.key = key
+        self._decide(transaction, True, done, shared=shared)
+
+    def refused(self, number: int, outcome: Outcome) -> None:
+        """What a destination said to messages of a transaction; a duplicate was taken before (B25)."""
+        transaction = self.by_number.get(number)
+        for effect in outcome.immediate if transaction is not None else ():
+            for row in effect.refused if isinstance(effect, Sent) else ():
+                if transaction is not None and transaction.refusal is None and row.code != intake.DUPLICATE:
+                    transaction.refusal = from_code(row.code, row.text)
+
+    def _require_not_given_up(self, transaction: Transaction, key: bytes) -> None:
+        if transaction.refusal is not None:
+            self.roll_back(transaction, _nobody)
+            raise transaction.refusal
+        if self.log.outcome(key) is False or self.log.superseded(key):
+            self.roll_back(transaction, _nobody)
+            raise TransactionRolledBackError("the transaction was rolled back: it took too long to commit")
+
+    def prepare(self, transaction: Transaction, key: bytes, coordinator: str, done: Callable[[str], None]) -> None:
+        """Write it down; ``done`` gets the vote "commit", or "read_only" when there is nothing to decide."""
+        if transaction.state not in ("STARTED", "COMPLETE"):
+            raise IllegalStateError(f"the transaction is {transaction.state}; it cannot be prepared")
+        self._require_not_given_up(transaction, key)
+        transaction.key = key
+        if not any(transaction.number in home.staged for home in transaction.homes):
+            del self.by_number[transaction.number]
+            done("read_only")
+            return
+        transaction.state, transaction.coordinator, transaction.session = "PREPARED", coordinator, None
+        row = txlog.PreparedRow(transaction.number, key, transaction.kind, coordinator, transaction.created_ms)
+        self.log.prepared[row.number] = row
+        note = txlog.note(txlog.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
+        steps = [Step(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
+        self._host.perform_all(steps, (note,), lambda: done("commit"))
+
+    def decide(self, key: bytes, commit: bool, done: Done) -> None:
+        """End a prepared transaction. Saying it again is allowed; saying the opposite raises IllegalStateError."""
+        transaction = self.find(key)
+        if transaction is not None and transaction.state == "PREPARED":
+            self._decide(transaction, commit, done)
+            return
+        if transaction is not None and not commit:
+            self.roll_back(transaction, done)
+            return
+        known = self.log.outcome(key)
+        if known is None and commit:
+            raise IllegalStateError("no transaction of that id is prepared here; it was rolled back, or ended long ago")
+        if known is not None and known != commit:
+            raise IllegalStateError(f"the transaction was {'committed' if known else 'rolled back'} already")
+        if known is None:
+            self._never(key, done)
+        else:
+            self._host.append([], done)
+
+    def _never(self, key: bytes, done: Done) -> None:
+        """Write down that an unknown transaction is rolled back: a commit that is still on its way will fail."""
+        self.log.remember(key, False, shared=False)
+        self._host.append([txlog.note(txlog.DECIDED, 0, key, False, False)], done)
+
+    def conclude(self, key: bytes, done: Callable[[str], None]) -> None:
+        """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back (T-10)."""
+        state = self.outcome(key)
+        transaction = self.find(key)
+        if state == "unknown":
+            self._never(key, lambda: done("rolled_back"))
+        elif state == "started" and transaction is not None:
+            self.roll_back(transaction, lambda: done("rolled_back"))
+        else:
+            self._host.append([], lambda: done(state))
+
+    def roll_back(self, transaction: Transaction, done: Done) -> None:
+        if transaction.state == "PREPARED" or transaction.state in OPEN:
+            self._decide(transaction, False, done)
+
+    def _decide(self, transaction: Transaction, commit: bool, done: Done, *, shared: bool = False) -> None:
+        number = transaction.number
+        prepared = transaction.state == "PREPARED"
+        transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
+        self.by_number.pop(number, None)
+        self.log.prepared.pop(number, None)
+        extra = []
+        if transaction.key and (commit or prepared or transaction.kind == "xa"):
+            most = max(self._remembered_max, txlog.SESSIONS_MAX)
+            self.log.remember(transaction.key, commit, shared, most)
+            extra.append(txlog.note(txlog.DECIDED, number, transaction.key, commit, shared))
+        steps = [Step(home, cmd.Decide(number, commit)) for home in transaction.homes]
+        self._host.perform_all(steps, extra, done)
+
+    def outcome(self, key: bytes) -> str:
+        """ "committed", "rolled_back", "prepared", "started", or "unknown": never prepared here, or long ago."""
+        transaction = self.find(key)
+        if transaction is not None:
+            return "prepared" if transaction.state == "PREPARED" else "started"
+        known = self.log.outcome(key)
+        return "unknown" if known is None else "committed" if known else "rolled_back"
+
+    def forget(self, key: bytes, done: Done) -> None:
+        """Everybody has heard how it ended."""
+        known = self.log.forget(key)
+        self._host.append([txlog.note(txlog.FORGOTTEN, 0, key)] if known else [], done)
+
+    def recoverable(self) -> list[bytes]:
+        """Keys of prepared XA branches, oldest first."""
+        return [t.key for t in self.by_number.values() if t.kind == "xa" and t.state == "PREPARED"]
+
+    # ---- when others end -------------------------------------------------------------------------------------------
+
+    def closed(self, session: Session) -> None:
+        """A session is gone: what it left open is rolled back."""
+        for transaction in [t for t in self.by_number.values() if t.session is session and t.state in OPEN]:
+            self.roll_back(transaction, _nobody)
+
+    def without(self, home: Destination) -> None:
+        """A destination is to be destroyed; raises IllegalStateError while a prepared transaction needs it."""
+        number = self.prepared_in(home)
+        if number is not None:
+            raise IllegalStateError(
+                f"{home.kind} {home.name} is part of the prepared transaction {number}; commit or roll that back first"
+            )
+        for transaction in self.by_number.values():
+            transaction.homes.pop(home, None)
+
+    def prepared_in(self, home: Destination) -> int | None:
+        """A prepared transaction that did something in this destination, by its number."""
+        return next((n for n in home.staged if n in self.by_number and self.by_number[n].state == "PREPARED"), None)
+
+    def tick(self, now_ms: int) -> None:
+        """Roll back what has been open for too long."""
+        if not self._timeout_ms:
+            return
+        late = [t for t in self.by_number.values() if t.state in OPEN and t.created_ms + self._timeout_ms <= now_ms]
+        for transaction in late:
+            self._host.report(f"transaction {transaction.number} was open for too long and is rolled back")
+            self.roll_back(transaction, _nobody)
+
+    # ---- restart and administration --------------------------------------------------------------------------------
+
+    def restore(self, log: TxLog) -> None:
+        self.log = log
+        for row in log.prepared.values():
+            transaction = Transaction(row.number, row.key, row.kind, row.created_ms, None, row.coordinator, "PREPARED")
+            self.by_number[row.number] = transaction
+
+    def recovered(self) -> None:
+        """The destinations are there again; autorollback ends what was prepared (T-06)."""
+        for transaction in list(self.by_number.values()):
+            for home in self._host.destinations.values():
+                if transaction.number in home.staged:
+                    transaction.homes[home] = None
+            if transaction.kind == "xa" and self._host.config["imq.transaction.autorollback"]:
+                self.roll_back(transaction, _nobody)
+
+    def settle(self, number: int, commit: bool, done: Done) -> None:
+        """An administrator ends a transaction (A-45, A-46): commit only from PREPARED."""
+        transaction = self.by_number.get(number)
+        if transaction is None:
+            raise IllegalStateError(f"there is no transaction {number}; list txn shows those there are")
+        if commit and transaction.state != "PREPARED":
+            raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
+        self._decide(transaction, commit, done)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What administrators see (A-43, A-44)."""
+        return [self._row(transaction) for transaction in self.by_number.values()]
+
+    def _row(self, transaction: Transaction) -> dict[str, Any]:
+        staged = [home.staged[transaction.number] for home in transaction.homes if transaction.number in home.staged]
+        session = transaction.session
+        return {
+            "id": transaction.number,
+            "key": transaction.key.hex(),
+            "kind": transaction.kind,
+            "state": transaction.state,
+            "client_id": session.client_id if session is not None else None,
+            "connection": session.connection if session is not None else None,
+            "messages": sum(s.messages for s in staged),
+            "acks": sum(s.acknowledged for s in staged),
+            "created_ms": transaction.created_ms,
+            "coordinator": transaction.coordinator,
+        }
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,141 @@
+"""What a host writes down about transactions, as notes of destination 0 (T-05, T-08).
+
+    PREPARED   number, key, kind, coordinator, when: its parts are in notes and blocks of destinations
+    DECIDED    number, key, commit or not, whether other hosts took part: read after a restart it ends what was
+               prepared, and answers who asks
+    FORGOTTEN  key: nobody will ask again
+
+A checkpoint carries the rows that still matter.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from raybroker.model.errors import StoreDamagedError
+from raybroker.model.record import NOTE, Entry
+
+PREPARED: Final = "prepared"
+DECIDED: Final = "decided"
+FORGOTTEN: Final = "forgotten"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRow:
+    """A transaction that waits for its decision; ``coordinator``: place of the host that decides it, "" for XA."""
+
+    number: int
+    key: bytes
+    kind: str
+    coordinator: str
+    created_ms: int
+
+
+PREFIX_BYTES: Final = 8
+"""What the keys of one session's local transactions have in common: it asks for the latest one only."""
+LOCAL_KEY_BYTES: Final = 16
+SESSIONS_MAX: Final = 10_000
+"""Sessions whose latest outcome is remembered."""
+SHARED_MAX: Final = 10_000
+"""Outcomes that other hosts may still ask for, because nobody has said that all of them know."""
+
+
+@dataclass(slots=True)
+class TxLog:
+    """The rows that still matter.
+
+    prepared  number → what waits for its decision
+    outcomes  key → committed?, of a session's latest local transaction, and of XA branches
+    shared    the same for those in which other hosts took part
+    decided   number → committed?, for what the log holds of it
+    """
+
+    next_number: int = 1
+    prepared: dict[int, PreparedRow] = field(default_factory=dict)
+    outcomes: dict[bytes, bool] = field(default_factory=dict)
+    shared: dict[bytes, bool] = field(default_factory=dict)
+    decided: dict[int, bool] = field(default_factory=dict)
+    _latest: dict[bytes, bytes] = field(default_factory=dict)
+
+    def outcome(self, key: bytes) -> bool | None:
+        found = self.shared.get(key)
+        return self.outcomes.get(key) if found is None else found
+
+    def remember(self, key: bytes, commit: bool, shared: bool, most: int = SESSIONS_MAX) -> None:
+        """How a transaction ended; ``most`` outcomes are kept beside the shared ones."""
+        if shared:
+            self.shared[key] = commit
+            while len(self.shared) > SHARED_MAX:
+                del self.shared[next(iter(self.shared))]
+            return
+        if len(key) == LOCAL_KEY_BYTES:
+            before = self._latest.pop(key[:PREFIX_BYTES], key)
+            if before > key:
+                self._latest[key[:PREFIX_BYTES]] = before
+                return
+            self.outcomes.pop(before, None)
+            self._latest[key[:PREFIX_BYTES]] = key
+        self.outcomes.pop(key, None)
+        self.outcomes[key] = commit
+        while len(self.outcomes) > most:
+            oldest = next(iter(self.outcomes))
+            del self.outcomes[oldest]
+            if self._latest.get(oldest[:PREFIX_BYTES]) == oldest:
+                del self._latest[oldest[:PREFIX_BYTES]]
+
+    def superseded(self, key: bytes) -> bool:
+        """A later transaction of the same session has ended: this one was given up (keys of a session count up)."""
+        latest = self._latest.get(key[:PREFIX_BYTES]) if len(key) == LOCAL_KEY_BYTES else None
+        return latest is not None and latest > key
+
+    def forget(self, key: bytes) -> bool:
+        """Nobody will ask again; True when it was remembered."""
+        found = [self.shared.pop(key, None), self.outcomes.pop(key, None)]
+        return any(outcome is not None for outcome in found)
+
+    def apply(self, meta: bytes) -> None:
+        """One note, in the order of the log. Raises StoreDamagedError."""
+        try:
+            word, number, key, *rest = json.loads(meta)
+            key = bytes.fromhex(key)
+        except (ValueError, TypeError) as error:
+            raise StoreDamagedError(f"a stored note about a transaction does not decode: {error!r}") from None
+        self.next_number = max(self.next_number, number + 1)
+        if word == PREPARED:
+            self.prepared[number] = PreparedRow(number, key, *rest)
+        elif word == DECIDED:
+            self.prepared.pop(number, None)
+            commit, shared = rest
+            if number:
+                self.decided[number] = commit
+            self.remember(key, commit, shared)
+        else:
+            self.forget(key)
+
+    def encode(self) -> bytes:
+        """For a checkpoint; ``decided`` is in the snapshots of the destinations by then."""
+        return json.dumps({
+            "next": self.next_number,
+            "prepared": [[r.number, r.key.hex(), r.kind, r.coordinator, r.created_ms] for r in self.prepared.values()],
+            "outcomes": [[key.hex(), commit] for key, commit in self.outcomes.items()],
+            "shared": [[key.hex(), commit] for key, commit in self.shared.items()],
+        }).encode()  # fmt: skip
+
+    @classmethod
+    def decode(cls, data: bytes) -> TxLog:
+        try:
+            fields = json.loads(data)
+            rows = [PreparedRow(n, bytes.fromhex(key), *rest) for n, key, *rest in fields["prepared"]]
+            found = cls(fields["next"], {row.number: row for row in rows})
+            for shared in (False, True):
+                for key, commit in fields["shared" if shared else "outcomes"]:
+                    found.remember(bytes.fromhex(key), commit, shared)
+            return found
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreDamagedError(f"a checkpoint's transactions do not decode: {error!r}") from None
+
+
+def note(word: str, number: int, key: bytes, *rest: Any) -> Entry:
+    return Entry(NOTE, 0, 0, json.dumps([word, number, key.hex(), *rest], separators=(",", ":")).encode())

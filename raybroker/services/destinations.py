@@ -1,0 +1,163 @@
+"""Destinations in the hands of administrators: making, changing, pausing, removing, looking at them (A-31 … A-37)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type
+from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.services.ports import HostPort, Row
+from raybroker.services.registry import Key, Registry
+from raybroker.services.templates import Templates
+
+PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
+"""What of a destination can be paused (D-26, W-123 … W-125)."""
+DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
+
+
+class Maker(Protocol):
+    """What this file needs of a broker."""
+
+    config: ConfigView
+    registry: Registry
+    templates: Templates
+
+    async def create(self, key: Key, attributes: Row) -> Any: ...
+    async def destroy(self, key: Key, host: HostPort) -> None: ...
+
+
+class Destinations:
+    """The destinations on the hosts of one broker."""
+
+    def __init__(self, broker: Maker) -> None:
+        self._broker = broker
+        self._registry = broker.registry
+
+    async def create(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+        """Create with attributes; raises InvalidDestinationError when it exists (D-03)."""
+        kind = check_destination_type(type)
+        check_destination_name(name)
+        if (kind, name) in self._registry.where:
+            raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
+        self._registry.require_all_asked(f"{kind} {name!r}")
+        check_attribute_names(attributes, kind)
+        checked = destination_attributes(self._broker.templates.applied(attributes, kind), self._broker.config, kind)
+        await self._broker.create((kind, name), checked.as_dict(kind))
+
+    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+        """Remove a destination with its messages; a dedicated host ends with it (A-32).
+
+        Raises IllegalStateError for mq.sys.dmq and for temporary ones, which their connection removes.
+        """
+        key, host = self._known(type, name)
+        self._refuse_dmq(key, "destroyed")
+        if key in self._registry.owners:
+            raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
+        await self._broker.destroy(key, host)
+
+    async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+        key, host = self._known(type, name)
+        check_attribute_names(changes, key[0])
+        if key == DMQ:
+            destination_attributes(changes, name=name)
+        await host.update(*key, changes)
+
+    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+        key, host = self._known(type, name)
+        await host.purge(*key)
+
+    async def query(self, type: str, name: str) -> Row:  # noqa: A002
+        key, host = self._known(type, name)
+        return {**await host.query(*key), "host": host.key}
+
+    async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
+        """One row a destination, by name; one that cannot be asked now has state UNKNOWN.
+
+        ``temporary`` shows the temporary ones as well (A-33).
+        """
+        rows = []
+        for key in self._registry.keys(None if type is None else check_destination_type(type)):
+            host = self._registry.where.get(key)
+            if host is None or (key in self._registry.owners and not temporary):
+                continue
+            try:
+                row = {**await host.query(*key), "host": host.key}
+            except BrokerError as error:
+                row = {"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": str(error)}
+            rows.append(row)
+        return rows
+
+    async def pause(
+        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
+    ) -> int:
+        """Pause one destination, or all (of a type) but mq.sys.dmq; how many (A-36, B21).
+
+        ``which``: producers, consumers, all or insertion. ``until_ms``: milliseconds since 1970 at which it resumes by
+        itself; 0: until resumed.
+        """
+        if until_ms < 0:
+            raise ConfigError(f"until_ms = {until_ms}; it is a time in milliseconds since 1970, or 0")
+        keys = self._chosen(type, name, which, "paused")
+        await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
+        return len(keys)
+
+    async def resume(
+        self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
+    ) -> int:
+        """Resume one destination, or all (of a type); how many (A-36)."""
+        keys = self._chosen(type, name, which, "resumed")
+        await self._each(keys, lambda key, host: host.resume(*key, which))
+        return len(keys)
+
+    def _chosen(self, type_: str | None, name: str | None, which: str, done: str) -> list[Key]:
+        if which not in PAUSABLE:
+            raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
+        if name is None:
+            self._registry.require_all_asked("every destination")
+            return [key for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
+                    if key != DMQ]  # fmt: skip
+        if type_ is None:
+            raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
+        key, _ = self._known(type_, name)
+        self._refuse_dmq(key, done)
+        return [key]
+
+    async def _each(self, keys: Iterable[Key], change: Callable[[Key, HostPort], Awaitable[None]]) -> None:
+        """Do it for all; the first error is raised after the last one."""
+        failed: BrokerError | None = None
+        for key in keys:
+            host = self._registry.where.get(key)
+            try:
+                if host is not None:
+                    await change(key, host)
+            except BrokerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def list_consumers(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
+        """Consumers of one destination, of two with that name the queue, or of all (of a type)."""
+        if name is not None:
+            only_topic = ("queue", name) not in self._registry.where and ("topic", name) in self._registry.where
+            key, host = self._known(type or ("topic" if only_topic else "queue"), name)
+            return await host.consumers(*key)
+        kind = None if type is None else check_destination_type(type)
+        return [row for host in list(self._registry.hosts) for row in await host.consumers(kind, None)]
+
+    async def query_consumer(self, id: int) -> Row:  # noqa: A002
+        """One consumer; raises InvalidDestinationError when there is none of that id."""
+        for row in await self.list_consumers():
+            if row["id"] == id:
+                return row
+        raise InvalidDestinationError(f"there is no consumer {id}; list_consumers shows those there are")
+
+    def _known(self, type_: str, name: str) -> tuple[Key, HostPort]:
+        kind = check_destination_type(type_)
+        return (kind, name), self._registry.host_of(kind, name)
+
+    @staticmethod
+    def _refuse_dmq(key: Key, done: str) -> None:
+        if key == DMQ:
+            raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place (D-24)")

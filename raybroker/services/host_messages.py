@@ -1,0 +1,206 @@
+"""Messages of one host in the hands of administrators: seen, deleted, moved, exported, imported (W-129, B15, B23)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from raybroker.core import command as cmd
+from raybroker.core import intake
+from raybroker.core import picks as pk
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import Bury
+from raybroker.core.selector import compile_selector, normalised
+from raybroker.engine.browsing import Seen, look
+from raybroker.engine.burial import own_send
+from raybroker.engine.catalogue import DMQ
+from raybroker.engine.host import Host
+from raybroker.engine.steps import Step
+from raybroker.model.block import Block
+from raybroker.model.errors import IllegalStateError, MessageFormatError, ProtocolError, ResourceAllocationError
+from raybroker.services.durable import Durable
+from raybroker.wire.content import PICKLE, decode_body, decode_header, message_id
+
+MOVABLE: Final = ("waiting", "delayed", "hidden")
+ALL_STATES: Final = (*MOVABLE, "delivered")
+
+
+class HostMessages(Durable):
+    """What HostService says about messages; ``host`` is the engine's."""
+
+    host: Host
+
+    async def browse(
+        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+    ) -> dict[str, Any]:
+        """One page: ``start`` is how many matching messages to leave out."""
+        home = self.host.find(type, name)
+        first = int(start or 0)
+        rows: list[dict[str, Any]] = []
+        at = 0
+        for seen, block in self._chosen(home, selector, None, ALL_STATES):
+            for index in pk.indexes(seen.picks):
+                at += 1
+                if at <= first:
+                    continue
+                if len(rows) >= max:
+                    return {"messages": rows, "next": first + len(rows)}
+                rows.append(_row(block, index, seen, body_bytes_max))
+        return {"messages": rows, "next": None}
+
+    async def delete_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+    ) -> int:
+        home = self.host.find(type, name)
+        _require_movable(home)
+        chosen, count = _masks(seen for seen, _ in self._chosen(home, selector, ids, MOVABLE))
+        self.host.perform(home, cmd.Remove(chosen))
+        await self._barrier()
+        return count
+
+    async def move_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
+        target_type: str | None, target: str | None,
+    ) -> int:  # fmt: skip
+        """To a destination of this host, with their ids, or back to where dead ones came from (no target)."""
+        home = self.host.find(type, name)
+        _require_movable(home)
+        moved = 0
+        for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
+            if target is not None:
+                parts = [(target_type or type, target, seen.picks, b"".join(block.pick(seen.picks)))]
+            else:
+                parts = self.host.codec.revived(
+                    block, seen.picks, producer=self.host.identity,
+                    first_seq=self.host.burial.take_seqs(seen.picks.bit_count()), now_ms=self.host.clock.now_ms(),
+                )  # fmt: skip
+            for kind, where, picks, data in parts:
+                moved += self._move(home, seen, picks, kind, where, Block(data))
+        await self._barrier()
+        return moved
+
+    def _move(self, home: Destination, seen: Seen, picks: int, kind: str, name: str, block: Block) -> int:
+        target = self.host.find(kind, name)
+        if not intake.would_take(target, block.lengths):
+            raise ResourceAllocationError(f"{kind} {name} does not take more messages now; the rest was not moved")
+        self.host.perform(home, cmd.Remove({seen.ordinal: picks}, aside=True))
+        for lane in list(home.lanes.values()):
+            aside = lane.dying.get(seen.ordinal, 0) & picks
+            if aside:
+                effect = Bury(lane.number, seen.ordinal, aside, seen.attempts, "", "")
+                self.host.burial.deliver(home, effect, kind, name, block)
+        return picks.bit_count()
+
+    async def export_messages(
+        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+    ) -> dict[str, Any]:
+        """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out."""
+        home = self.host.find(type, name)
+        first, at, size = int(start or 0), 0, 0
+        blocks: list[bytes] = []
+        for seen, block in self._chosen(home, selector, None, ALL_STATES):
+            before, at = at, at + seen.picks.bit_count()
+            if at <= first:
+                continue
+            if size >= max_bytes:
+                return {"blocks": blocks, "next": max(before, first)}
+            picks = seen.picks & ~pk.lowest(seen.picks, max(first - before, 0)) if first > before else seen.picks
+            blocks.append(b"".join(block.pick(picks)))
+            size += len(blocks[-1])
+        return {"blocks": blocks, "next": None}
+
+    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
+        """All of these blocks or none; raises ResourceAllocationError when the destination does not take them."""
+        home = self.host.find(type, name)
+        found = [_exported(index, data) for index, data in enumerate(blocks)]
+        sizes = [size for block in found for size in block.lengths]
+        if sizes and not intake.would_take(home, sizes):
+            raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
+        if not self.host.has_room(sum(block.view.nbytes for block in found)):
+            raise ResourceAllocationError("the store's disk is full; consume messages or free space")
+        steps = [Step(home, own_send(self.host, home, block), block) for block in found]
+
+        def start(done: Callable[[], None]) -> None:
+            self.host.perform_all(steps, (), done)
+
+        await self.durable(start)
+        return len(sizes)
+
+    # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _chosen(
+        self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
+    ) -> Iterator[tuple[Seen, Block]]:
+        """What is in one of the states and matches, by block."""
+        text = normalised(selector)
+        wanted = set(ids) if ids is not None else None
+        chooses = compile_selector(text) if text is not None else None
+        for seen in look(home, states):
+            block = self.host.payloads.get(home.number, seen.ordinal)
+            picks = seen.picks
+            if chooses is not None:
+                picks = chooses.pick(self.host.codec.content(block), picks, seen.attempts)
+            if wanted is not None:
+                named = (i for i in pk.indexes(picks) if message_id(block.producer, block.seq_of(i)) in wanted)
+                picks = pk.of_indexes(named) if picks else 0
+            if picks:
+                yield seen._replace(picks=picks), block
+
+    async def _barrier(self) -> None:
+        """Wait until everything done so far is durable."""
+        await self.durable(lambda done: self.host.append([], done))
+
+
+def _exported(index: int, data: bytes) -> Block:
+    try:
+        block = Block(data)
+        block.check()
+    except ProtocolError as error:
+        raise MessageFormatError(f"block {index} is no exported message: {error}") from None
+    return block
+
+
+def _require_movable(home: Destination) -> None:
+    if home.name != DMQ and "consumption" not in home.paused:
+        raise IllegalStateError(
+            f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused (W-129);"
+            " pause it first"
+        )
+
+
+def _masks(found: Iterator[Seen]) -> tuple[dict[int, int], int]:
+    chosen: dict[int, int] = {}
+    for seen in found:
+        chosen[seen.ordinal] = chosen.get(seen.ordinal, 0) | seen.picks
+    return chosen, sum(picks.bit_count() for picks in chosen.values())
+
+
+def _row(block: Block, index: int, seen: Seen, body_bytes_max: int) -> dict[str, Any]:
+    header = decode_header(block.header(index))
+    return {
+        "id": message_id(block.producer, block.seq_of(index)),
+        "timestamp": block.timestamp_ms,
+        "expiration": block.expires_of(index),
+        "priority": block.priority_of(index),
+        "persistent": block.persistent,
+        "type": header.type,
+        "correlation_id": header.correlation_id,
+        "reply_to": header.reply_to,
+        "properties": header.properties,
+        "delivery_count": seen.attempts,
+        "size": block.lengths[index],
+        "body": _body(block, index, body_bytes_max),
+        "state": seen.state,
+    }
+
+
+def _body(block: Block, index: int, most: int) -> Any:
+    """The body when it is small enough and not an object of Python, else its first bytes."""
+    data, kind = block.body(index), block.kind_of(index)
+    if kind == PICKLE or data.nbytes > most:
+        return bytes(data[:most])
+    try:
+        return decode_body(kind, data)
+    except MessageFormatError:
+        return bytes(data[:most])
+

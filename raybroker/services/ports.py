@@ -1,0 +1,112 @@
+"""One host as its broker sees it: a remote actor in a cluster, an object of the process in the loopback.
+
+A destination is its type and its name; rows are dicts of plain values.  All methods raise the errors of
+``raybroker.errors``; ConnectionLostError means that the host cannot be asked now, and that a change may have been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+Row = dict[str, Any]
+Page = dict[str, Any]
+"""One page of a long answer: what was asked for, and ``next``, where to go on, None at the end."""
+
+
+class HostPort(Protocol):
+    """See services.hosting for what the methods do."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def hosting(self) -> str:
+        """"dedicated" or "shared"."""
+        ...
+
+    # ---- destinations
+
+    async def create(
+        self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None  # noqa: A002
+    ) -> None:
+        """``owner``: id of the client connection that a temporary destination lives as long as (D-23)."""
+        ...
+
+    async def update(self, type: str, name: str, changes: Row) -> None: ...  # noqa: A002
+    async def destroy(self, type: str, name: str) -> None: ...  # noqa: A002
+    async def purge(self, type: str, name: str) -> None: ...  # noqa: A002
+    async def query(self, type: str, name: str) -> Row: ...  # noqa: A002
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+        """``which``: producers, consumers, all or insertion; ``until_ms``: absolute time, 0 until resumed."""
+        ...
+
+    async def resume(self, type: str, name: str, which: str) -> None: ...  # noqa: A002
+    async def destinations(self) -> list[Row]:
+        """One row a destination: type, name, auto_created, temporary."""
+        ...
+
+    async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...  # noqa: A002
+    async def state(self) -> Row: ...
+
+    # ---- subscriptions
+
+    async def subscriptions(self, name: str | None) -> list[Row]:
+        """Of one topic, or of all: topic, client_id, name, durable, shared, selector, no_local, active, messages,
+        consumers."""
+        ...
+
+    async def unsubscribe(self, topic: str, client_id: str, name: str) -> None: ...
+    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None: ...
+
+    # ---- transactions; ``key`` is the global identifier in hexadecimal digits
+
+    async def transactions(self) -> list[Row]:
+        """id, key, kind (local, xa), state, xid, client_id, connection, messages, acks, created_ms, coordinator."""
+        ...
+
+    async def settle_transaction(self, id: int, commit: bool) -> None: ...  # noqa: A002
+    async def outcome(self, key: str) -> str:
+        """committed, rolled_back, prepared, started or unknown."""
+        ...
+
+    async def decide(self, key: str, commit: bool) -> None:
+        """End a prepared transaction; one that is not known is rolled back for ever. Raises IllegalStateError when it
+        ended the other way."""
+        ...
+
+    async def forget(self, key: str) -> None: ...
+
+    # ---- messages
+
+    async def browse(
+        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+    ) -> Page:
+        """{"messages": rows, "next"}."""
+        ...
+
+    async def delete_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+    ) -> int: ...
+
+    async def move_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
+        target_type: str | None, target: str | None,
+    ) -> int: ...  # fmt: skip
+
+    async def export_messages(
+        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+    ) -> Page:
+        """{"blocks": [bytes], "next"}."""
+        ...
+
+    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int: ...  # noqa: A002
+
+
+MakeHost = Callable[[str], Awaitable[HostPort]]
+DropHost = Callable[[HostPort], Awaitable[None]]
+
+HOST_METHODS: Final = frozenset(
+    name for name in vars(HostPort) if not name.startswith("_") and name not in ("key", "hosting")
+)
+"""What a host may be asked by name from another process."""

@@ -1,0 +1,102 @@
+"""Which destinations there are and on which host each lives, and which topics match a pattern (D-05)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
+from raybroker.model.names import DestinationType, check_destination_type, is_destination_type
+from raybroker.model.wildcard import check_pattern, matching
+from raybroker.services.ports import HostPort
+from raybroker.system import entropy
+
+Key = tuple[DestinationType, str]
+"""A destination: a queue and a topic may share a name."""
+
+CHANGED_WAIT_S_MAX: Final = 20.0
+"""Longest time that one question for changes waits; below the time after which a call counts as lost."""
+
+
+class Registry:
+    """What the hosts said that they serve, kept up to date by the broker."""
+
+    def __init__(self) -> None:
+        self.hosts: list[HostPort] = []
+        self.where: dict[Key, HostPort] = {}
+        self.auto: set[Key] = set()
+        self.owners: dict[Key, str] = {}
+        """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
+        self.unasked: dict[str, str] = {}
+        """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
+        self.version = int.from_bytes(entropy.token(6), "little")
+        """Grows with each topic that comes or goes. Starts anywhere, so that a broker that came back is a change."""
+        self._bell = asyncio.Event()
+
+    def put(self, key: Key, host: HostPort, *, auto: bool = False, owner: str | None = None) -> None:
+        new = key not in self.where
+        self.where[key] = host
+        if auto:
+            self.auto.add(key)
+        if owner is not None:
+            self.owners[key] = owner
+        if new:
+            self._note(key)
+
+    def drop(self, key: Key) -> None:
+        known = self.where.pop(key, None)
+        self.auto.discard(key)
+        self.owners.pop(key, None)
+        if known is not None:
+            self._note(key)
+
+    def remove_host(self, host: HostPort) -> None:
+        if host in self.hosts:
+            self.hosts.remove(host)
+
+    def find(self, type_: str, name: str) -> HostPort | None:
+        """The host of a destination; None when none is known, or the type is none."""
+        return self.where.get((type_, name)) if is_destination_type(type_) else None
+
+    def host_of(self, type_: str, name: str) -> HostPort:
+        """Raises InvalidDestinationError when there is none, ConnectionLostError when that is not sure now."""
+        kind = check_destination_type(type_)
+        host = self.where.get((kind, name))
+        if host is None:
+            self.require_all_asked(f"{kind} {name!r}")
+            raise InvalidDestinationError(f"{kind} {name!r} does not exist")
+        return host
+
+    def require_all_asked(self, what: str) -> None:
+        """What is not known may live on a host that has not answered since the broker started."""
+        if self.unasked:
+            hosts = ", ".join(sorted(self.unasked))
+            raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now; try again")
+
+    def keys(self, type_: DestinationType | None) -> list[Key]:
+        """All destinations, of one type if given, by name."""
+        return sorted((key for key in self.where if type_ in (None, key[0])), key=lambda key: (key[1], key[0]))
+
+    # ---- patterns
+
+    def matching(self, pattern: str) -> tuple[int, list[str]]:
+        """The version and the names of the topics that match now; raises InvalidDestinationError for a bad pattern."""
+        check_pattern(pattern)
+        return self.version, matching(pattern, (name for kind, name in self.where if kind == "topic"))
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        """The version, as soon as it is another one or the time is over, at most CHANGED_WAIT_S_MAX."""
+        if timeout_s < 0:
+            raise ConfigError(f"timeout {timeout_s:g} s is less than 0")
+        if version == self.version:
+            try:
+                await asyncio.wait_for(self._bell.wait(), min(timeout_s, CHANGED_WAIT_S_MAX))
+            except TimeoutError:
+                pass
+        return self.version
+
+    def _note(self, key: Key) -> None:
+        if key[0] == "topic":
+            self.version += 1
+            bell, self._bell = self._bell, asyncio.Event()
+            bell.set()

@@ -1,0 +1,195 @@
+"""Local transactions of a host: one batch, who is told what, and every limit (T-01 … T-04, T-09)."""
+
+from __future__ import annotations
+
+from raybroker.model.record import BLOCK
+from tests.unit.engine.pairs import KEY, OTHER, Pair, counts, feed, rig_of
+from tests.unit.engine.rig import DMQ, Client
+
+# ---- local transactions --------------------------------------------------------------------------------------------
+
+
+def test_a_commit_over_two_queues_is_one_batch() -> None:  # T-02
+    rig = rig_of()
+    pair = Pair(rig)
+    args = pair.work()
+    assert rig.commits() == []
+    assert pair.client.unanswered("txn_commit", key=KEY, **args)
+    (batch,) = rig.commits()
+    assert sum(entry.kind == BLOCK for entry in batch) == 2
+    assert {entry.destination for entry in batch} == {0, rig.home("in").number, rig.home("out").number}
+    rig.sync()
+    assert counts(rig) == (0, 2)
+    assert rig.bodies("out") == ["x", "y"]
+    assert not rig.host.transactions.by_number
+
+
+def test_nobody_sees_a_commit_before_it_is_durable() -> None:
+    rig = rig_of()
+    pair = Pair(rig)
+    args = pair.work()
+    watcher = Client(rig)
+    watcher.consumer("out")
+    pair.client.unanswered("txn_commit", key=KEY, **args)
+    assert watcher.peer.take("deliver") == []
+    assert rig.survivor().held("in") == 1
+    assert watcher.got() == ["x", "y"]
+
+
+def test_sends_in_a_transaction_are_answered_by_its_end() -> None:
+    rig = rig_of()
+    pair = Pair(rig)
+    pair.client.send(pair.producer, "x", txn=1)
+    assert rig.commits() == []
+    assert pair.client.refused() == []
+    assert pair.client.peer.take("sent") == []
+
+
+def test_a_transaction_with_a_refused_message_cannot_commit() -> None:
+    for op, more in (("txn_commit", {}), ("txn_prepare", {"coordinator": ""})):
+        rig = rig_of()
+        rig.host.catalogue.update("out", {"maxNumMsgs": 1}, lambda: None)
+        pair = Pair(rig)
+        args = pair.work()
+        assert pair.client.refused() == ["quota_exceeded"]
+        assert pair.client.fails(op, key=KEY, **args, **more) == "quota_exceeded"
+        assert counts(rig) == (1, 0)
+        assert not rig.host.transactions.by_number
+
+
+def test_a_duplicate_does_not_stop_a_transaction() -> None:  # B25
+    rig = rig_of()
+    rig.host.catalogue.update("out", {"duplicateWindowMs": 1000}, lambda: None)
+    pair = Pair(rig)
+    pair.client.send(pair.producer, "x", dedup=True)
+    pair.client.send(pair.producer, "x", "y", txn=1, dedup=True)
+    assert pair.client.refused() == ["duplicate"]
+    pair.client.ok("txn_commit", txn=1, key=KEY, acks=[])
+    assert rig.bodies("out") == ["x", "y"]
+
+
+def test_a_rollback_brings_everything_back() -> None:  # T-03
+    rig = rig_of()
+    pair = Pair(rig)
+    args = pair.work()
+    pair.client.ok("txn_stage", **args)
+    pair.client.ok("txn_rollback", txn=1)
+    assert counts(rig) == (1, 0)
+    assert pair.client.got() == ["a(2)"]
+    assert pair.client.ok("txn_rollback", txn=77) == {}, "one that never did anything is rolled back already"
+
+
+def test_a_commit_of_what_went_back_meanwhile_is_rolled_back() -> None:
+    rig = rig_of()
+    pair = Pair(rig)
+    args = pair.work()
+    epoch = pair.client.epochs[pair.consumer]
+    pair.client.ok("close_consumer", handle=pair.consumer)
+    assert epoch
+    assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
+    assert counts(rig) == (1, 0)
+    assert not rig.host.transactions.by_number
+
+
+def test_acknowledging_what_one_does_not_have_rolls_back() -> None:
+    rig = rig_of()
+    pair = Pair(rig)
+    args = pair.work()
+    args["acks"][0][2] = [[900, 901]]
+    assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
+    assert counts(rig) == (1, 0)
+
+
+def test_what_a_lost_session_left_open_is_rolled_back() -> None:  # T-04
+    rig = rig_of()
+    pair = Pair(rig)
+    pair.client.ok("txn_stage", **pair.work())
+    pair.client.session.close()
+    rig.sync()
+    assert counts(rig) == (1, 0)
+    assert not rig.host.transactions.by_number
+
+
+def test_an_empty_commit_is_answered() -> None:
+    rig = rig_of()
+    assert Pair(rig).client.ok("txn_commit", txn=1, key=KEY, acks=[]) == {}
+
+
+def test_the_outcome_of_a_commit_is_known_across_a_restart() -> None:  # T-10
+    rig = rig_of()
+    pair = Pair(rig)
+    pair.client.ok("txn_commit", key=KEY, **pair.work())
+    again = rig.restart()
+    assert Client(again).ok("txn_outcome", key=KEY) == {"state": "committed"}
+
+
+def test_who_asks_for_an_unknown_transaction_makes_sure_that_it_never_commits() -> None:  # T-10
+    rig = rig_of()
+    assert Client(rig).ok("txn_outcome", key=KEY) == {"state": "rolled_back"}
+    pair = Pair(rig)
+    assert pair.client.fails("txn_commit", key=KEY, **pair.work()) == "transaction_rolled_back"
+    assert counts(rig) == (1, 0)
+
+
+# ---- limits (T-09) -------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_sends_only_so_many_messages_in_a_transaction() -> None:
+    rig = rig_of(imq__transaction__producer__maxNumMsgs=3)
+    pair = Pair(rig)
+    pair.client.send(pair.producer, "a", "b", "c", txn=1)
+    pair.client.send(pair.producer, "d", txn=2)
+    assert pair.client.refused() == [], "another transaction counts for itself"
+    pair.client.ok("txn_commit", txn=1, key=KEY, acks=[])
+    pair.client.send(pair.producer, "e", "f", "g", txn=2)
+    assert pair.client.refused() == ["resource_allocation"] * 3
+    assert pair.client.fails("txn_commit", txn=2, key=OTHER, acks=[]) == "resource_allocation"
+    assert rig.bodies("out") == ["a", "b", "c"]
+
+
+def test_a_consumer_receives_only_so_many_messages_in_a_transaction() -> None:
+    rig = rig_of(imq__transaction__consumer__maxNumMsgs=2)
+    pair = Pair(rig)
+    feed(rig, "a", "b", "c")
+    pair.client.got()
+    pair.client.ok("txn_stage", txn=1, acks=pair.client.acks(pair.consumer, "a", "b"))
+    assert pair.client.fails("txn_stage", txn=1, acks=pair.client.acks(pair.consumer, "c")) == "resource_allocation"
+    pair.client.ok("txn_commit", txn=1, key=KEY, acks=[])
+    assert rig.held("in") == 1
+
+
+def test_a_message_that_is_rolled_back_too_often_is_dead() -> None:
+    rig = rig_of(imq__transaction__message__maxConsecutiveRollbacks=2)
+    rig.create(DMQ)
+    pair = Pair(rig)
+    feed(rig, "a")
+    for expected in ("a", "a(2)"):
+        assert pair.client.got() == [expected]
+        pair.client.ok("txn_stage", txn=1, acks=pair.client.acks(pair.consumer, "a"))
+        pair.client.ok("txn_rollback", txn=1)
+    assert pair.client.got() == []
+    assert rig.bodies(DMQ) == ["a"]
+
+
+def test_a_transaction_that_is_open_for_too_long_is_rolled_back() -> None:
+    rig = rig_of(raybroker__transaction__timeout_ms=60_000)
+    pair = Pair(rig)
+    args = pair.work()
+    rig.tick(59_999)
+    assert len(rig.host.transactions.by_number) == 1
+    rig.tick(1)
+    assert counts(rig) == (1, 0)
+    assert any("open for too long" in line for line in rig.reports)
+    pair.client.send(pair.producer, "z", txn=1)
+    assert pair.client.refused() == ["transaction_rolled_back"]
+    assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
+
+
+def test_what_a_lost_session_had_staged_goes_to_others_at_once() -> None:
+    rig = rig_of()
+    pair = Pair(rig)
+    pair.client.ok("txn_stage", **pair.work())
+    other = Client(rig)
+    other.consumer("in")
+    pair.client.session.close()
+    assert other.got() == ["a(2)"], "not by way of the consumer that is gone"
