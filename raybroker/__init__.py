@@ -14,15 +14,18 @@
 from typing import TYPE_CHECKING, Any
 
 from raybroker import aio, errors
-from raybroker.client.factory import ConnectionFactory, connect
+from raybroker.client.factory import ConnectionFactory, connect, connect_xa
 from raybroker.client.listener import listener
 from raybroker.client.loopback import loopback
+from raybroker.model.xid import Xid
 
 if TYPE_CHECKING:
     from raybroker.actors.cluster import start
     from raybroker.actors.pool import deploy
 
-__all__ = ["ConnectionFactory", "aio", "connect", "deploy", "errors", "listener", "loopback", "start"]
+__all__ = [
+    "ConnectionFactory", "Xid", "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

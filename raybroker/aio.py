@@ -7,8 +7,11 @@
         ...
 """
 
-from raybroker.client.aio import Connection, Consumer, Producer, Session
+from raybroker.client.aio import Browser, Connection, Consumer, Producer, Session, XaConnection
 from raybroker.client.factory import connect_async as connect
+from raybroker.client.factory import connect_xa_async as connect_xa
 from raybroker.client.factory import loopback_async as loopback
 
-__all__ = ["Connection", "Consumer", "Producer", "Session", "connect", "loopback"]
+__all__ = [
+    "Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection", "connect", "connect_xa", "loopback",
+]  # fmt: skip

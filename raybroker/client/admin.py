@@ -1,55 +1,232 @@
 """``conn.admin()``: every administrative verb as a method.
 
-The blocking face returns results; the asynchronous one returns awaitables of the same.
+The blocking face returns results; the asynchronous one returns awaitables of the same.  Types of destinations are
+"queue" and "topic" (or "q" and "t").  All methods raise the errors of ``raybroker.errors``: InvalidDestinationError for
+what does not exist, ConfigError for arguments that cannot be right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from raybroker.model.names import DEAD_MESSAGE_QUEUE
 
 
 class Admin:
-    """``call(verb, arguments)`` carries a verb to the broker. Type is "queue" (or "q")."""
+    """``call(verb, arguments)`` carries a verb to the broker."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
         self._call = call
 
+    # ---- destinations
+
     def create_destination(self, type: str, name: str, **attributes: Any) -> Any:  # noqa: A002 - public name
         """Create a destination with attributes such as consumerFlowLimit=20 (D-03, F-03).
 
-        Raises InvalidDestinationError (bad name, or it exists) or ConfigError (unknown attribute, value out of bounds).
+        Raises InvalidDestinationError (bad name, or it exists) or ConfigError (unknown attribute, value out of bounds,
+        an attribute of the other type).
         """
         return self._call("create_destination", {"type": type, "name": name, "attributes": attributes})
 
     def destroy_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Remove a destination and its messages."""
+        """Remove a destination and its messages (A-32).
+
+        Raises IllegalStateError for mq.sys.dmq and for temporary destinations, which go with their connection.
+        """
         return self._call("destroy_destination", {"type": type, "name": name})
 
     def update_destination(self, type: str, name: str, **changes: Any) -> Any:  # noqa: A002
-        """Change attributes, all or none; raises ConfigError for one that is fixed at creation."""
+        """Change attributes, all or none (A-35); raises ConfigError for one that is fixed at creation."""
         return self._call("update_destination", {"type": type, "name": name, "changes": changes})
 
-    def list_destinations(self, type: str | None = None) -> Any:  # noqa: A002
-        """One dict a destination, by name, as :meth:`query_destination` gives it."""
-        return self._call("list_destinations", {"type": type})
+    def list_destinations(self, type: str | None = None, *, temporary: bool = False) -> Any:  # noqa: A002
+        """One dict a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those (A-33)."""
+        return self._call("list_destinations", {"type": type, "temporary": temporary})
 
     def query_destination(self, type: str, name: str) -> Any:  # noqa: A002
         """Attributes, state and counts: messages, bytes, waiting, unacknowledged, producers, active_consumers, …"""
         return self._call("query_destination", {"type": type, "name": name})
 
     def purge_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Discard the messages that no consumer holds."""
+        """Discard the messages that no consumer holds (A-37)."""
         return self._call("purge_destination", {"type": type, "name": name})
 
-    def list_consumers(self, destination: str | None = None) -> Any:
+    def pause_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all", *, until_ms: int = 0  # noqa: A002
+    ) -> Any:
+        """Pause one destination, or all (of a type) without a name; how many were (A-36, W-123 … W-125).
+
+        which     "producers": they are refused; "consumers": nothing is delivered; "all": both; "insertion": what is
+                  under way arrives and is not seen until insertion resumes
+        until_ms  milliseconds since 1970 at which it resumes by itself; 0: when resumed (B21)
+        """
+        args = {"type": type, "name": name, "which": which, "until_ms": until_ms}
+        return self._call("pause_destination", args)
+
+    def resume_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
+    ) -> Any:
+        """Undo :meth:`pause_destination`; how many destinations were resumed (A-36)."""
+        return self._call("resume_destination", {"type": type, "name": name, "which": which})
+
+    # ---- consumers and subscriptions
+
+    def list_consumers(self, destination: str | None = None, type: str | None = None) -> Any:  # noqa: A002
         """One dict a consumer: id, destination, active, flow, limit, granted, unacknowledged, sent."""
-        return self._call("list_consumers", {"name": destination})
+        return self._call("list_consumers", {"name": destination, "type": type})
 
     def query_consumer(self, id: int) -> Any:  # noqa: A002
         """One consumer by id."""
         return self._call("query_consumer", {"id": id})
 
+    def list_subscriptions(self, topic: str | None = None) -> Any:
+        """One dict a subscription, of one topic or of all: topic, client_id, name, durable, shared, selector, no_local,
+        active, messages, consumers (A-40)."""
+        return self._call("list_subscriptions", {"topic": topic})
+
+    def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> Any:
+        """End a durable subscription with its messages (A-42); raises IllegalStateError while it has consumers."""
+        return self._call("destroy_subscription", {"name": name, "client_id": client_id, "topic": topic})
+
+    def purge_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> Any:
+        """Discard the messages of a durable subscription (A-41)."""
+        return self._call("purge_subscription", {"name": name, "client_id": client_id, "topic": topic})
+
+    # ---- transactions
+
+    def list_transactions(self) -> Any:
+        """One dict a transaction and host: id, host, kind (local, xa), state, messages, acks, created_ms, … (A-43)."""
+        return self._call("list_transactions", {})
+
+    def query_transaction(self, id: int | str) -> Any:  # noqa: A002
+        """One transaction by id, or by "host:id" where several hosts have that id (A-44)."""
+        return self._call("query_transaction", {"id": id})
+
+    def commit_transaction(self, id: int | str) -> Any:  # noqa: A002
+        """Commit a PREPARED transaction (A-45); raises IllegalStateError naming the state it is in otherwise."""
+        return self._call("commit_transaction", {"id": id})
+
+    def rollback_transaction(self, id: int | str) -> Any:  # noqa: A002
+        """Roll a transaction back that has not ended, PREPARED or not (A-46, T-08).
+
+        Raises InvalidDestinationError when there is none of that id.
+        """
+        return self._call("rollback_transaction", {"id": id})
+
+    # ---- messages
+
+    def browse_messages(
+        self,
+        type: str,  # noqa: A002
+        name: str,
+        selector: str | None = None,
+        *,
+        start: Any = None,
+        max: int = 100,  # noqa: A002
+        body_bytes_max: int = 1024,
+    ) -> Any:
+        """One page of messages, oldest first; nothing is taken (B23).
+
+        ``{"messages": rows, "next": …}``; "next" is the ``start`` of the next page, or None. A row has id, timestamp,
+        expiration, priority, persistent, type, correlation_id, reply_to, properties, delivery_count, size, body (cut
+        to ``body_bytes_max``) and state: waiting, delayed, delivered, or hidden while insertion is paused.
+        """
+        return self._call(
+            "browse_messages",
+            {"type": type, "name": name, "selector": selector, "start": start, "max": max,
+             "body_bytes_max": body_bytes_max},
+        )  # fmt: skip
+
+    def delete_messages(
+        self, type: str, name: str, selector: str | None = None, ids: Iterable[str] | None = None  # noqa: A002
+    ) -> Any:
+        """Delete what the selector and the ids name, all without either; how many (W-129).
+
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
+        """
+        return self._call("delete_messages", {"type": type, "name": name, "selector": selector, "ids": _listed(ids)})
+
+    def move_messages(
+        self,
+        type: str,  # noqa: A002
+        name: str,
+        target: str,
+        target_type: str | None = None,
+        selector: str | None = None,
+        ids: Iterable[str] | None = None,
+    ) -> Any:
+        """Move messages to another destination, by default of the same type, with their ids; how many (W-129).
+
+        Not one step: a failure in between leaves duplicates, never a loss. Raises as :meth:`delete_messages`.
+        """
+        args = {"type": type, "name": name, "target": target, "target_type": target_type, "selector": selector}
+        return self._call("move_messages", {**args, "ids": _listed(ids)})
+
+    def retry_messages(
+        self,
+        type: str = "queue",  # noqa: A002
+        name: str = DEAD_MESSAGE_QUEUE,
+        selector: str | None = None,
+        ids: Iterable[str] | None = None,
+    ) -> Any:
+        """Send dead messages back to where each came from; how many (B15)."""
+        return self._call("retry_messages", {"type": type, "name": name, "selector": selector, "ids": _listed(ids)})
+
+    def export_messages(
+        self,
+        type: str,  # noqa: A002
+        name: str,
+        selector: str | None = None,
+        *,
+        start: Any = None,
+        max_bytes: int = 8 << 20,
+    ) -> Any:
+        """One page of copies: {"blocks": encoded messages, "next": start of the next page or None} (W-129)."""
+        args = {"type": type, "name": name, "selector": selector, "start": start, "max_bytes": max_bytes}
+        return self._call("export_messages", args)
+
+    def import_messages(self, type: str, name: str, blocks: Iterable[bytes]) -> Any:  # noqa: A002
+        """Put exported messages into a destination, with their ids; how many (W-129)."""
+        return self._call("import_messages", {"type": type, "name": name, "blocks": list(blocks)})
+
+    # ---- templates
+
+    def create_template(self, name: str, **attributes: Any) -> Any:
+        """A named set of destination attributes; a destination created with template=name takes from it what it is not
+        given itself (W-131)."""
+        return self._call("create_template", {"name": name, "attributes": attributes})
+
+    def update_template(self, name: str, **changes: Any) -> Any:
+        """Change a template, and every destination of it that still has the old value; how many destinations (W-58)."""
+        return self._call("update_template", {"name": name, "changes": changes})
+
+    def destroy_template(self, name: str) -> Any:
+        """Remove a template; destinations keep what they took from it."""
+        return self._call("destroy_template", {"name": name})
+
+    def list_templates(self) -> Any:
+        """One dict a template: name and attributes."""
+        return self._call("list_templates", {})
+
+    # ---- the broker
+
     def query_broker(self) -> Any:
         """The broker's hosts: destinations, connections, messages, bytes, store."""
         return self._call("query_broker", {})
+
+
+def _listed(ids: Iterable[str] | None) -> list[str] | None:
+    return None if ids is None else list(ids)
+
+
+def pages(ask: Callable[[Any], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All pages of the blocking face; ``ask(start)`` gets one, such as
+    ``lambda start: admin.browse_messages("queue", "orders", start=start)``."""
+    start: Any = None
+    while True:
+        page = ask(start)
+        yield page
+        start = page["next"]
+        if start is None:
+            return

@@ -7,19 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from raybroker.client import opening
 from raybroker.client.admin import Admin
+from raybroker.client.aio_handles import Browser, Consumer, Producer
+from raybroker.client.aio_listening import Listening
 from raybroker.client.connection import ConnectionCore
-from raybroker.client.consumer import ConsumerCore
+from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.message import Message
-from raybroker.client.options import Queue, check_session_options, consumer_options, producer_shared, send_options
-from raybroker.client.producer import ProducerCore
-from raybroker.client.producing import Shared
+from raybroker.client.options import session_mode
+from raybroker.client.request import Requests, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, RequestTimeoutError
+from raybroker.client.subscribing import unsubscribe
+from raybroker.client.xa import Xa, XaWork
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+
+if TYPE_CHECKING:
+    from raybroker.client.destinations import Destination
+
+__all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
 
 
 def _confirmed(confirmations: list[Future[int]]) -> Awaitable[None]:
@@ -37,9 +46,11 @@ class Connection:
         self._core = core
         self._sessions: list[Session] = []
 
-    async def session(self, ack: str = "auto", *, transacted: bool = False) -> Session:
-        check_session_options(ack, transacted)
-        session = Session(self, SessionCore(self._core, ack, _confirmed))
+    async def session(
+        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        mode = session_mode(ack, transacted)
+        session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
         self._sessions.append(session)
         return session
 
@@ -61,6 +72,10 @@ class Connection:
     def client_id(self) -> str | None:
         return self._core.client_id
 
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._core.set_client_id(client_id)
+
     async def close(self) -> None:
         if self._core.closed:
             return
@@ -76,6 +91,17 @@ class Connection:
         await self.close()
 
 
+class XaConnection(Connection):
+    """See :class:`raybroker.client.blocking.XaConnection`."""
+
+    async def session(
+        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        session = await super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
+        session._core.work = XaWork(session._core)
+        return session
+
+
 class Session:
     """See :class:`raybroker.client.blocking.Session`."""
 
@@ -84,68 +110,160 @@ class Session:
         self._core = core
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._listening: asyncio.Task[None] | None = None
-        self._work = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
+        self._browsers: list[Browser] = []
+        self._requests: Requests | None = None
+        self._listening: Listening | None = None
         self.closed = False
-        core.wake_listeners = self._wake
+        core.connection.used = True
         core.connection.sessions.append(core)
+
+    # ---- destinations ----------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
         return Queue.checked(name)
 
+    def topic(self, name: str) -> Topic:
+        return Topic.checked(name)
+
+    async def temporary_queue(self) -> TemporaryQueue:
+        self._require_open()
+        found: TemporaryQueue = await self._run(opening.temporary_queue(self._core, self._run))
+        return found
+
+    async def temporary_topic(self) -> TemporaryTopic:
+        self._require_open()
+        found: TemporaryTopic = await self._run(opening.temporary_topic(self._core, self._run))
+        return found
+
+    # ---- producers and consumers -----------------------------------------------------------------------------------
+
     async def producer(
         self,
-        destination: Queue | str,
+        destination: Destination | str,
         *,
-        persistent: bool = True,
-        priority: int = 4,
-        ttl_ms: int = 0,
-        delivery_delay_ms: int = 0,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         serializer: str | None = None,
     ) -> Producer:
         self._require_open()
-        shared, pickles = producer_shared(
-            persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
-        )  # fmt: skip
-        core = self._core.connection
-        opening = core.open_producer(Queue.checked(destination).name, shared, pickles=pickles)
-        producer = Producer(self, await asyncio.wrap_future(core.io.submit(opening)))
+        work = opening.producer(
+            self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
+        )
+        producer = Producer(self, await self._run(work))
         self._producers.append(producer)
         return producer
 
     async def consumer(
         self,
-        destination: Queue | str,
+        destination: Destination | str,
         selector: str | None = None,
         prefetch: int | None = None,
         threshold: int | None = None,
         no_local: bool = False,
         *,
         serializer: str | None = None,
+        ack_timeout_ms: int | None = None,
     ) -> Consumer:
+        return await self._consumer(
+            destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
+        )
+
+    async def durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
+    ) -> Consumer:
+        return await self._subscriber(topic, name, selector, no_local, options, durable=True, shared=False)
+
+    async def shared_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        return await self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
+
+    async def shared_durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        return await self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
+
+    async def unsubscribe(self, name: str) -> None:
         self._require_open()
-        core = self._core.connection
-        options = consumer_options(core.attributes, selector, prefetch, threshold, no_local, serializer)
-        opening = core.open_consumer(self._core, Queue.checked(destination).name, **options)
-        consumer = Consumer(self, await asyncio.wrap_future(core.io.submit(opening)))
-        self._consumers.append(consumer)
-        return consumer
+        await self._run(unsubscribe(self._core, name))
+
+    async def browser(
+        self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
+    ) -> Browser:
+        self._require_open()
+        browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
+        browser._fresh = await browser._open()
+        self._browsers.append(browser)
+        return browser
+
+    async def request(
+        self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
+    ) -> Message:
+        self._require_open()
+        target, encode = destination_of(destination), options_of_request(self._core, options)
+        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)
+        answer: Future[Message] = Future()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._run(requests.send(target, body, encode, answer))
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            raise request_timed_out(target, timeout) from None
+        finally:
+            answer.cancel()
+
+    # ---- acknowledgement and transactions --------------------------------------------------------------------------
 
     async def recover(self) -> None:
-        await asyncio.wrap_future(self._core.connection.io.submit(self._core.recover()))
+        await self._run(self._core.recover())
+
+    async def commit(self) -> None:
+        await self._run(self._core.transacted_work().commit())
+
+    async def rollback(self) -> None:
+        await self._run(self._core.transacted_work().rollback())
+
+    @property
+    def transacted(self) -> bool:
+        return self._core.work is not None
+
+    @property
+    def xa(self) -> Xa:
+        """Each method returns an awaitable."""
+        work = self._core.work
+        if not isinstance(work, XaWork):
+            raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none (T-07)")
+        return Xa(work, self._run)
+
+    @property
+    def redelivery_delay_ms(self) -> int:
+        return self._core.redelivery_delay_ms
+
+    @redelivery_delay_ms.setter
+    def redelivery_delay_ms(self, value: int) -> None:
+        self._core.redelivery_delay_ms = value
 
     async def close(self) -> None:
         if self.closed:
             return
         self.closed = True
-        self._work.set()
-        if self._listening is not None and self._listening is not asyncio.current_task():
-            await self._listening
-        await self._come_back()
+        if self._listening is not None:
+            await self._listening.stop()
+        with contextlib.suppress(ConnectionLostError, IllegalStateError):
+            await self._come_back()
+        if self._core.work is not None:
+            with contextlib.suppress(BrokerError):
+                await self._run(self._core.work.close())
+        if self._requests is not None:
+            with contextlib.suppress(BrokerError):
+                await self._run(self._requests.close())
+        for browser in list(self._browsers):
+            await browser.close()
         for producer in list(self._producers):
-            with contextlib.suppress(ConnectionLostError):
+            with contextlib.suppress(ConnectionLostError, IllegalStateError):
                 await producer.close()
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
@@ -153,6 +271,25 @@ class Session:
             await consumer.close()
         self._core.connection.sessions.remove(self._core)
         self.connection._sessions.remove(self)
+
+    # ---- used by producers and consumers ---------------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+        return asyncio.wrap_future(self._core.connection.io.submit(work))
+
+    async def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
+        self._require_open()
+        consumer = Consumer(self, await self._run(opening.consumer(self._core, *arguments, **subscription)))
+        self._consumers.append(consumer)
+        return consumer
+
+    async def _subscriber(
+        self, topic: Destination | str, name: str, selector: str | None, no_local: bool, options: dict[str, Any],
+        **kind: bool,
+    ) -> Consumer:  # fmt: skip
+        rest = opening.subscriber_options(options)
+        where = opening.topic_of(topic)
+        return await self._consumer(where, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
 
     def _require_open(self) -> None:
         if self.closed:
@@ -162,205 +299,13 @@ class Session:
         if self._listening is not None:
             raise IllegalStateError("a session with a message listener cannot receive as well (R-06)")
 
-    def _wake(self) -> None:
-        """Called on the IO thread."""
-        with contextlib.suppress(RuntimeError):  # The application's loop is closed: nobody listens any more.
-            self._loop.call_soon_threadsafe(self._work.set)
-
     def _listen(self) -> None:
         if self._listening is None:
-            self._listening = asyncio.ensure_future(self._serve())
-        self._work.set()
-
-    async def _serve(self) -> None:
-        """Call listeners serially, one message at a time, for all consumers of the session."""
-        while not self.closed:
-            await self._work.wait()
-            self._work.clear()
-            busy = True
-            while busy and not self.closed:
-                busy = False
-                for consumer in list(self._consumers):
-                    busy = await consumer._serve_one() or busy
+            self._listening = Listening(self)
+        self._listening.work()
 
     async def _come_back(self) -> None:
         core = self._core
-        if core.unsettled and core.mode == "auto":
+        if core.comes_back and core.unsettled:
             with contextlib.suppress(ConnectionLostError):
-                await _confirmed(core.settle())
-
-
-class Producer:
-    """See :class:`raybroker.client.blocking.Producer`."""
-
-    def __init__(self, session: Session, core: ProducerCore) -> None:
-        self.session = session
-        self._core = core
-        self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
-
-    async def send(
-        self,
-        body: Any,
-        properties: dict[str, Any] | None = None,
-        correlation_id: str | None = None,
-        reply_to: Any = None,
-        type: str | None = None,  # noqa: A002
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        persistent: bool | None = None,
-    ) -> str:
-        header, shared = send_options(
-            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent,
-        )  # fmt: skip
-        waiter: Future[str] | None = Future() if shared.persistent else None
-        sent = await self._put(body, header, shared, waiter, urgent=shared.persistent)
-        if waiter is None:
-            return sent
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(waiter), self._timeout_s)
-        except TimeoutError:
-            raise RequestTimeoutError(
-                f"no acknowledgement from {self._core.name} within imqAckTimeout={self._timeout_s} s"
-            ) from None
-
-    async def send_async(self, body: Any, properties: dict[str, Any] | None = None, **options: Any) -> Future[str]:
-        """Hand a message over; returns a future of its id once there is room for it in the handle."""
-        names = ("correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order",
-                 "persistent")  # fmt: skip
-        unknown = set(options) - set(names)
-        if unknown:
-            raise TypeError(f"send_async() got unexpected arguments {sorted(unknown)}")
-        header, shared = send_options(self._core.shared, properties, *(options.get(name) for name in names))
-        waiter: Future[str] = Future()
-        await self._put(body, header, shared, waiter, urgent=False)
-        return waiter
-
-    async def send_many(self, bodies: Iterable[Any], *, persistent: bool | None = None) -> int:
-        shared = self._core.shared
-        if persistent is not None and persistent != shared.persistent:
-            shared = Shared(persistent, shared.priority)
-        parts = self._core.put_many(bodies, shared)
-        before = self._core._state.next_seq
-        futures: list[Future[str]] = []
-        while True:
-            await asyncio.wrap_future(self._core.room_future())
-            future = next(parts, None)
-            if future is None:
-                break
-            futures.append(future)
-        await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
-        for future in futures:
-            future.result()
-        return self._core._state.next_seq - before
-
-    async def _put(self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool) -> str:
-        while True:
-            sent = self._core.put(body, header, shared, waiter, urgent=urgent, block=False)
-            if sent is not None:
-                return sent
-            await asyncio.wrap_future(self._core.room_future())
-
-    async def close(self) -> None:
-        if self._core.closed:
-            return
-        await asyncio.wrap_future(self._core.settled_future())
-        await asyncio.wrap_future(self._core._connection.io.submit(self._core.close()))
-        if self._core in self._core._connection.producers:
-            self._core._connection.producers.remove(self._core)
-        if self in self.session._producers:
-            self.session._producers.remove(self)
-
-
-class Consumer:
-    """See :class:`raybroker.client.blocking.Consumer`; ``async for`` instead of ``for``."""
-
-    def __init__(self, session: Session, core: ConsumerCore) -> None:
-        self.session = session
-        self._core = core
-
-    async def receive(self, timeout: float | None = None) -> Message | None:
-        found = await self.receive_many(1, timeout)
-        return found[0] if found else None
-
-    async def receive_nowait(self) -> Message | None:
-        self.session._require_no_listener()
-        await self.session._come_back()
-        if self._core.closed:
-            return None
-        message = self._core.take_one()
-        if message is None:
-            self._core.wait(0)
-        return message
-
-    async def receive_many(
-        self, max: int = 100, timeout: float | None = None  # noqa: A002
-    ) -> list[Message]:  # fmt: skip
-        self.session._require_no_listener()
-        await self.session._come_back()
-        while not self._core.closed:
-            found = self._core.take(max)
-            if found:
-                return found
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(self._core.arrival_future()), timeout)
-            except TimeoutError:
-                return []
-        return []
-
-    async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
-        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
-        self._core.listener = listener
-        self.session._listen()
-        return self
-
-    async def _serve_one(self) -> bool:
-        """Hand one message to the listener; False when there is none."""
-        listener, core = self._core.listener, self._core
-        if listener is None or core.closed:
-            return False
-        try:
-            message = core.take_one()
-        except BrokerError:
-            return False
-        if message is None:
-            core.wait(0)
-            return False
-        try:
-            result = listener(message)
-            if isinstance(result, Awaitable):
-                await result
-        except Exception:  # noqa: BLE001 - a listener's failure is its message's failure
-            with contextlib.suppress(BrokerError):
-                await self.session.recover()
-        else:
-            await self.session._come_back()
-        return True
-
-    @property
-    def active(self) -> bool:
-        return self._core.active
-
-    def info(self) -> dict[str, Any]:
-        return self._core.info()
-
-    async def close(self) -> None:
-        if self._core.closed:
-            return
-        await self.session._come_back()
-        self._core.shut()
-        with contextlib.suppress(ConnectionLostError):
-            await asyncio.wrap_future(self._core._connection.io.submit(self._core.close()))
-        if self in self.session._consumers:
-            self.session._consumers.remove(self)
-
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Message]:
-        while not self._core.closed:
-            message = await self.receive()
-            if message is not None:
-                yield message
+                await _confirmed(core.before_more())

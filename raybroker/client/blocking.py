@@ -6,20 +6,29 @@ A session and what it makes belong to one thread at a time, as in JMS; a connect
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any
 
+from raybroker.client import opening
 from raybroker.client.admin import Admin
 from raybroker.client.connection import ConnectionCore
-from raybroker.client.handles import Consumer, Producer
-from raybroker.client.options import Queue, check_session_options, consumer_options, producer_shared
+from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.handles import Browser, Consumer, Producer
+from raybroker.client.listening import Listening
+from raybroker.client.message import Message
+from raybroker.client.options import session_mode
+from raybroker.client.request import Requests, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
+from raybroker.client.subscribing import unsubscribe
+from raybroker.client.xa import Xa, XaWork
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from raybroker.client.destinations import Destination
 
 
 def _confirmed(confirmations: list[Future[int]]) -> None:
@@ -34,13 +43,17 @@ class Connection:
         self._core = core
         self._sessions: list[Session] = []
 
-    def session(self, ack: str = "auto", *, transacted: bool = False) -> Session:
-        """A session: one thread's producers and consumers with one acknowledgement mode (R-07 … R-10).
+    def session(
+        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        """A session: one thread's producers and consumers with one acknowledgement mode (R-07 … R-10, T-01).
 
-        ack  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
+        ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
+        transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
+        redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
         """
-        check_session_options(ack, transacted)
-        session = Session(self, SessionCore(self._core, ack, _confirmed))
+        mode = session_mode(ack, transacted)
+        session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
         self._sessions.append(session)
         return session
 
@@ -65,7 +78,12 @@ class Connection:
 
     @property
     def client_id(self) -> str | None:
+        """Who this client is over restarts; set it before the connection is used, else IllegalStateError (R-18)."""
         return self._core.client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._core.set_client_id(client_id)
 
     def close(self) -> None:
         """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12)."""
@@ -85,6 +103,18 @@ class Connection:
         self.close()
 
 
+class XaConnection(Connection):
+    """A connection whose sessions work in branches of distributed transactions (T-07)."""
+
+    def session(
+        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        """A session with ``xa``; it is always transacted."""
+        session = super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
+        session._core.work = XaWork(session._core)
+        return session
+
+
 class Session:
     """Made by :meth:`Connection.session`."""
 
@@ -93,79 +123,199 @@ class Session:
         self._core = core
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
-        self._listening: threading.Thread | None = None
-        self._work = threading.Event()
+        self._browsers: list[Browser] = []
+        self._requests: Requests | None = None
+        self._listening: Listening | None = None
         self.closed = False
-        core.wake_listeners = self._wake
+        core.connection.used = True
         core.connection.sessions.append(core)
+
+    # ---- destinations ----------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
         """The queue of that name; raises InvalidDestinationError for a bad name (D-04)."""
         return Queue.checked(name)
 
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, or with ``*``, ``**`` and ``>`` all that match (D-02, D-05)."""
+        return Topic.checked(name)
+
+    def temporary_queue(self) -> TemporaryQueue:
+        """A new queue, for answers; it ends with ``delete()`` or with the connection (D-23)."""
+        self._require_open()
+        return self._run(opening.temporary_queue(self._core, self._run))
+
+    def temporary_topic(self) -> TemporaryTopic:
+        """A new topic that ends with ``delete()`` or with the connection (D-23)."""
+        self._require_open()
+        return self._run(opening.temporary_topic(self._core, self._run))
+
+    # ---- producers and consumers -----------------------------------------------------------------------------------
+
     def producer(
         self,
-        destination: Queue | str,
+        destination: Destination | str,
         *,
-        persistent: bool = True,
-        priority: int = 4,
-        ttl_ms: int = 0,
-        delivery_delay_ms: int = 0,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         serializer: str | None = None,
     ) -> Producer:
-        """A producer; the destination is created when missing and allowed (D-21)."""
+        """A producer; the destination is created when missing and allowed (D-21). A pattern: every match gets a copy.
+
+        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay (W-64, W-65).
+        """
         self._require_open()
-        shared, pickles = producer_shared(
-            persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
-        )  # fmt: skip
-        name = Queue.checked(destination).name
-        core = self._core.connection
-        producer = Producer(self, core.io.run(core.open_producer(name, shared, pickles=pickles)))
+        work = opening.producer(
+            self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
+        )
+        producer = Producer(self, self._run(work))
         self._producers.append(producer)
         return producer
 
     def consumer(
         self,
-        destination: Queue | str,
+        destination: Destination | str,
         selector: str | None = None,
         prefetch: int | None = None,
         threshold: int | None = None,
         no_local: bool = False,
         *,
         serializer: str | None = None,
+        ack_timeout_ms: int | None = None,
     ) -> Consumer:
-        """A consumer.
+        """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
+        selector   only messages that it matches (B-22); raises InvalidSelectorError
         prefetch   None: consumerFlowLimit of the destination and the connection (F-05 … F-12).
                    N with ``threshold`` (percent): that limit in the same way.
                    N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls
                    (F-17 … F-20); -1 is without limit.
+        no_local   leave out what this connection publishes (topics)
+        ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere (B6)
+        """
+        return self._consumer(
+            destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
+        )
+
+    def durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
+    ) -> Consumer:
+        """The one consumer of a subscription that is kept while nobody listens; needs a client id (D-27).
+
+        With another topic, selector or no_local than before, what waits in it is dropped. Raises IllegalStateError
+        while it is in use. ``options`` as for :meth:`consumer`.
+        """
+        return self._subscriber(topic, name, selector, no_local, options, durable=True, shared=False)
+
+    def shared_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        """One of the consumers that share a subscription; it ends with the last of them (D-27)."""
+        return self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
+
+    def shared_durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        """One of the consumers that share a subscription, which is kept while nobody listens (D-27)."""
+        return self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription of this client and what waits in it (D-27)."""
+        self._require_open()
+        self._run(unsubscribe(self._core, name))
+
+    def browser(
+        self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
+    ) -> Browser:
+        """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic (R-12)."""
+        self._require_open()
+        browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
+        self._browsers.append(browser)
+        return browser
+
+    def request(
+        self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
+    ) -> Message:
+        """Send a message and wait for the answer to it; ``options`` as for :meth:`Producer.send`.
+
+        The connection must be started. Raises RequestTimeoutError after ``timeout`` seconds; an answer that comes
+        later is dropped.
         """
         self._require_open()
-        core = self._core.connection
-        options = consumer_options(core.attributes, selector, prefetch, threshold, no_local, serializer)
-        name = Queue.checked(destination).name
-        opened = core.io.run(core.open_consumer(self._core, name, **options))
-        consumer = Consumer(self, opened)
-        self._consumers.append(consumer)
-        return consumer
+        target, encode = destination_of(destination), options_of_request(self._core, options)
+        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)
+        answer: Future[Message] = Future()
+        sending = self._core.connection.io.submit(requests.send(target, body, encode, answer))
+        try:
+            sending.result(timeout)
+            return answer.result(timeout)
+        except FutureTimeoutError:
+            raise request_timed_out(target, timeout) from None
+        finally:
+            sending.cancel()
+            answer.cancel()
+
+    # ---- acknowledgement and transactions --------------------------------------------------------------------------
 
     def recover(self) -> None:
         """Stop, take every unacknowledged message back, and start with the oldest of them, flagged (R-11)."""
-        self._core.connection.io.run(self._core.recover())
+        self._run(self._core.recover())
+
+    def commit(self) -> None:
+        """Everything sent and received since the last time happens now; the next transaction is open (T-02).
+
+        Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
+        ConnectionLostError when that cannot be known (T-10).
+        """
+        self._run(self._core.transacted_work().commit())
+
+    def rollback(self) -> None:
+        """What was sent is dropped; what was received comes again, flagged (T-03)."""
+        self._run(self._core.transacted_work().rollback())
+
+    @property
+    def transacted(self) -> bool:
+        return self._core.work is not None
+
+    @property
+    def xa(self) -> Xa:
+        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa`` (T-07)."""
+        work = self._core.work
+        if not isinstance(work, XaWork):
+            raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none (T-07)")
+        return Xa(work, self._run)
+
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """Pause before what is recovered or rolled back comes again; the destination's own wins (W-67)."""
+        return self._core.redelivery_delay_ms
+
+    @redelivery_delay_ms.setter
+    def redelivery_delay_ms(self, value: int) -> None:
+        self._core.redelivery_delay_ms = value
 
     def close(self) -> None:
-        """Close producers (after what they sent is settled) and consumers."""
+        """Close producers (after what they sent is settled) and consumers; roll an open transaction back."""
         if self.closed:
             return
         self.closed = True
-        self._work.set()
-        if self._listening is not None and self._listening is not threading.current_thread():
-            self._listening.join()
-        self._come_back()
+        if self._listening is not None:
+            self._listening.stop()
+        with contextlib.suppress(ConnectionLostError, IllegalStateError):
+            self._come_back()
+        if self._core.work is not None:
+            with contextlib.suppress(BrokerError):
+                self._run(self._core.work.close())
+        if self._requests is not None:
+            with contextlib.suppress(BrokerError):
+                self._run(self._requests.close())
+        for browser in list(self._browsers):
+            browser.close()
         for producer in list(self._producers):
-            with contextlib.suppress(ConnectionLostError):
+            with contextlib.suppress(ConnectionLostError, IllegalStateError):
                 producer.close()
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
@@ -176,6 +326,22 @@ class Session:
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 
+    def _run(self, work: Any) -> Any:
+        return self._core.connection.io.run(work)
+
+    def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
+        self._require_open()
+        consumer = Consumer(self, self._run(opening.consumer(self._core, *arguments, **subscription)))
+        self._consumers.append(consumer)
+        return consumer
+
+    def _subscriber(
+        self, topic: Destination | str, name: str, selector: str | None, no_local: bool, options: dict[str, Any],
+        **kind: bool,
+    ) -> Consumer:  # fmt: skip
+        rest = opening.subscriber_options(options)
+        return self._consumer(opening.topic_of(topic), selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+
     def _require_open(self) -> None:
         if self.closed:
             raise IllegalStateError("the session is closed")
@@ -183,32 +349,15 @@ class Session:
     def _come_back(self) -> None:
         """The application asks for more: what "auto" handed out before is acknowledged, and confirmed (R-07)."""
         core = self._core
-        if core.unsettled and core.mode == "auto":
+        if core.comes_back and core.unsettled:
             with contextlib.suppress(ConnectionLostError):
-                _confirmed(core.settle())
+                _confirmed(core.before_more())
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:
             raise IllegalStateError("a session with a message listener cannot receive as well (R-06)")
 
-    # ---- listeners (R-06) ------------------------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        self._work.set()
-
     def _listen(self) -> None:
         if self._listening is None:
-            self._listening = threading.Thread(target=self._serve, name="raybroker-session", daemon=True)
-            self._listening.start()
-        self._work.set()
-
-    def _serve(self) -> None:
-        """Call listeners serially, one message at a time, for all consumers of the session."""
-        while not self.closed:
-            self._work.wait()
-            self._work.clear()
-            busy = True
-            while busy and not self.closed:
-                busy = False
-                for consumer in list(self._consumers):
-                    busy = consumer._serve_one() or busy
+            self._listening = Listening(self)
+        self._listening.work()

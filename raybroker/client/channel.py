@@ -57,6 +57,7 @@ class Channel:
         self._acks: dict[int, Future[int]] = {}
         self._next_request = 1
         self._next_handle = 1
+        self._next_transaction = 1
         self.heard = True
         self.link = Link(
             Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
@@ -80,21 +81,33 @@ class Channel:
             raise
         return channel
 
-    async def call(self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None) -> Any:
-        """One request and its answer. ``then`` gets the answer before any frame that follows it is looked at."""
-        if self.lost:
-            raise self._lost_error()
-        request = self._number()
+    def request(
+        self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None
+    ) -> asyncio.Future[Any]:
+        """Write one request now; the future is its answer. ``then`` gets it before any frame that follows it."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.lost:
+            future.set_exception(self._lost_error())
+            return future
+        request = self._number()
         self._requests[request] = future
         if then is not None:
             self._then[request] = then
+        future.add_done_callback(lambda _: self._done(request))
         try:
             self.link.write(wire.call(request, op, args))
-            return await future
-        finally:
-            self._requests.pop(request, None)
-            self._then.pop(request, None)
+        except BaseException:
+            self._done(request)
+            raise
+        return future
+
+    def _done(self, request: int) -> None:
+        self._requests.pop(request, None)
+        self._then.pop(request, None)
+
+    async def call(self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None) -> Any:
+        """One request and its answer; raises what the host answers, or ConnectionLostError."""
+        return await self.request(op, args, then)
 
     def acknowledge(
         self, handle: int, epoch: int, ranges: list[tuple[int, int]], confirmed: Future[int] | None
@@ -104,14 +117,37 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
-        request = 0
-        if confirmed is not None:
-            request = self._number()
-            self._acks[request] = confirmed
+        request = self._confirmation(confirmed)
         while len(ranges) > ACK_RANGES_MAX:
             self.link.write(wire.ack(handle, epoch, 0, ranges[:ACK_RANGES_MAX]))
             ranges = ranges[ACK_RANGES_MAX:]
         self.link.write(wire.ack(handle, epoch, request, ranges))
+
+    def settle(
+        self, handle: int, epoch: int, outcome: str, delay_ms: int, reason: str, ranges: list[tuple[int, int]],
+        confirmed: Future[int] | None,
+    ) -> None:  # fmt: skip
+        """Settle deliveries with another outcome; ``delay_ms`` -1 is the destination's own (B9)."""
+        if self.lost:
+            if confirmed is not None:
+                refuse(confirmed, self._lost_error())
+            return
+        request = self._confirmation(confirmed)
+        self.link.write(wire.settle(handle, epoch, request, outcome, delay_ms, reason, ranges))
+
+    def _confirmation(self, confirmed: Future[int] | None) -> int:
+        """The number under which a confirmation is awaited; 0 when nobody does."""
+        if confirmed is None:
+            return 0
+        request = self._number()
+        self._acks[request] = confirmed
+        return request
+
+    def new_transaction(self) -> int:
+        """A number for a transaction on this connection (T-01)."""
+        number = self._next_transaction
+        self._next_transaction += 1
+        return number
 
     def new_handle(self, endpoint: Endpoint) -> int:
         handle = self._next_handle
@@ -169,7 +205,7 @@ class Channel:
     def _event(self, event: wire.Event) -> None:
         if event.name == "closing":
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
-        elif event.name in ("destroyed", "halted"):
+        elif event.name in ("destroyed", "halted", "gate"):
             endpoint = self.endpoints.get(event.data.get("handle", 0))
             if endpoint is not None:
                 endpoint.on_frame(event)
@@ -182,7 +218,7 @@ class Channel:
         self.lost = True
         self.reason = self.reason or error
         failure = self._lost_error()
-        for future in self._requests.values():
+        for future in list(self._requests.values()):
             if not future.done():
                 future.set_exception(failure)
         for confirmed in self._acks.values():

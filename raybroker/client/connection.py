@@ -8,29 +8,35 @@ fails with ConnectionLostError, which says how long was tried (R-13).
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
-from typing import Final
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 from raybroker.client.channel import Channel
-from raybroker.client.consumer import ConsumerCore
+from raybroker.client.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.destinations import Destination
 from raybroker.client.directory import Directory, Place
 from raybroker.client.io import IoThread
+from raybroker.client.metering import Meter
 from raybroker.client.producer import ProducerCore
 from raybroker.client.producing import Shared
 from raybroker.client.session import SessionCore
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.names import check_client_id
 from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
 
+T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.02
-FLOW_COUNT: Final = 100
-"""imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often (F-16)."""
 RECOVER_APART_S: Final = 0.2
 """A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
+IDENTITY_BYTES: Final = 12
+
+Endpoint = Any
+"""A producer, consumer or browser core."""
 
 
 class ConnectionCore:
@@ -42,29 +48,37 @@ class ConnectionCore:
         self.directory = directory
         self.attributes = attributes
         self.client_id = client_id
+        self.identity = token(IDENTITY_BYTES).hex()
+        """Names this connection to every host, so that they know which channels are one client's."""
         self.io = io
         self.clock = SystemClock()
         self.message_bytes_max = message_bytes_max(attributes["imq.message.max_size"])
         self.started = False
         self.closed = False
+        self.used = False
+        """True once anything was done with it: the client id is fixed from then on (R-18)."""
         self.sessions: list[SessionCore] = []
         self.producers: list[ProducerCore] = []
+        self.at_close: list[Callable[[], Awaitable[object]]] = []
+        """What else ends with the connection, in order; errors of it are nobody's any more."""
         self.on_exception: Callable[[BrokerError], object] | None = None
+        self.temporaries: set[Destination] = set()
+        self.branches: dict[Any, Any] = {}
+        """Branches of distributed transactions by XID (T-07)."""
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._attaching: set[ProducerCore | ConsumerCore] = set()
-        self._buffered = 0
-        self._flow_open = True
-        self._buffered_max: int = (
-            attributes["imqConnectionFlowLimit"] if attributes["imqConnectionFlowLimitEnabled"] else -1
-        )
-        self._meter_max: int = attributes["imqConnectionFlowCount"]
-        if self._buffered_max >= 0 and not self._meter_max:
-            self._meter_max = FLOW_COUNT
-        self._metered = 0
-        self._buffered_lock = threading.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._attaching: set[Endpoint] = set()
+        self._meter = Meter(attributes, self._send_flow, io.post)
+        self.arrived, self.meter, self.handed_out = self._meter.arrived, self._meter.meter, self._meter.handed_out
+        self.counts_buffered = self._meter.counts_buffered
         self._pinger: asyncio.Task[None] | None = None
+
+    def set_client_id(self, client_id: str) -> None:
+        """Name the client; raises IllegalStateError once the connection has been used (R-18)."""
+        if self.used or self.started:
+            raise IllegalStateError("the client id is set before the connection is started or has a session (R-18)")
+        self.client_id = check_client_id(client_id)
 
     # ---- channels --------------------------------------------------------------------------------------------------
 
@@ -79,13 +93,18 @@ class ConnectionCore:
                 hello = {
                     "client_id": self.client_id,
                     "started": self.started,
-                    "flow_count": self._meter_max,
+                    "flow_count": self._meter.meter_max,
+                    "connection": self.identity,
+                    "now_ms": self.clock.now_ms(),
                 }
                 channel = await Channel.open(place, hello, self.attributes["raybroker.connect.timeout_ms"] / 1000)
                 self._channels[place.key] = channel
                 if self._pinger is None:
                     self._pinger = asyncio.create_task(self._ping())
             return channel
+
+    def channels(self) -> list[Channel]:
+        return list(self._channels.values())
 
     async def _ping(self) -> None:
         interval_s = self.attributes["imqPingInterval"]
@@ -95,18 +114,11 @@ class ConnectionCore:
                 if not channel.lost:
                     channel.ping()
 
-    async def attach(self, endpoint: ProducerCore | ConsumerCore, *, create: bool) -> None:
-        """Find the endpoint's destination and open it there, again and again until the reconnect time is over.
+    async def patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` again and again while it fails with ConnectionLostError, until the reconnect time is over.
 
-        Raises what the broker answers, or the last retryable error.
+        Raises what else it raises, or ConnectionLostError saying how long ``what`` was tried.
         """
-        self._attaching.add(endpoint)
-        try:
-            await self._attach(endpoint, create)
-        finally:
-            self._attaching.discard(endpoint)
-
-    async def _attach(self, endpoint: ProducerCore | ConsumerCore, create: bool) -> None:
         loop = asyncio.get_running_loop()
         attempts: int = self.attributes["imqReconnectAttempts"] if self.attributes["imqReconnectEnabled"] else 0
         timeout_s = self.attributes["raybroker.reconnect.timeout_ms"] / 1000
@@ -114,31 +126,66 @@ class ConnectionCore:
         deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
         while True:
             try:
-                place = await self.directory.locate("queue", endpoint.name, create)
-                await endpoint.attach(await self.channel(place))
-                if endpoint.attached:
-                    return
-            except BrokerError as error:
-                if not isinstance(error, ConnectionLostError) or self.closed:
+                return await work()
+            except ConnectionLostError as error:
+                if self.closed:
                     raise
                 if loop.time() + pause_s > deadline or attempts == 0:
                     raise ConnectionLostError(
-                        f"{endpoint.name} cannot be reached; gave up after {timeout_s:g} s"
+                        f"{what} cannot be reached; gave up after {timeout_s:g} s"
                         f" (raybroker.reconnect.timeout_ms) or imqReconnectAttempts: {error}"
                     ) from None
             attempts -= 1
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
 
-    def recover(self, endpoint: ProducerCore | ConsumerCore) -> None:
+    async def pause(self) -> None:
+        """As long as between two attempts to connect."""
+        await asyncio.sleep(self.attributes["imqReconnectInterval"] / 1000)
+
+    async def channel_of(self, destination: Destination, *, create: bool = False) -> Channel:
+        """The channel to the host that serves a destination."""
+        return await self.channel(await self.directory.locate(destination.kind, destination.name, create))
+
+    async def attach(self, endpoint: Endpoint, *, create: bool) -> None:
+        """Find the endpoint's destination and open it there, again and again until the reconnect time is over.
+
+        Raises what the broker answers, or the last retryable error.
+        """
+
+        async def once() -> None:
+            await endpoint.attach(await self.channel_of(endpoint.destination, create=create))
+            if not endpoint.attached:
+                raise ConnectionLostError("the connection was lost again")
+
+        self._attaching.add(endpoint)
+        try:
+            await self.patiently(endpoint.name, once)
+        finally:
+            self._attaching.discard(endpoint)
+
+    def recover(self, endpoint: Endpoint) -> None:
         """The endpoint's channel is gone: bring it back, or tell it that it is over."""
         if self.closed or endpoint in self._attaching:
             return  # Whoever attaches it notices the loss and tries again; twice attached, it would keep messages.
-        task = asyncio.ensure_future(self._recover(endpoint))
+        self.spawn(self._recover(endpoint))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until it ends or the connection is closed; on the IO loop."""
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _recover(self, endpoint: ProducerCore | ConsumerCore) -> None:
+    async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something whole even when whoever waits for it gives up meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def _recover(self, endpoint: Endpoint) -> None:
         loop = asyncio.get_running_loop()
         early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
         if early_s > 0:
@@ -155,11 +202,31 @@ class ConnectionCore:
         except BrokerError as error:
             self.end(endpoint, error)
 
-    def end(self, endpoint: ProducerCore | ConsumerCore, error: BrokerError) -> None:
+    def end(self, endpoint: Endpoint, error: BrokerError) -> None:
         """A handle cannot go on: tell those who wait, and the handler, since a listener waits for nobody."""
+        one_of_several = endpoint.left is not None
         endpoint.fail(error)
-        if self.on_exception is not None:
+        if self.on_exception is not None and not one_of_several:
             self.on_exception(error)
+
+    async def outcome_of(self, seat: Destination, key: bytes, error: ConnectionLostError) -> str:
+        """What became of a transaction whose commit was interrupted by ``error``: its host is asked (T-10).
+
+        Raises ConnectionLostError when the host cannot be asked: then it is not known.
+        """
+
+        async def ask() -> str:
+            answer = await (await self.channel_of(seat)).call("txn_outcome", {"key": key})
+            return str(answer["state"])
+
+        if not self.attributes["imqReconnectEnabled"]:
+            raise error
+        try:
+            return await self.patiently(seat.name, ask)
+        except BrokerError as fault:
+            raise ConnectionLostError(
+                f"the connection was lost during a commit, and what became of it cannot be asked: {fault}"
+            ) from None
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -185,6 +252,9 @@ class ConnectionCore:
         """End everything; what was consumed in "client" sessions and not acknowledged comes again elsewhere."""
         if self.closed:
             return
+        for work in self.at_close:
+            with contextlib.suppress(BrokerError):
+                await work()
         self.closed = True
         for task in (*self._tasks, *([self._pinger] if self._pinger else ())):
             task.cancel()
@@ -199,59 +269,46 @@ class ConnectionCore:
 
     # ---- producers and consumers -----------------------------------------------------------------------------------
 
-    async def open_producer(self, name: str, shared: Shared, *, pickles: bool) -> ProducerCore:
+    async def open_producer(
+        self, destination: Destination, shared: Shared, *, pickles: bool, session: SessionCore | None = None,
+        create: bool = True,
+    ) -> ProducerCore:  # fmt: skip
+        """``session``: whose transactions its messages belong to, if it is transacted."""
         identity = int.from_bytes(token(8), "little")
-        producer = ProducerCore(self, name, identity, shared, pickles=pickles)
-        await self.attach(producer, create=True)
+        work = session.work if session is not None else None
+        producer = ProducerCore(self, destination, identity, shared, pickles=pickles, work=work)
+        await self.attach(producer, create=create)
         self.producers.append(producer)
+        if session is not None:
+            session.producers.append(producer)
         return producer
 
+    def forget_producer(self, producer: object) -> None:
+        """It was closed; a session's transaction remembers it until it ends."""
+        self.producers = [other for other in self.producers if other is not producer]
+        for session in self.sessions:
+            if session.work is None:
+                session.producers = [other for other in session.producers if other is not producer]
+
     async def open_consumer(
-        self, session: SessionCore, name: str, *, style: str, limit: int, percent: int, unpickles: bool
+        self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
     ) -> ConsumerCore:
-        consumer = ConsumerCore(session, name, style=style, limit=limit, percent=percent, unpickles=unpickles)
+        consumer = ConsumerCore(session, destination, options)
+        await self.join(consumer, create=create)
+        return consumer
+
+    async def join(self, consumer: ConsumerCore, *, create: bool) -> None:
+        """Attach a new consumer to its destination and its session."""
+        session = consumer.session
         session.consumers.append(consumer)
         try:
-            await self.attach(consumer, create=True)
+            await self.attach(consumer, create=create)
         except BaseException:
             session.forget(consumer)
             raise
-        return consumer
-
-    # ---- the connection's own flow limit (F-15) ---------------------------------------------------------------------
-
-    def arrived(self, count: int) -> None:
-        """Messages came into some buffer of this connection; on the IO loop."""
-        if self._buffered_max >= 0:
-            with self._buffered_lock:
-                self._buffered += count
-                self._watch_flow()
-        self.meter(count)
-
-    def meter(self, count: int) -> None:
-        """Messages came, whether they were kept or not: after so many the host waits to be told to go on (F-16)."""
-        if self._meter_max > 0:
-            self._metered += count
-            if self._metered >= self._meter_max and self._flow_open:
-                self._send_flow(True)
-
-    def handed_out(self, count: int) -> None:
-        """Messages left some buffer of this connection; in any thread."""
-        if self._buffered_max >= 0:
-            with self._buffered_lock:
-                self._buffered -= count
-                self._watch_flow()
-
-    def _watch_flow(self) -> None:
-        most = self._buffered_max
-        go = self._buffered <= most if self._flow_open else self._buffered < max(most, 1)
-        if go != self._flow_open:
-            self._flow_open = go
-            self.io.post(self._send_flow, go)
 
     def _send_flow(self, go: bool) -> None:
-        if go:
-            self._metered = 0
+        """Tell every host to stop or to go on (F-15, F-16)."""
         for channel in self._channels.values():
             if not channel.lost:
                 channel.link.write(wire.flow(go))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.client import aio, ray_seam
-from raybroker.client.blocking import Connection
+from raybroker.client.blocking import Connection, XaConnection
 from raybroker.client.connection import RETRY_FIRST_S, ConnectionCore
 from raybroker.client.directory import Directory
 from raybroker.client.io import IoThread
@@ -16,9 +16,11 @@ from raybroker.client.loopback import make_core
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NotSupportedError
 from raybroker.model.names import check_client_id
-from raybroker.model.settings import lookup
+from raybroker.model.settings import ConfigView, lookup
 
 RETRY_LONGEST_S: Final = 1.0
+USER_MARK: Final = "${u}"
+DEFAULT_USER: Final = "guest"
 
 
 class ConnectionFactory:
@@ -39,8 +41,19 @@ class ConnectionFactory:
         client_id: str | None = None, username: str | None = None, password: str | None = None,
     ) -> Connection:  # fmt: skip
         """A connection with these attributes; see :func:`connect`."""
-        io = IoThread.shared()
-        return Connection(_core(self.attributes, url, cluster, broker, client_id, username, io))
+        return Connection(self._core(url, cluster, broker, client_id, username))
+
+    def connect_xa(
+        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+        client_id: str | None = None, username: str | None = None, password: str | None = None,
+    ) -> XaConnection:  # fmt: skip
+        """A connection whose sessions have ``xa`` (T-07); see :func:`connect_xa`."""
+        return XaConnection(self._core(url, cluster, broker, client_id, username))
+
+    def _core(
+        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, username: str | None
+    ) -> ConnectionCore:
+        return _core(self.attributes, url, cluster, broker, client_id, username, IoThread.shared())
 
 
 def _core(
@@ -56,9 +69,21 @@ def _core(
     own = Config.of(attributes)
     given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
-    client_id = client_id or config["imqConfiguredClientID"] or None
-    checked = check_client_id(client_id) if client_id is not None else None
-    return ConnectionCore(directory, config, client_id=checked, io=io)
+    return ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
+
+
+def client_id_of(config: ConfigView, client_id: str | None, username: str | None) -> str | None:
+    """The client id of a connection: the one given, or imqConfiguredClientID (R-18).
+
+    ``${u}`` at its start stands for the user: ``${u}xyz`` of guest is ``${u:guest}xyz``, so that users who share a
+    factory do not share an id.
+    """
+    if client_id is None:
+        configured: str = config["imqConfiguredClientID"]
+        if configured.startswith(USER_MARK):
+            configured = f"${{u:{username or DEFAULT_USER}}}{configured.removeprefix(USER_MARK)}"
+        client_id = configured or None
+    return check_client_id(client_id) if client_id is not None else None
 
 
 async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:
@@ -88,6 +113,28 @@ def connect(
     return ConnectionFactory(attributes).connect(
         url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
     )
+
+
+def connect_xa(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> XaConnection:  # fmt: skip
+    """:func:`connect` for programs under a transaction manager: sessions have ``xa`` (T-07)."""
+    return ConnectionFactory(attributes).connect_xa(
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
+    )
+
+
+async def connect_xa_async(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> aio.XaConnection:  # fmt: skip
+    """:func:`connect_xa` for asyncio."""
+    checked = ConnectionFactory(attributes).attributes
+    io = IoThread.shared()
+    return aio.XaConnection(
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+    )  # fmt: skip
 
 
 async def connect_async(

@@ -6,26 +6,28 @@ Every wait of a user's thread for a message or for its acknowledgement is here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from raybroker.client.consumer import ConsumerCore
+from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.many import many_options
 from raybroker.client.message import Message
+from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
 from raybroker.client.options import send_options
-from raybroker.client.producer import ProducerCore
-from raybroker.client.producing import Shared
-from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
+from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from raybroker.client.blocking import Session
+
+T = TypeVar("T")
 
 
 class Producer:
     """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
-    def __init__(self, session: Session, core: ProducerCore) -> None:
+    def __init__(self, session: Session, core: AnyProducer) -> None:
         self.session = session
         self._core = core
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
@@ -33,7 +35,7 @@ class Producer:
     def send(
         self,
         body: Any,
-        properties: dict[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: Any = None,
         type: str | None = None,  # noqa: A002 - the field's name for it is JMSType
@@ -42,18 +44,22 @@ class Producer:
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         persistent: bool | None = None,
+        dedup_id: str | None = None,
     ) -> str:
         """Send one message; returns its id.
 
         A persistent message: returns when the broker has stored it (R-01, B-04); raises RequestTimeoutError after
         imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
-        over (R-02).
+        over (R-02); so does any message in a transacted session, where commit() tells of a refusal.
+
+        dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
+                  ``duplicates`` counts it
         """
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent,
+            unit_of_order, persistent, dedup_id,
         )  # fmt: skip
-        if not shared.persistent:
+        if not shared.persistent or self._core.transacted:
             sent = self._core.put(body, header, shared, None, urgent=False)
             assert sent is not None
             return sent
@@ -69,7 +75,7 @@ class Producer:
     def send_async(
         self,
         body: Any,
-        properties: dict[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: Any = None,
         type: str | None = None,  # noqa: A002
@@ -78,42 +84,70 @@ class Producer:
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         persistent: bool | None = None,
+        dedup_id: str | None = None,
     ) -> Future[str]:
-        """Send without waiting: a future of the message id. Waits only while the handle's buffer is full."""
+        """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
+
+        In a transacted session the future is done when the message has left; the commit tells what became of it.
+        """
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent,
+            unit_of_order, persistent, dedup_id,
         )  # fmt: skip
         waiter: Future[str] = Future()
         self._core.put(body, header, shared, waiter, urgent=False)
         return waiter
 
-    def send_many(self, bodies: Iterable[Any], *, persistent: bool | None = None) -> int:
+    def send_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        persistent: bool | None = None,
+        properties: Iterable[Mapping[str, Any]] | None = None,
+        priority: int | Iterable[int] | None = None,
+        ttl_ms: int | Iterable[int] | None = None,
+    ) -> int:
         """Send all bodies in full blocks; returns their number once all are stored, or handed over.
 
+        ``properties``, ``priority`` and ``ttl_ms`` may be iterables with one value for each body.
         The first refusal is raised, after the others have been settled.
         """
-        shared = self._core.shared
-        if persistent is not None and persistent != shared.persistent:
-            shared = Shared(persistent, shared.priority)
-        before = self._core._state.next_seq
-        futures = list(self._core.put_many(bodies, shared))
-        for future in futures:
-            future.exception()
-        for future in futures:
-            future.result()
-        return self._core._state.next_seq - before
+        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms)
+        count, futures = 0, []
+        for messages, future in self._core.put_many(bodies, shared, each):
+            count += messages
+            futures.append(future)
+        if not self._core.transacted:
+            for future in futures:
+                future.exception()
+            for future in futures:
+                future.result()
+        return count
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that were not taken because the destination had seen their dedup_id."""
+        return self._core.duplicates
 
     def close(self) -> None:
-        """Wait until everything sent is settled, then close."""
+        """Wait until everything sent is settled, then close.
+
+        Raises IllegalStateError when its destination was full for raybroker.reconnect.timeout_ms: what was left is
+        lost, and its futures say so.
+        """
         if self._core.closed:
             return
-        self._core.settled_future().result()
+        given_up = False
+        for settled in self._core.settled_futures():
+            while not given_up and not settled.done():
+                wait([settled], closing_s(self._core))
+                given_up = not settled.done() and self._core.throttled
         self._core._connection.io.run(self._core.close())
-        if self._core in self._core._connection.producers:
-            self._core._connection.producers.remove(self._core)
+        self._core._connection.forget_producer(self._core)
         if self in self.session._producers:
             self.session._producers.remove(self)
+        if given_up:
+            raise closed_while_full(self._core)
 
     def __enter__(self) -> Producer:
         return self
@@ -125,24 +159,35 @@ class Producer:
 class Consumer:
     """Made by :meth:`Session.consumer`; iterate over it, or call receive."""
 
-    def __init__(self, session: Session, core: ConsumerCore) -> None:
+    def __init__(self, session: Session, core: AnyConsumer) -> None:
         self.session = session
         self._core = core
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The next message; None when ``timeout`` seconds are over, or the consumer was closed (R-05)."""
-        if self.session._listening is not None:
-            self.session._require_no_listener()
-        if self.session._core.unsettled:
-            self.session._come_back()
-        message = self._core.take_one() if not self._core.closed else None
-        while message is None:
-            if self._core.closed or not self._core.wait(timeout):
-                return None
-            message = self._core.take_one() if not self._core.closed else None
-            if message is None and timeout is not None:
-                return None
-        return message
+        session, core = self.session, self._core
+        if session._listening is not None:
+            session._require_no_listener()
+        if session._core.comes_back and session._core.unsettled:
+            session._come_back()
+        if core.closed:
+            return None
+        message = core.take_one()
+        return message if message is not None else self._wait_for(core.take_one, timeout)
+
+    def _wait_for(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
+        """What ``take`` gives as soon as it gives something; None when the time is over or the consumer closed."""
+        core = self._core
+        left, since_ns = timeout, core._connection.clock.monotonic_ns()
+        while core.wait(left) and not core.closed:
+            found = take()
+            if found is not None and found != []:
+                return found
+            if timeout is not None:  # What was there went to somebody else, or had expired.
+                left = timeout - (core._connection.clock.monotonic_ns() - since_ns) / 1e9
+                if left <= 0:
+                    return None
+        return None
 
     def receive_nowait(self) -> Message | None:
         """The next message if one is in the buffer (R-05)."""
@@ -159,44 +204,23 @@ class Consumer:
         """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
         self.session._require_no_listener()
         self.session._come_back()
-        while not self._core.closed:
-            found = self._core.take(max)
-            if found or not self._core.wait(timeout):
-                return found
-            if timeout is not None:
-                return [] if self._core.closed else self._core.take(max)
-        return []
+        core = self._core
+        found = [] if core.closed else core.take(max)
+        if not found and not core.closed:
+            found = self._wait_for(lambda: core.take(max), timeout) or []
+        return found
 
     def on_message(self, listener: Callable[[Message], object]) -> Consumer:
         """Call ``listener`` for each message, in the session's thread, one after the other (R-06).
 
         In an "auto" session a message is acknowledged when the listener returns; when it raises, the session recovers
-        and the message comes again, flagged.
+        and the message comes again, flagged. In a transacted session up to maxMessagesInTransaction calls are
+        committed together, and rolled back when one of them raises (W-42).
         """
-        self._core.listener = listener
+        core: Any = self._core
+        core.listener = listener
         self.session._listen()
         return self
-
-    def _serve_one(self) -> bool:
-        """Hand one message to the listener; False when there is none."""
-        listener, core = self._core.listener, self._core
-        if listener is None or core.closed:
-            return False
-        try:
-            message = core.take_one()
-        except BrokerError:
-            return False
-        if message is None:
-            core.wait(0)
-            return False
-        try:
-            listener(message)
-        except Exception:  # noqa: BLE001 - a listener's failure is its message's failure
-            with contextlib.suppress(BrokerError):
-                self.session.recover()
-        else:
-            self.session._come_back()
-        return True
 
     @property
     def active(self) -> bool:
@@ -211,7 +235,8 @@ class Consumer:
         """Detach: what is not acknowledged goes back to the destination (F-25)."""
         if self._core.closed:
             return
-        self.session._come_back()
+        if self.session._core.mode == "auto":
+            self.session._come_back()
         self._core.shut()
         with contextlib.suppress(ConnectionLostError):
             self._core._connection.io.run(self._core.close())
@@ -226,6 +251,55 @@ class Consumer:
                 yield message
 
     def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Browser:
+    """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
+
+    def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:
+        self.session = session
+        self.closed = False
+        self._make = make
+        self._passes: list[BrowserCore] = []
+        self._fresh: BrowserCore | None = self._open()
+
+    def _open(self) -> BrowserCore:
+        core = self._make()
+        core._connection.io.run(core.open())
+        self._passes.append(core)
+        return core
+
+    def __iter__(self) -> Iterator[Message]:
+        """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
+        require_open(self.closed)
+        core, self._fresh = self._fresh or self._open(), None
+        try:
+            while chunk := core._connection.io.run(core.fetch()):
+                yield from chunk
+        finally:
+            self._end(core)
+
+    def _end(self, core: BrowserCore) -> None:
+        if core in self._passes:
+            self._passes.remove(core)
+        with contextlib.suppress(ConnectionLostError):
+            core._connection.io.run(core.close())
+
+    def close(self) -> None:
+        """End it, and every pass that is under way."""
+        if self.closed:
+            return
+        self.closed = True
+        for core in list(self._passes):
+            self._end(core)
+        if self in self.session._browsers:
+            self.session._browsers.remove(self)
+
+    def __enter__(self) -> Browser:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raybroker.client.options import Queue
-from raybroker.model.errors import ConfigError, NotSupportedError
+from raybroker.client.destinations import Queue
+from raybroker.model.errors import ConfigError
 
 BATCH_MAX = 10_000
 
@@ -21,6 +21,8 @@ class Listener:
     prefetch: int | None
     batch: int
     serializer: str | None = None
+    transacted: bool = False
+    selector: str | None = None
 
     def __call__(self, message: Any) -> object:
         return self.function(message)
@@ -33,21 +35,23 @@ def listener(
     batch: int = 1,
     transacted: bool = False,
     serializer: str | None = None,
+    selector: str | None = None,
 ) -> Callable[[Callable[[Any], object]], Listener]:
     """Make a function a message-driven consumer for :func:`raybroker.deploy`.
 
-    queue     where its messages come from
-    prefetch  as for ``session.consumer``
-    batch     1: called with one message; more: with a list of up to so many
-    A message is acknowledged when the function returns; when it raises, its messages come again, flagged.
+    queue       where its messages come from
+    prefetch    as for ``session.consumer``; so is ``selector``
+    batch       1: called with one message; more: with a list of up to so many
+    transacted  called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
+                no next message is at hand (W-42)
+    A message is acknowledged when the function returns; when it raises, its messages come again, flagged. Those of a
+    transaction that is rolled back are tried again one to a transaction.
     """
-    if transacted:
-        raise NotSupportedError("transacted listeners are not built yet")
     if not isinstance(batch, int) or not 1 <= batch <= BATCH_MAX:
         raise ConfigError(f"batch={batch!r}; it is 1 to {BATCH_MAX}")
     name = Queue.checked(queue).name
 
     def mark(function: Callable[[Any], object]) -> Listener:
-        return Listener(function, name, prefetch, batch, serializer)
+        return Listener(function, name, prefetch, batch, serializer, bool(transacted), selector)
 
     return mark

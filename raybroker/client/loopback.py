@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from raybroker.engine.ports import Store
 from raybroker.model.names import check_client_id
 from raybroker.services.broker import Broker
 from raybroker.services.hosting import HostService
+from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
@@ -28,22 +30,11 @@ from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native import TOKEN_BYTES
 
 
-class LocalHost:
+class LocalHost(HostService):
     """The one host of a loopback, as a broker sees it."""
 
     key = "loopback"
     hosting = "shared"
-
-    def __init__(self, service: HostService) -> None:
-        self.service = service
-        self.create = service.create
-        self.update = service.update
-        self.destroy = service.destroy
-        self.purge = service.purge
-        self.query = service.query
-        self.names = service.names
-        self.consumers = service.consumers
-        self.state = service.state
 
 
 class LoopbackDirectory:
@@ -53,7 +44,7 @@ class LoopbackDirectory:
         self._config = config
         self._store = store
         self._token = entropy.token(TOKEN_BYTES)
-        self._service: HostService
+        self._service: LocalHost
         self._broker: Broker
 
     async def start(self) -> None:
@@ -71,11 +62,13 @@ class LoopbackDirectory:
                 entropy=entropy.token,
             )
             incarnation = store.incarnation
-        self._service = HostService(
-            store, clock, self._config, token=self._token, incarnation=incarnation, forgotten=self._forget
-        )
+        self._service = LocalHost(
+            store, clock, self._config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
+            forgotten=self._forget,
+        )  # fmt: skip
         await self._service.start(threaded=self._store is not None)
-        host = LocalHost(self._service)
+        host = self._service
+        kept = Catalogue(self._token) if self._store is None else Catalogue.load(self._store) or Catalogue(self._token)
 
         async def make_host(hosting: str) -> LocalHost:
             return host
@@ -83,11 +76,22 @@ class LoopbackDirectory:
         async def drop_host(dropped: object) -> None:
             """The loopback's one host stays."""
 
-        self._broker = Broker(self._config, make_host=make_host, drop_host=drop_host)
-        await self._broker.adopt(host)
+        async def save_templates(templates: dict[str, dict[str, Any]]) -> None:
+            if self._store is not None:
+                await asyncio.to_thread(replace(kept, templates=templates).save, self._store)
 
-    def _forget(self, name: str) -> None:
-        self._broker.forget(name)
+        self._broker = Broker(
+            self._config,
+            make_host=make_host,
+            drop_host=drop_host,
+            templates=kept.templates,
+            save_templates=save_templates,
+        )
+        await self._broker.adopt(host)
+        await self._broker.ready()
+
+    def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+        self._broker.forget(type, name)
 
     async def _dial(self, factory: Callable[[], Link]) -> object:
         protocol = factory()
@@ -97,6 +101,34 @@ class LoopbackDirectory:
     async def locate(self, kind: str, name: str, create: bool) -> Place:
         host = await self._broker.locate(kind, name, create)
         return Place(host.key, self._token, self._dial)
+
+    async def create_temporary(self, kind: str, owner: str) -> str:
+        return await self._broker.create_temporary(kind, owner)
+
+    async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
+        await self._broker.destroy_temporary(kind, name, owner)
+
+    async def subscribe(
+        self,
+        topic: str,
+        client_id: str | None,
+        name: str,
+        *,
+        durable: bool = True,
+        shared: bool = False,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:
+        await self._broker.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        await self._broker.unsubscribe(client_id, name)
+
+    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+        return await self._broker.matching(pattern)
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        return await self._broker.changed(version, timeout_s)
 
     async def settings(self) -> dict[str, Any]:
         return {name: value for name, value, _ in self._config.given}

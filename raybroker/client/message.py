@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client import bodies
+from raybroker.client import bodies, conversions
 from raybroker.model.block import Block
-from raybroker.wire.content import BYTES, PICKLE, Header, decode_body, decode_header
+from raybroker.model.record import Buffer
+from raybroker.wire.content import (
+    BODY_TYPES,
+    BYTES,
+    DEFLATED,
+    PICKLE,
+    Header,
+    decode_body,
+    decode_header,
+    inflated,
+    message_id,
+)
 
 if TYPE_CHECKING:
     from raybroker.client.consumer import ConsumerCore
 
+__all__ = ["Delivery", "Message", "message_id"]
+
 _UNSET: Any = object()
-
-
-def message_id(producer: int, seq: int) -> str:
-    """The id of a message: unique as long as producer numbers are."""
-    return f"ID:{producer:016x}-{seq}"
+_QUEUE = "queue:"
+_DELIVERY_COUNT = "JMSXDeliveryCount"
 
 
 class Delivery:
@@ -50,8 +60,9 @@ class Message:
     def body(self) -> Any:
         """The body as it was sent: str, bytes, or what msgpack makes of dict, list, numbers and None.
 
-        Raises MessageFormatError for a body that does not decode, or for a pickled one when the consumer did not ask
-        for that with ``serializer="pickle"``.
+        Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
+        ``imq.message.max_size``, or for a pickled one when the consumer did not ask for that with
+        ``serializer="pickle"``.
         """
         if self._body is _UNSET:
             delivery, index = self._delivery, self._index
@@ -60,13 +71,19 @@ class Message:
             kind = delivery.kind
             if kind < 0:
                 kind = delivery.block.kind_of(index)
-            if kind == BYTES:
-                self._body = data.tobytes()
-            elif kind == PICKLE:
-                self._body = bodies.unpickle(data, allowed=delivery.consumer.unpickles)
-            else:
-                self._body = decode_body(kind, data)
+            self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
         return self._body
+
+    def _decoded(self, kind: int, data: Buffer) -> Any:
+        consumer = self._delivery.consumer
+        if kind & DEFLATED:
+            kind, data = inflated(kind, data, consumer.session.connection.message_bytes_max)
+        return bodies.unpickle(data, allowed=consumer.unpickles) if kind == PICKLE else decode_body(kind, data)
+
+    @property
+    def body_type(self) -> str:
+        """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object" (R-17)."""
+        return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~DEFLATED, "object")
 
     def _headers(self) -> Header:
         if self._header is None:
@@ -75,11 +92,51 @@ class Message:
 
     @property
     def id(self) -> str:
-        return message_id(self._delivery.block.producer, self._delivery.block.first_seq + self._index)
+        return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
 
     @property
     def properties(self) -> dict[str, Any]:
         return self._headers().properties
+
+    @property
+    def property_names(self) -> list[str]:
+        """Names of its properties, and of JMSXDeliveryCount, which every received message has."""
+        return [*(name for name in self.properties if name != _DELIVERY_COUNT), _DELIVERY_COUNT]
+
+    def _property(self, name: str) -> Any:
+        return self.delivery_count if name == _DELIVERY_COUNT else self.properties.get(name)
+
+    def get_boolean(self, name: str) -> bool:
+        """A property as a boolean; this and its like raise MessageFormatError for one that is none (R-16)."""
+        return conversions.to_boolean(name, self._property(name))
+
+    def get_byte(self, name: str) -> int:
+        """A property as a whole number of 8 bits."""
+        return conversions.to_whole(name, self._property(name), "byte")
+
+    def get_short(self, name: str) -> int:
+        """A property as a whole number of 16 bits."""
+        return conversions.to_whole(name, self._property(name), "short")
+
+    def get_int(self, name: str) -> int:
+        """A property as a whole number of 32 bits."""
+        return conversions.to_whole(name, self._property(name), "int")
+
+    def get_long(self, name: str) -> int:
+        """A property as a whole number of 64 bits."""
+        return conversions.to_whole(name, self._property(name), "long")
+
+    def get_float(self, name: str) -> float:
+        """A property as a number of single precision."""
+        return conversions.to_float(name, self._property(name))
+
+    def get_double(self, name: str) -> float:
+        """A property as a number of double precision."""
+        return conversions.to_double(name, self._property(name))
+
+    def get_string(self, name: str) -> str | None:
+        """A property as text; None when the message does not have it."""
+        return conversions.to_string(name, self._property(name))
 
     @property
     def correlation_id(self) -> str | None:
@@ -87,7 +144,14 @@ class Message:
 
     @property
     def reply_to(self) -> str | None:
-        return self._headers().reply_to
+        """Where an answer should go: the name of a queue, or "topic:name"; ``session.producer`` takes both."""
+        text = self._headers().reply_to
+        return text[len(_QUEUE) :] if text is not None and text.startswith(_QUEUE) else text
+
+    @property
+    def dedup_id(self) -> str | None:
+        """The name by which its sender made it unique (B25)."""
+        return self._headers().dedup_id
 
     @property
     def type(self) -> str | None:
@@ -104,12 +168,17 @@ class Message:
 
     @property
     def expiration(self) -> int:
-        """Milliseconds since 1970; 0 never."""
-        return 0
+        """When it expires, milliseconds since 1970; 0 never."""
+        return self._delivery.block.expires_of(self._index)
+
+    @property
+    def delivery_time(self) -> int:
+        """The earliest time at which it could be delivered, milliseconds since 1970 (W-65)."""
+        return self._delivery.block.deliver_at_of(self._index) or self.timestamp
 
     @property
     def priority(self) -> int:
-        return self._delivery.block.priority
+        return self._delivery.block.priority_of(self._index)
 
     @property
     def persistent(self) -> bool:
@@ -139,12 +208,13 @@ class Message:
         return self._delivery.block.body(self._index).nbytes
 
     def acknowledge(self) -> Any:
-        """Acknowledge everything the session has consumed so far (R-08); ignored unless the session is "client".
+        """Acknowledge everything the session has consumed so far, or with acknowledgePolicy=Previous up to this message
+        (R-08, W-40); ignored unless the session is "client".
 
         Returns when the broker has confirmed it, and raises ConnectionLostError when it cannot; with asyncio this and
-        the other two are to be awaited.
+        the others are to be awaited.
         """
-        return self._delivery.consumer.session.acknowledge(None)
+        return self._delivery.consumer.session.acknowledge_by_policy(self)
 
     def acknowledge_this(self) -> Any:
         """Acknowledge this message alone (R-08)."""
@@ -153,6 +223,25 @@ class Message:
     def acknowledge_up_to(self) -> Any:
         """Acknowledge what the session consumed up to and including this message (R-08)."""
         return self._delivery.consumer.session.acknowledge(self)
+
+    def reject(self, reason: str | None = None) -> Any:
+        """It can never be processed: it is dead at once, and not delivered again (B9)."""
+        return self._delivery.consumer.session.settle_as(self, "reject", None, reason or "")
+
+    def release(self) -> Any:
+        """Give it back unprocessed, for anybody; that does not count as a failure (B9)."""
+        return self._delivery.consumer.session.settle_as(self, "release", None, "")
+
+    def fail(self, delay_ms: int | None = None) -> Any:
+        """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often (B9).
+
+        None: the redelivery delay of the session or its destination.
+        """
+        return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, "")
+
+    def extend(self) -> Any:
+        """Start its ack deadline again: it is still being worked on (B7)."""
+        return self._delivery.consumer.session.extend(self)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"

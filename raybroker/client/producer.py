@@ -2,28 +2,35 @@
 
 A handle holds at most ``raybroker.producer.buffer_bytes`` of unsettled messages; whoever sends more waits.  Blocks go
 out when they are full, when somebody waits for one, or ``raybroker.producer.linger_ms`` after the first message.
+
+In a transacted session blocks belong to the open transaction: once written they are the host's, and what becomes of
+them is the commit's business; they are never sent again.
 """
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.bodies import encode_any
 from raybroker.client.channel import Channel, ended_by
-from raybroker.client.io import fulfil, refuse
+from raybroker.client.compression import compressed
+from raybroker.client.destinations import Destination
+from raybroker.client.io import fulfil
+from raybroker.client.many import Each, encoded
 from raybroker.client.message import message_id
+from raybroker.client.pieces import by_bytes
 from raybroker.client.producing import Batch, Producing, Shared
-from raybroker.model.block import BLOCK_BYTES_TARGET
+from raybroker.client.settling import Row, complete, duplicates_in, first_fault, refuse_all
 from raybroker.model.errors import (
     BrokerError,
+    DestinationPausedError,
     IllegalStateError,
     MessageTooLargeError,
-    from_code,
+    TransactionRolledBackError,
 )
 from raybroker.model.record import Buffer
 from raybroker.wire import frames as wire
@@ -31,21 +38,33 @@ from raybroker.wire.content import encode_body
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
+    from raybroker.client.transaction import Work
 
 MANY_MESSAGES = 1024
 """Messages that ``send_many`` takes at a time."""
-_ONLY_BYTES = {bytes}
 
 
 class ProducerCore:
-    """See the module. ``shared`` is what messages have unless a send says otherwise."""
+    """See the module. ``shared`` is what messages have unless a send says otherwise; ``work``: the transactions of its
+    session, or None."""
 
-    def __init__(self, connection: ConnectionCore, name: str, producer: int, shared: Shared, *, pickles: bool) -> None:
-        self.name = name
+    def __init__(
+        self, connection: ConnectionCore, destination: Destination, producer: int, shared: Shared, *, pickles: bool,
+        work: Work | None = None,
+    ) -> None:  # fmt: skip
+        self.destination = destination
+        self.name = destination.name
         self.shared = shared
         self.closed = False
         self.recovered_at = 0.0
+        self.failure: BrokerError | None = None
+        """Why it ended without being closed."""
+        self.left: Callable[[ProducerCore], None] | None = None
+        """Called when it fails and is one of several attachments."""
+        self.duplicates = 0
+        """Messages that the broker had taken before, by their deduplication ids."""
         self._connection = connection
+        self._work = work
         self._encode: Callable[[Any], tuple[int, bytes]] = encode_any if pickles else encode_body
         self._state = Producing(producer)
         self._lock = threading.Lock()
@@ -54,7 +73,9 @@ class ProducerCore:
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
         self._lingering = False
-        self._failure: BrokerError | None = None
+        self._stopped: BrokerError | None = None
+        """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
+        self._slow = False
         self._channel: Channel | None = None
         self._handle = 0
         self._generation = 0
@@ -74,10 +95,13 @@ class ProducerCore:
             raise MessageTooLargeError(
                 f"a body of {len(data)} bytes exceeds imq.message.max_size={self._body_bytes_max}; send it in parts"
             )
+        if header:
+            kind, data, header = compressed(kind, data, header)
         with self._lock:
-            if not self._wait_for_room(block=block):
-                return None
             state = self._state
+            full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
+            if full and not self._wait_for_room(block=block):
+                return None
             seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter)
             if urgent or state.ready:
                 self._schedule()
@@ -86,56 +110,63 @@ class ProducerCore:
                 self._connection.io.post(self._linger)
         return message_id(self._state.producer, seq)
 
-    def put_many(self, bodies: Iterable[Any], shared: Shared) -> Iterator[Future[str]]:
-        """Accept messages as full blocks; yields a future for each block, to be waited for."""
+    def put_many(
+        self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
+    ) -> Iterator[tuple[int, Future[str]]]:
+        """Accept messages as full blocks; yields how many, and a future to be waited for, for each block.
+
+        ``each``: what each message has of its own.
+        """
         source, encode, most = iter(bodies), self._encode, self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
-            kinds: bytes
-            if set(map(type, chunk)) == _ONLY_BYTES:
-                kinds, data = bytes(len(chunk)), chunk
-            else:
-                items = [encode(body) for body in chunk]
-                kinds, data = bytes([kind for kind, _ in items]), [encoded for _, encoded in items]
-            largest = max(map(len, data))
-            if largest > most:
-                raise MessageTooLargeError(f"a body of {largest} bytes exceeds imq.message.max_size={most}")
-            for start, end in _by_bytes(data):
+            kinds, data, own = encoded(chunk, encode, each, most)
+            for start, end in by_bytes(data):
                 done: Future[str] = Future()
                 with self._lock:
                     self._wait_for_room(block=True)
                     now_ms = self._connection.clock.now_ms()
-                    self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done)
+                    self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done, own.part(start, end))
                     self._schedule()
-                yield done
+                yield end - start, done
 
     def room_future(self) -> Future[None]:
         """Done when there may be room again."""
         future: Future[None] = Future()
         with self._lock:
-            if self._has_room():
+            if self.has_room():
                 future.set_result(None)
             else:
                 self._room_waiters.append(future)
         return future
 
     @property
-    def unsettled(self) -> int:
-        """Bytes accepted and not settled."""
-        return self._state.held_bytes
+    def transacted(self) -> bool:
+        """True when its messages belong to transactions."""
+        return self._work is not None
 
-    def _has_room(self) -> bool:
-        return self._state.held_bytes < self._buffer_bytes or self._failure is not None or self.closed
+    def has_room(self) -> bool:
+        """Whether a message would be taken, or refused, without waiting."""
+        return self._stopped is not None or self._state.held_bytes < self._buffer_bytes
 
     def _wait_for_room(self, *, block: bool) -> bool:
-        while not self._has_room():
+        while not self.has_room():
             if not block:
                 return False
             self._room.wait()
-        if self._failure is not None:
-            raise self._failure
-        if self.closed:
-            raise IllegalStateError(f"the producer for {self.name} is closed")
+        if self._stopped is not None:
+            raise self._stopped
         return True
+
+    def stop(self, error: BrokerError | None) -> None:
+        """Nothing may be sent because of ``error``, or anything again; with the lock held. What is final stays."""
+        if self.failure is None and not self.closed:
+            self._stopped = error
+            self._made_room()
+
+    def refuse_sends(self, error: BrokerError | None) -> None:
+        """:meth:`stop` from outside."""
+        with self._lock:
+            self.stop(error)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -153,11 +184,14 @@ class ProducerCore:
 
     def _flush(self) -> None:
         """Write everything that is ready, as far as the connection takes it."""
+        if self._work is not None:
+            self._flush_in_transaction(self._work)
+            return
         done: list[Batch] = []
         with self._lock:
             self._scheduled = False
             channel, state = self._channel, self._state
-            if channel is None or channel.lost:
+            if channel is None or channel.lost or self._slow:
                 return
             state.seal()
             buffers: list[Buffer] = []
@@ -177,10 +211,50 @@ class ProducerCore:
             if done:
                 self._made_room()
         for batch in done:
-            _complete(batch, self._state.producer, ())
+            self._complete(batch, ())
+
+    def _flush_in_transaction(self, work: Work) -> None:
+        """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
+
+        Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
+        """
+        written: list[Batch] = []
+        transaction = work.current
+        if transaction is not None and transaction.lost and not transaction.complete:
+            self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))
+        with self._lock:
+            self._scheduled = False
+            channel, state = self._channel, self._state
+            if transaction is None or transaction.complete or channel is None or channel.lost:
+                return  # A full destination (D-10) is no reason to wait: the commit itself may be what makes room.
+            state.seal()
+            while state.ready and not channel.link.congested:
+                number = transaction.number_on(channel, self.destination)
+                floor = state.floor
+                batch = state.next_ready()
+                assert batch is not None
+                channel.link.write(*wire.send_tx(self._handle, floor, number, batch.data))
+                state.settle(batch.first_seq)
+                batch.data = b""
+                written.append(batch)
+            self._made_room()
+        for batch in written:
+            self._complete(batch, ())
+
+    def discard(self, error: BrokerError) -> None:
+        """The transaction is not to be: what did not leave yet never will."""
+        with self._lock:
+            batches = self._state.abandon()
+            self._made_room()
+        refuse_all(batches, error)
+
+    def end_transaction(self) -> None:
+        """The transaction was committed, or rolled back: the next one may send."""
+        with self._lock:
+            self.stop(None)
 
     def _made_room(self) -> None:
-        if self._has_room():
+        if self.has_room():
             self._room.notify_all()
             for future in self._room_waiters:
                 fulfil(future, None)
@@ -198,30 +272,61 @@ class ProducerCore:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
         self._generation += 1
+        with self._lock:
+            self._gate("open")
         args = {
-            "handle": handle, "name": self.name, "producer": self._state.producer, "generation": self._generation
+            "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
+            "generation": self._generation,
         }  # fmt: skip
         try:
-            await channel.call("open_producer", args)
+            answer = await channel.call("open_producer", args)
         except BaseException:
             channel.endpoints.pop(handle, None)
             raise
         with self._lock:
             self._channel, self._handle = channel, handle
             self._state.send_again()
+            if answer.get("gate"):
+                self._gate(str(answer["gate"]))
         self._flush()
+
+    def _gate(self, state: str) -> None:
+        """The destination takes messages, takes them slowly, or not at all (D-10, D-26); with the lock held."""
+        self._slow = state == "slow"
+        if state == "paused":
+            self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused (D-26)"))
+        elif isinstance(self._stopped, DestinationPausedError):
+            self.stop(None)
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Sent | wire.Refused):
+            rows = frame.rows if isinstance(frame, wire.Refused) else ()
+            if self._work is not None:
+                self._refused_in_transaction(rows, self._work)
+                return
             with self._lock:
                 batch = self._state.settle(frame.first_seq)
                 self._made_room()
                 if self._state.ready:
                     self._schedule()
             if batch is not None:
-                _complete(batch, self._state.producer, frame.rows if isinstance(frame, wire.Refused) else ())
+                self._complete(batch, rows)
         elif isinstance(frame, wire.Event):
-            self._connection.end(self, ended_by(frame, self.name))
+            if frame.name != "gate":
+                self._connection.end(self, ended_by(frame, self.name))
+                return
+            with self._lock:
+                self._gate(str(frame.data.get("state")))
+            self._flush()
+
+    def _refused_in_transaction(self, rows: Sequence[Row], work: Work) -> None:
+        """What a host refuses keeps the transaction from being committed."""
+        with self._lock:
+            fault = first_fault(rows)
+            if fault is not None:
+                work.refused(fault)
+                self.stop(fault)
+        self.duplicates += duplicates_in(rows)
 
     def on_writable(self) -> None:
         self._flush()
@@ -231,63 +336,53 @@ class ProducerCore:
         return self.closed
 
     def on_lost(self) -> None:
-        self._channel = None
+        channel, self._channel = self._channel, None
+        if self._work is not None:
+            self._work.lose(f"the connection to {self.name} was lost", channel)
         if not self.closed:
             self._connection.recover(self)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
+        if self.left is not None:
+            self.left(self)
         with self._lock:
-            self._failure = error
+            self._stopped = self.failure = error
             batches = self._state.abandon()
             self._made_room()
-        for batch in batches:
-            for _, waiter in batch.waiters:
-                refuse(waiter, error)
+        refuse_all(batches, error)
 
     async def close(self) -> None:
         """Close the handle on the host; what is unsettled has been waited for by the caller."""
         channel = self._channel
         with self._lock:
+            self._stopped = self.failure or IllegalStateError(f"the producer for {self.name} is closed")
             self.closed = True
             self._made_room()
         if channel is not None and not channel.lost:
             channel.endpoints.pop(self._handle, None)
             await channel.call("close_producer", {"handle": self._handle})
-        for batch in self._state.abandon():
-            for _, waiter in batch.waiters:
-                refuse(waiter, IllegalStateError(f"the producer for {self.name} was closed"))
+        refuse_all(self._state.abandon(), IllegalStateError(f"the producer for {self.name} was closed"))
+
+    @property
+    def throttled(self) -> bool:
+        """The destination is full and has said so: what is here may never leave (D-10)."""
+        return self._slow and self._state.held_bytes > 0
+
+    def settled_futures(self) -> list[Future[None]]:
+        return [self.settled_future()]
 
     def settled_future(self) -> Future[None]:
         """Done when everything accepted so far is settled, or the producer has failed."""
         done: Future[None] = Future()
         with self._lock:
-            if not self._state.held_bytes or self._failure is not None:
+            if not self._state.held_bytes or self.failure is not None:
                 done.set_result(None)
             else:
                 self._idle_waiters.append(done)
                 self._schedule()
         return done
 
-
-def _by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Where to cut a run of bodies, so that no block grows past its target size: (start, end) of each piece."""
-    ends = list(accumulate(map(len, bodies)))
-    start = before = 0
-    while ends[-1] - before > BLOCK_BYTES_TARGET and start < len(bodies) - 1:
-        end = max(bisect_right(ends, before + BLOCK_BYTES_TARGET, start), start + 1)
-        yield start, end
-        start, before = end, ends[end - 1]
-    if start < len(bodies):
-        yield start, len(bodies)
-
-
-def _complete(batch: Batch, producer: int, rows: Iterable[tuple[int, int, str, str]]) -> None:
-    """Tell everybody who waits for a message of a settled block."""
-    refusals = [(start, end, from_code(code, text)) for start, end, code, text in rows]
-    for index, waiter in batch.waiters:
-        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
-        if hit is not None:
-            refuse(waiter, hit)
-        else:
-            fulfil(waiter, message_id(producer, batch.first_seq + max(index, 0)))
+    def _complete(self, batch: Batch, rows: Sequence[Row]) -> None:
+        self.duplicates += duplicates_in(rows)
+        complete(batch, self._state.producer, rows)

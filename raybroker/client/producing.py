@@ -1,12 +1,14 @@
 """What a producer handle has accepted and not settled: a machine without IO or threads.
 
-Messages collect in an open batch, which is sealed into a block when it is full, when a message with other shared
-attributes comes, or when somebody flushes.  Sealed persistent blocks stay until the broker settles them and are sent
-again, in order and with their old sequence numbers, after a reconnect (the broker recognises them).
+Messages collect in an open batch, which is sealed into a block when it is full, when a message with the other delivery
+mode comes, or when somebody flushes; priority, time to live and delivery delay may differ from message to message.
+Sealed persistent blocks stay until the broker settles them and are sent again, in order and with their old sequence
+numbers, after a reconnect (the broker recognises them).
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -17,17 +19,29 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 
 class Shared(NamedTuple):
-    """What all messages of a block have in common."""
+    """What a message has beside body and headers; usually the same object for all messages of a producer.
+
+    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once (W-64, W-65).
+    """
 
     persistent: bool
     priority: int
+    ttl_ms: int = 0
+    delay_ms: int = 0
+
+
+Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 
 
 class Batch:
-    """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them."""
+    """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them.
+
+    ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
+    """
 
     __slots__ = (
-        "bodies", "count", "data", "first_seq", "headers", "kinds", "shared", "size", "timestamp_ms", "waiters",
+        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "headers", "kinds", "priorities",
+        "shared", "size", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
@@ -39,18 +53,64 @@ class Batch:
         self.bodies: list[bytes] = []
         self.kinds = bytearray()
         self.headers: list[bytes] | None = None
+        self.priorities: bytearray | None = None
+        self.expires: array[int] | None = None
+        self.deliver_at: array[int] | None = None
         self.waiters: list[tuple[int, Any]] = []
         self.data = b""
+        self._mixed = bool(shared.ttl_ms or shared.delay_ms)
+        """Every message has to be looked at for the columns."""
 
-    def add(self, kind: int, body: bytes, header: bytes) -> None:
-        if header and self.headers is None:
-            self.headers = [b""] * self.count
+    def add(self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int) -> None:
+        if self._mixed or shared is not self.shared:
+            self._add_columns(shared, now_ms)
         if self.headers is not None:
+            self.headers.append(header)
+        elif header:
+            self.headers = [b""] * self.count
             self.headers.append(header)
         self.bodies.append(body)
         self.kinds.append(kind)
         self.count += 1
-        self.size += len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
+
+    def _add_columns(self, shared: Shared, now_ms: int) -> None:
+        """Note what the next message has of its own; those before it have what the block says or nothing."""
+        if self.priorities is None and shared.priority != self.shared.priority:
+            self.priorities = bytearray((self.shared.priority,)) * self.count
+        if self.priorities is not None:
+            self.priorities.append(shared.priority)
+        if self.expires is None and shared.ttl_ms:
+            self.expires = array("Q", bytes(8 * self.count))
+        if self.expires is not None:
+            self.expires.append(now_ms + shared.ttl_ms if shared.ttl_ms else 0)
+        if self.deliver_at is None and shared.delay_ms:
+            self.deliver_at = array("Q", bytes(8 * self.count))
+        if self.deliver_at is not None:
+            self.deliver_at.append(now_ms + shared.delay_ms if shared.delay_ms else 0)
+        self._mixed = not (self.priorities is None and self.expires is None and self.deliver_at is None)
+
+    def take(self, kinds: bytes, bodies: list[bytes], now_ms: int, own: Columns) -> None:
+        """Be a batch of these bodies and no others, with the attributes of ``shared`` where ``own`` says nothing."""
+        self.bodies = bodies
+        self.kinds = bytearray(kinds)
+        self.count = len(bodies)
+        self.size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * self.count
+        if self.shared.ttl_ms:
+            self.expires = array("Q", (now_ms + self.shared.ttl_ms,)) * self.count
+        if self.shared.delay_ms:
+            self.deliver_at = array("Q", (now_ms + self.shared.delay_ms,)) * self.count
+        headers, priorities, ttls_ms = own
+        if headers is not None:
+            self.headers = headers
+            self.size += sum(map(len, headers))
+        if priorities is not None:
+            self.priorities = bytearray(priorities)
+        if ttls_ms is not None:
+            self.expires = array("Q", [now_ms + ttl_ms if ttl_ms else 0 for ttl_ms in ttls_ms])
+
+    def takes(self, shared: Shared) -> bool:
+        """Whether a message with these attributes can be in the same block."""
+        return shared is self.shared or shared.persistent == self.shared.persistent
 
     def full_for(self, size: int) -> bool:
         return self.count >= BLOCK_MESSAGES_MAX or (self.count > 0 and self.size + size > BLOCK_BYTES_TARGET)
@@ -69,9 +129,12 @@ class Batch:
             kinds=first if uniform else bytes(kinds),
             headers=self.headers,
             priority=self.shared.priority,
+            priorities=None if self.priorities is None else bytes(self.priorities),
+            expires=self.expires,
+            deliver_at=self.deliver_at,
         )
         self.bodies = []
-        self.headers = None
+        self.headers = self.priorities = self.expires = self.deliver_at = None
 
 
 class Producing:
@@ -99,25 +162,34 @@ class Producing:
         """Accept one message; returns its sequence number."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch = self._open
-        if batch is None or batch.shared != shared or batch.full_for(size):
+        if batch is None or batch.full_for(size) or not batch.takes(shared):
             self.seal()
             batch = self._open = Batch(self.next_seq, shared, now_ms)
         seq = self.next_seq
         self.next_seq += 1
         if waiter is not None:
             batch.waiters.append((batch.count, waiter))
-        batch.add(kind, body, header)
+        batch.add(kind, body, header, shared, now_ms)
+        batch.size += size
         self.held_bytes += size
         return seq
 
-    def add_many(self, kinds: bytes, bodies: list[bytes], shared: Shared, now_ms: int, waiter: Any) -> None:
-        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them."""
+    def add_many(
+        self,
+        kinds: bytes,
+        bodies: list[bytes],
+        shared: Shared,
+        now_ms: int,
+        waiter: Any,
+        own: Columns = (None, None, None),
+    ) -> None:
+        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them.
+
+        ``own``: headers, priorities and times to live in milliseconds, one a message, or None.
+        """
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
-        batch.bodies = bodies
-        batch.kinds = bytearray(kinds)
-        batch.count = len(bodies)
-        batch.size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * batch.count
+        batch.take(kinds, bodies, now_ms, own)
         batch.waiters.append((-1, waiter))
         batch.encode(self.producer)
         self.next_seq += batch.count

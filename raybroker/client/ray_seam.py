@@ -68,6 +68,39 @@ class RayDirectory:
         key, ip, port, token = await self._call("locate", kind, name, create)
         return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port))
 
+    async def create_temporary(self, kind: str, owner: str) -> str:
+        return str(await self._call("create_temporary", kind, owner))
+
+    async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
+        await self._call("destroy_temporary", kind, name, owner)
+
+    async def subscribe(
+        self,
+        topic: str,
+        client_id: str | None,
+        name: str,
+        *,
+        durable: bool = True,
+        shared: bool = False,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:
+        args = {
+            "topic": topic, "client_id": client_id, "name": name, "durable": durable, "shared": shared,
+            "selector": selector, "no_local": no_local,
+        }  # fmt: skip
+        await self._call("subscribe", args)
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        await self._call("unsubscribe", client_id, name)
+
+    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+        version, names = await self._call("matching", pattern)
+        return version, names
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        return int(await self._call("changed", version, timeout_s))
+
     async def settings(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._call("settings")
         return found
@@ -78,7 +111,7 @@ class RayDirectory:
             try:
                 return await self._call("admin", verb, args)
             except ConnectionLostError:
-                reads = verb.startswith(("list_", "query_"))
+                reads = verb.startswith(("list_", "query_", "browse_", "export_"))
                 if not reads or asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(RETRY_S)

@@ -1,10 +1,11 @@
 """The session behind every face: one acknowledgement mode, and the consumers that share it (R-04, R-07 … R-10).
 
-    auto     what was received is acknowledged, and confirmed, when the application comes back for more, closes, or its
-             listener returns: after a failure at most the last message (or the last ``receive_many``) comes again
-    client   the application acknowledges: all, this one, or up to this one
-    dups_ok  acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
-    none     the broker counts a message as acknowledged when it hands it to the connection
+    auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
+                its listener returns: after a failure at most the last message (or ``receive_many``) comes again
+    client      the application acknowledges: all, this one, or up to this one
+    dups_ok     acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
+    none        the broker counts a message as acknowledged when it hands it to the connection
+    transacted  acknowledged by commit(), together with what was sent (``transaction.py``)
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.message import Message
-from raybroker.model.errors import IllegalStateError
+from raybroker.client.transaction import Work
+from raybroker.model.errors import ConfigError, IllegalStateError
+from raybroker.model.setting import INT_MAX
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
+    from raybroker.client.producer import ProducerCore
 
 MODES: Final = ("auto", "client", "dups_ok", "none")
+TRANSACTED: Final = "transacted"
 DUPS_OK_MESSAGES: Final = 10
 DUPS_OK_S: Final = 7.0
+OUTCOMES: Final = ("reject", "release", "fail")
 
 Confirmations = list[Future[int]]
 
@@ -30,17 +36,41 @@ Confirmations = list[Future[int]]
 class SessionCore:
     """``finish`` is how this face waits for confirmations: blocking, or by returning something to await."""
 
-    def __init__(self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any]) -> None:
+    def __init__(
+        self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
+        redelivery_delay_ms: int | None = None,
+    ) -> None:  # fmt: skip
         self.connection = connection
         self.mode = mode
         self.keeps_track = mode != "none"
         self.finish = finish
         self.consumers: list[ConsumerCore] = []
+        self.producers: list[ProducerCore] = []
         self.unsettled = 0
         """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
+        self.comes_back = mode == "auto"
+        """Something happens when the application comes back for more (:meth:`before_more`)."""
+        self.in_hand: Message | None = None
+        """What a listener is called with at the moment."""
+        self.work: Work | None = Work(self) if mode == TRANSACTED else None
         self.wake_listeners: Callable[[], None] = lambda: None
+        self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
+        if redelivery_delay_ms is not None:
+            self.redelivery_delay_ms = redelivery_delay_ms
+        self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
         self._serial = 0
         self._lazy = False
+
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """Pause before what recover() and rollback() give back comes again; the destination's own wins (W-67)."""
+        return self._redelivery_delay_ms
+
+    @redelivery_delay_ms.setter
+    def redelivery_delay_ms(self, value: int) -> None:
+        if not isinstance(value, int) or not 0 <= value <= INT_MAX:
+            raise ConfigError(f"redelivery_delay_ms={value!r}; it is 0 to {INT_MAX}")
+        self._redelivery_delay_ms = value
 
     def handed_out(self, count: int) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
@@ -82,7 +112,23 @@ class SessionCore:
                 confirmations.append(confirmed)
         return confirmations
 
+    def before_more(self) -> Confirmations:
+        """The application comes back for more: what "auto" handed out before is acknowledged (R-07).
+
+        Raises IllegalStateError in an XA session outside of its branches.
+        """
+        if self.mode == "auto":
+            return self.settle()
+        if self.work is not None:
+            assert self.work.transaction is not None
+        return []
+
     # ---- called through messages -----------------------------------------------------------------------------------
+
+    def acknowledge_by_policy(self, message: Message) -> Any:
+        """What ``message.acknowledge()`` means: all that was consumed, or with acknowledgePolicy=Previous up to this
+        message (R-08, W-40)."""
+        return self.acknowledge(message if self._to_previous else None)
 
     def acknowledge(self, up_to: Message | None) -> Any:
         """All that the session has consumed, or up to a message; ignored in other modes than "client" (R-08)."""
@@ -104,15 +150,61 @@ class SessionCore:
         consumer.acknowledge(message._delivery.epoch, ranges, confirmed)
         return self.finish([confirmed])
 
+    def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
+        """End one message otherwise than by acknowledging it: "reject", "release" or "fail" (B8, B9).
+
+        ``delay_ms`` None: the session's redelivery delay, and without one the destination's.  Raises IllegalStateError
+        unless the session is "client", or is "auto" and its listener has the message in hand.
+        """
+        assert outcome in OUTCOMES
+        if self.mode != "client" and not (self.mode == "auto" and self.in_hand is not None):
+            raise IllegalStateError(
+                f"{outcome}() is for sessions with ack=\"client\" and for listeners of \"auto\" sessions;"
+                f" this one is {self.mode!r}"
+            )
+        if delay_ms is None or delay_ms < 0:
+            delay_ms = self.redelivery_delay_ms or -1
+        consumer = message._delivery.consumer
+        ranges = consumer.settle_one(message)
+        if not ranges:
+            return self.finish([])
+        confirmed: Future[int] = Future()
+        consumer.conclude(message._delivery.epoch, ranges, outcome, delay_ms, reason, confirmed)
+        return self.finish([confirmed])
+
+    def extend(self, message: Message) -> Any:
+        """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for."""
+        message._delivery.consumer.extend(message)
+        return self.finish([])
+
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
     async def recover(self) -> None:
         """Stop, give everything unacknowledged back, start with the oldest of it (R-11)."""
         if self.mode == "none":
             raise IllegalStateError("recover() in a session that does not acknowledge")
+        if self.work is not None:
+            raise IllegalStateError("recover() in a transacted session; use rollback()")
+        await self.give_back()
+
+    async def give_back(self) -> None:
+        """Every consumer gives back what is not acknowledged, and starts again."""
         self.unsettled = 0
         for consumer in list(self.consumers):
             await consumer.release()
+
+    def transacted_work(self) -> Work:
+        """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01)."""
+        if self.work is None:
+            raise IllegalStateError(
+                f"commit() and rollback() are for transacted sessions; this one acknowledges {self.mode!r}"
+            )
+        return self.work
+
+    def lost_some(self) -> None:
+        """A connection ended that had handed out messages of this session which are not acknowledged."""
+        if self.work is not None:
+            self.work.lose("the connection to a consumer of it was lost")
 
     def forget(self, consumer: ConsumerCore) -> None:
         if consumer in self.consumers:

@@ -12,6 +12,8 @@ from tests.contracts.handles import LoopbackBroker
 
 MakeBroker = Callable[..., LoopbackBroker]
 FACES = ("memory", "store", "aio")
+ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
+"""For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
 
 
 @pytest.fixture(params=FACES)
@@ -31,6 +33,52 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
         broker.close()
     for store in tmp_path.glob("store*"):
         shutil.rmtree(store)
+
+
+class OneStore:
+    """One store, which brokers open one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened = 0
+        self._broker: LoopbackBroker | None = None
+
+    def open(self, **properties: object) -> LoopbackBroker:
+        """A broker over what the one before left when it was closed properly."""
+        self.close()
+        return self._open(properties)
+
+    def crash(self, **properties: object) -> LoopbackBroker:
+        """A broker over the files as they are at this moment, as after the end of the process before."""
+        before = self._path
+        self._opened += 1
+        shutil.copytree(before, self._path)
+        self.close()
+        shutil.rmtree(before)
+        return self._open(properties)
+
+    def close(self) -> None:
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()
+
+    def _open(self, properties: dict[str, object]) -> LoopbackBroker:
+        self._broker = LoopbackBroker(self._path, raybroker__store__segment_bytes="1m", **properties)
+        return self._broker
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"store{self._opened}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[OneStore]:
+    """A store of the test's own."""
+    found = OneStore(tmp_path)
+    yield found
+    found.close()
+    for folder in tmp_path.glob("store*"):
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

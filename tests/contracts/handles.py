@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raybroker import aio
-from raybroker.client.blocking import Connection
+from raybroker.client.blocking import Connection, XaConnection
 from raybroker.client.connection import ConnectionCore
-from raybroker.client.directory import Place
+from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
 from raybroker.client.io import IoThread
 from raybroker.client.loopback import make_core
 from raybroker.client.message import Message
+from raybroker.client.xa import Xa
 from raybroker.config import Config
 
 WAIT_S = 20.0
 """How long a test waits for what must come; on a busy machine it may take a while."""
+DMQ = "mq.sys.dmq"
 _numbers = itertools.count(1)
 
 
@@ -59,15 +61,11 @@ class OpenDirectory:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
-    async def locate(self, kind: str, name: str, create: bool) -> Place:
-        place: Place = await self._inner.locate(kind, name, create)
-        return place
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     async def settings(self) -> dict[str, Any]:
         return {}
-
-    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
-        return await self._inner.admin(verb, args)
 
     async def close(self) -> None:
         """The broker's own connection closes it."""
@@ -86,12 +84,14 @@ class LoopbackBroker:
     def name(self) -> str:
         return f"queue{next(_numbers)}"
 
-    def connect(self, *, started: bool = True, client_id: str | None = None, **attributes: object) -> Any:
+    def connect(
+        self, *, started: bool = True, client_id: str | None = None, xa: bool = False, **attributes: object
+    ) -> Any:
         config = Config.of({"raybroker.hosting.default": "shared", **self.properties, **attributes})
         core = ConnectionCore(OpenDirectory(self.core.directory), config, client_id=client_id, io=self.core.io)
-        connection: Any = Connection(core)
+        connection: Any = (XaConnection if xa else Connection)(core)
         if self.face == "aio":
-            connection = Blocking(aio.Connection(core), self._running_loop())
+            connection = Blocking((aio.XaConnection if xa else aio.Connection)(core), self._running_loop())
         self._connections.append(connection)
         if started:
             connection.start()
@@ -100,6 +100,7 @@ class LoopbackBroker:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
+        self._connections.clear()
         Connection(self.core).close()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -117,7 +118,10 @@ class LoopbackBroker:
         self.close()
 
 
-_WRAPPED = (aio.Connection, aio.Session, aio.Producer, aio.Consumer, Message)
+_WRAPPED = (
+    aio.Connection, aio.Session, aio.Producer, aio.Consumer, aio.Browser, Message, TemporaryQueue, TemporaryTopic, Xa
+)  # fmt: skip
+_OWN = ("inner", "loop")
 
 
 class Blocking:
@@ -132,10 +136,19 @@ class Blocking:
         if name == "admin":
             return lambda: Blocking(found(), self.loop)
         if not callable(found) or (name == "session" and isinstance(self.inner, aio.Consumer)):
-            return found
+            return self._wrapped(found)
         return lambda *args, **options: self._call(found, args, options)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self.inner, name, value)
+
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        args = tuple(a.inner if isinstance(a, Blocking) else a for a in args)
+        options = {k: a.inner if isinstance(a, Blocking) else a for k, a in options.items()}
+
         async def work() -> Any:
             result = function(*args, **options)
             return await result if isawaitable(result) and not isinstance(result, Future) else result
@@ -155,6 +168,12 @@ class Blocking:
 
         while (item := asyncio.run_coroutine_threadsafe(following(), self.loop).result()) is not None:
             yield self._wrapped(item)
+
+    def __enter__(self) -> Blocking:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -198,8 +217,32 @@ def take(consumer: Any, count: int) -> list[Any]:
     return found
 
 
-def state_of(connection: Any, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = connection.admin().query_destination("queue", name)
+def state_of(connection: Any, name: str, type: str = "queue") -> dict[str, Any]:  # noqa: A002 - as everywhere
+    found: dict[str, Any] = connection.admin().query_destination(type, name)
+    return found
+
+
+def create(connection: Any, name: str, type: str = "queue", **attributes: object) -> str:  # noqa: A002
+    """A destination with these attributes; returns its name."""
+    connection.admin().create_destination(type, name, **attributes)
+    return name
+
+
+def nothing(consumer: Any, seconds: float = 0.05) -> bool:
+    """Nothing comes for so long."""
+    return consumer.receive(timeout=seconds) is None
+
+
+def outlive(connection: Any, name: str, type: str = "queue") -> None:  # noqa: A002
+    """Wait until the clock is past the expiration of everything that is there."""
+    rows = connection.admin().browse_messages(type, name)["messages"]
+    last_ms = max(row["expiration"] for row in rows)
+    until(lambda: time.time() * 1000 > last_ms + 1)
+
+
+def dead(connection: Any, selector: str | None = None) -> list[dict[str, Any]]:
+    """What is on the dead message queue, as administrators see it."""
+    found: list[dict[str, Any]] = connection.admin().browse_messages("queue", DMQ, selector)["messages"]
     return found
 
 
@@ -211,3 +254,14 @@ def consumers_of(connection: Any, name: str) -> list[dict[str, Any]]:
 def buffered(consumer: Any) -> int:
     found: int = consumer.info()["buffered"]
     return found
+
+
+def is_awaited(consumer: Any) -> bool:
+    """Somebody waits in a receive of it."""
+    found: bool = consumer._core._arrivals.awaited
+    return found
+
+
+def names_of(connection: Any, type: str | None = None) -> list[str]:  # noqa: A002 - as everywhere
+    """The destinations there are beside the dead message queue."""
+    return [row["name"] for row in connection.admin().list_destinations(type) if row["name"] != DMQ]

@@ -13,7 +13,18 @@ import pytest
 from raybroker.client import session as session_module
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, buffered, consumers_of, cut, state_of, take, until
+from tests.contracts.handles import (
+    WAIT_S,
+    LoopbackBroker,
+    bodies,
+    buffered,
+    consumers_of,
+    cut,
+    is_awaited,
+    state_of,
+    take,
+    until,
+)
 
 # ---- modes -----------------------------------------------------------------------------------------------------------
 
@@ -361,7 +372,7 @@ def test_closing_ends_a_receive_that_waits(broker: LoopbackBroker, what: str) ->
     thread = threading.Thread(target=receive)
     thread.start()
     waiting.wait()
-    until(lambda: consumer._core._waiting or consumer._core._async_waiters)
+    until(lambda: is_awaited(consumer))
     {"consumer": consumer, "session": session, "connection": connection}[what].close()
     thread.join(WAIT_S)
     assert found == [None]
@@ -378,14 +389,3 @@ def test_closing_a_connection_does_not_acknowledge_for_a_client_session(broker: 
     assert [(m.body, m.redelivered) for m in take(other.session().consumer(name), 3)] == [
         (0, True), (1, True), (2, True),
     ]  # fmt: skip
-
-
-def test_closing_a_producer_waits_until_what_it_sent_is_stored(broker: LoopbackBroker) -> None:
-    connection, name = broker.connect(), broker.name()
-    session = connection.session()
-    producer = session.producer(name)
-    futures = [producer.send_async(n) for n in range(2000)]
-    futures += [producer.send_async(n, persistent=False) for n in range(10)]
-    producer.close()
-    assert all(future.done() for future in futures)
-    until(lambda: held(connection, name) == 2010)

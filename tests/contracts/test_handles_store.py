@@ -41,10 +41,12 @@ def test_persistent_messages_are_there_again_in_order_and_others_are_not(tmp_pat
     with opened(tmp_path) as connection:
         assert state_of(connection, "orders")["messages"] == 303
         found = take(connection.session().consumer("orders"), 303)
-        assert bodies(found) == [{"round": r, "n": n} for r in range(3) for n in range(101)]
+        first, last = found[2], found[-1]
+        assert bodies(found[:3]) == [{"round": r, "n": 100} for r in range(3)], "these have the higher priority"
+        assert bodies(found[3:]) == [{"round": r, "n": n} for r in range(3) for n in range(100)]
         assert not any(m.redelivered for m in found)
-        last = found[-1]
-        assert (last.properties, last.correlation_id, last.priority, last.persistent) == ({"k": 2}, "c", 8, True)
+        assert (first.properties, first.correlation_id, first.priority, first.persistent) == ({"k": 2}, "c", 8, True)
+        assert (last.properties, last.correlation_id, last.priority, last.persistent) == ({}, None, 4, True)
     with opened(tmp_path) as connection:
         assert connection.session().consumer("orders").receive(timeout=0.05) is None
 
@@ -91,7 +93,7 @@ def test_of_the_queues_those_an_administrator_made_or_with_messages_stay(tmp_pat
         session.producer("full").send("x")
     with opened(tmp_path) as connection:
         rows = {row["name"]: row for row in connection.admin().list_destinations()}
-        assert set(rows) == {"made", "full"}
+        assert set(rows) == {"made", "full", "mq.sys.dmq"}
         assert [rows["made"]["attributes"][k] for k in ("maxNumMsgs", "consumerFlowLimit")] == [5, 9]
         assert (rows["made"]["auto_created"], rows["full"]["auto_created"]) == (False, True)
         assert rows["full"]["attributes"]["consumerFlowLimit"] == 7

@@ -42,12 +42,48 @@ def test_a_block_is_sealed_before_it_grows_past_its_target_and_a_large_message_g
     assert [b.count for b in drained(fed([half, half, b"x", large, b"y"]))] == [2, 1, 1, 1]
 
 
-def test_messages_with_other_shared_attributes_never_share_a_block() -> None:
+def test_persistent_and_other_messages_never_share_a_block() -> None:
     state = Producing(7)
-    for shared in (PERSISTENT, PERSISTENT, LOST, Shared(True, 9), PERSISTENT):
+    for shared in (PERSISTENT, PERSISTENT, LOST, Shared(False, 9), PERSISTENT):
         state.add(0, b"x", b"", shared, 1, None)
-    found = [(b.count, b.shared) for b in drained(state)]
-    assert found == [(2, PERSISTENT), (1, LOST), (1, Shared(True, 9)), (1, PERSISTENT)]
+    found = [(b.count, Block(b.data).persistent) for b in drained(state)]
+    assert found == [(2, True), (2, False), (1, True)]
+
+
+shareds = st.builds(
+    Shared, st.just(True), st.integers(0, 9), st.sampled_from((0, 0, 1, 500)), st.sampled_from((0, 0, 1, 500))
+)
+
+
+@given(st.lists(st.tuples(shareds, st.integers(1_000, 2_000)), min_size=1, max_size=30))
+def test_priority_expiry_and_delay_of_every_message_travel_in_one_block(rows: list[tuple[Shared, int]]) -> None:
+    state = Producing(7)
+    for shared, now_ms in rows:
+        state.add(0, b"x", b"", shared, now_ms, None)
+    (batch,) = drained(state)
+    block = Block(batch.data)
+    block.check()
+    assert [block.priority_of(i) for i in range(block.count)] == [shared.priority for shared, _ in rows]
+    assert [block.expires_of(i) for i in range(block.count)] == [s.ttl_ms and now + s.ttl_ms for s, now in rows]
+    assert [block.deliver_at_of(i) for i in range(block.count)] == [s.delay_ms and now + s.delay_ms for s, now in rows]
+
+
+def test_messages_with_equal_attributes_need_no_columns() -> None:
+    state = Producing(7)
+    for _ in range(3):
+        state.add(0, b"x", b"", Shared(True, 7), 1, None)
+    block = Block(drained(state)[0].data)
+    assert (block.count, block.priority) == (3, 7)
+    assert (block.priorities(), block.expires(), block.deliver_at()) == (None, None, None)
+
+
+def test_a_run_of_bodies_has_the_attributes_of_its_producer() -> None:
+    state = Producing(7)
+    state.add_many(bytes(3), [b"x"] * 3, Shared(True, 9, 100, 20), 1_000, None)
+    block = Block(drained(state)[0].data)
+    assert (block.priority, block.priorities()) == (9, None)
+    assert [block.expires_of(i) for i in range(3)] == [1_100] * 3
+    assert [block.deliver_at_of(i) for i in range(3)] == [1_020] * 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=9), st.sampled_from((b"", b"h1", b"h2"))), min_size=1))

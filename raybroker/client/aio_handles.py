@@ -1,0 +1,251 @@
+"""The asynchronous producer, consumer and browser; what makes them is ``aio.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.many import many_options
+from raybroker.client.message import Message
+from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
+from raybroker.client.options import send_options
+from raybroker.client.producing import Shared
+from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from raybroker.client.aio import Session
+
+
+class Producer:
+    """See :class:`raybroker.client.handles.Producer`."""
+
+    def __init__(self, session: Session, core: AnyProducer) -> None:
+        self.session = session
+        self._core = core
+        self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
+
+    async def send(
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,  # noqa: A002
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+    ) -> str:
+        header, shared = send_options(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
+        waiter: Future[str] | None = None
+        if shared.persistent and not self._core.transacted:
+            waiter = Future()
+        sent = await self._put(body, header, shared, waiter, urgent=waiter is not None)
+        if waiter is None:
+            return sent
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(waiter), self._timeout_s)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"no acknowledgement from {self._core.name} within imqAckTimeout={self._timeout_s} s"
+            ) from None
+
+    async def send_async(self, body: Any, properties: Mapping[str, Any] | None = None, **options: Any) -> Future[str]:
+        """Hand a message over; returns a future of its id once there is room for it in the handle."""
+        names = ("correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order",
+                 "persistent", "dedup_id")  # fmt: skip
+        unknown = set(options) - set(names)
+        if unknown:
+            raise TypeError(f"send_async() got unexpected arguments {sorted(unknown)}")
+        header, shared = send_options(self._core.shared, properties, *(options.get(name) for name in names))
+        waiter: Future[str] = Future()
+        await self._put(body, header, shared, waiter, urgent=False)
+        return waiter
+
+    async def send_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        persistent: bool | None = None,
+        properties: Iterable[Mapping[str, Any]] | None = None,
+        priority: int | Iterable[int] | None = None,
+        ttl_ms: int | Iterable[int] | None = None,
+    ) -> int:
+        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms)
+        parts = self._core.put_many(bodies, shared, each)
+        count, futures = 0, []
+        while True:
+            await asyncio.wrap_future(self._core.room_future())
+            part = next(parts, None)
+            if part is None:
+                break
+            count += part[0]
+            futures.append(part[1])
+        if not self._core.transacted:
+            await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+            for future in futures:
+                future.result()
+        return count
+
+    @property
+    def duplicates(self) -> int:
+        return self._core.duplicates
+
+    async def _put(self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool) -> str:
+        while True:
+            sent = self._core.put(body, header, shared, waiter, urgent=urgent, block=False)
+            if sent is not None:
+                return sent
+            await asyncio.wrap_future(self._core.room_future())
+
+    async def close(self) -> None:
+        if self._core.closed:
+            return
+        given_up = False
+        for settled in self._core.settled_futures():
+            while not given_up and not settled.done():
+                await asyncio.wait([asyncio.wrap_future(settled)], timeout=closing_s(self._core))
+                given_up = not settled.done() and self._core.throttled
+        await self.session._run(self._core.close())
+        self._core._connection.forget_producer(self._core)
+        if self in self.session._producers:
+            self.session._producers.remove(self)
+        if given_up:
+            raise closed_while_full(self._core)
+
+
+class Consumer:
+    """See :class:`raybroker.client.handles.Consumer`; ``async for`` instead of ``for``."""
+
+    def __init__(self, session: Session, core: AnyConsumer) -> None:
+        self.session = session
+        self._core = core
+
+    async def receive(self, timeout: float | None = None) -> Message | None:
+        found = await self.receive_many(1, timeout)
+        return found[0] if found else None
+
+    async def receive_nowait(self) -> Message | None:
+        self.session._require_no_listener()
+        await self.session._come_back()
+        if self._core.closed:
+            return None
+        message = self._core.take_one()
+        if message is None:
+            self._core.wait(0)
+        return message
+
+    async def receive_many(
+        self, max: int = 100, timeout: float | None = None  # noqa: A002
+    ) -> list[Message]:  # fmt: skip
+        self.session._require_no_listener()
+        await self.session._come_back()
+        core, loop = self._core, asyncio.get_running_loop()
+        left, since_s = timeout, loop.time()
+        while not core.closed:
+            found = core.take(max)
+            if found:
+                return found
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(core.arrival_future()), left)
+            except TimeoutError:
+                return []
+            if timeout is not None:
+                left = timeout - (loop.time() - since_s)
+        return []
+
+    async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
+        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
+        core: Any = self._core
+        core.listener = listener
+        self.session._listen()
+        return self
+
+    @property
+    def active(self) -> bool:
+        return self._core.active
+
+    def info(self) -> dict[str, Any]:
+        return self._core.info()
+
+    async def close(self) -> None:
+        if self._core.closed:
+            return
+        if self.session._core.mode == "auto":
+            await self.session._come_back()
+        self._core.shut()
+        with contextlib.suppress(ConnectionLostError):
+            await self.session._run(self._core.close())
+        if self in self.session._consumers:
+            self.session._consumers.remove(self)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
+        while not self._core.closed:
+            message = await self.receive()
+            if message is not None:
+                yield message
+
+
+class Browser:
+    """See :class:`raybroker.client.handles.Browser`; ``async for`` instead of ``for``."""
+
+    def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:
+        self.session = session
+        self.closed = False
+        self._make = make
+        self._passes: list[BrowserCore] = []
+        self._fresh: BrowserCore | None = None
+
+    async def _open(self) -> BrowserCore:
+        core = self._make()
+        await self.session._run(core.open())
+        self._passes.append(core)
+        return core
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        require_open(self.closed)
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
+        core, self._fresh = self._fresh, None
+        if core is None:
+            core = await self._open()
+        try:
+            while chunk := await self.session._run(core.fetch()):
+                for message in chunk:
+                    yield message
+        finally:
+            await self._end(core)
+
+    async def _end(self, core: BrowserCore) -> None:
+        if core in self._passes:
+            self._passes.remove(core)
+        with contextlib.suppress(ConnectionLostError):
+            await self.session._run(core.close())
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        for core in list(self._passes):
+            await self._end(core)
+        if self in self.session._browsers:
+            self.session._browsers.remove(self)
+
+    async def __aenter__(self) -> Browser:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

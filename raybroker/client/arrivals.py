@@ -1,0 +1,59 @@
+"""How somebody waits for messages: one place for a consumer, or for all attachments of a wildcard subscription."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from raybroker.client.io import fulfil
+
+
+class Arrivals:
+    """A lock that buffers share, and those who wait for something to come into one of them."""
+
+    __slots__ = ("_condition", "_futures", "_waiting", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._condition = threading.Condition(self.lock)
+        self._futures: list[Future[None]] = []
+        self._waiting = 0
+
+    @property
+    def awaited(self) -> bool:
+        """True while somebody waits."""
+        return self._waiting > 0 or bool(self._futures)
+
+    def wait(self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None) -> bool:
+        """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting."""
+        with self.lock:
+            if ready():
+                return True
+            self._waiting += 1
+            poll()
+            try:
+                return self._condition.wait_for(ready, timeout_s)
+            finally:
+                self._waiting -= 1
+
+    def future(self, ready: Callable[[], bool], poll: Callable[[], None]) -> Future[None]:
+        """Done when :meth:`wait` would return True."""
+        future: Future[None] = Future()
+        with self.lock:
+            if ready():
+                future.set_result(None)
+            else:
+                poll()
+                self._futures.append(future)
+        return future
+
+    def tell(self, *, everybody: bool = False) -> None:
+        """Something came, or it is over; called with the lock held."""
+        if everybody:
+            self._condition.notify_all()
+        else:
+            self._condition.notify()
+        for future in self._futures:
+            fulfil(future, None)
+        self._futures.clear()

@@ -1,0 +1,220 @@
+"""The prefetch buffer: blocks that came, and which of their messages were handed out and not acknowledged.
+
+The hot path of every ``receive`` is here: a few operations under a lock and no call to anybody (R-05, F-01).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from raybroker.client import books
+from raybroker.client.arrivals import Arrivals
+from raybroker.client.flow import CreditFlow, PrefetchFlow
+from raybroker.client.message import Delivery, Message
+from raybroker.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from raybroker.client.connection import ConnectionCore
+    from raybroker.client.session import SessionCore
+
+
+class Watched(Delivery):
+    """A delivery that is looked at message by message: some may expire, or it is not the first attempt."""
+
+    __slots__ = ("expires",)
+    expires: array[int] | None
+
+
+class Buffer:
+    """What :class:`ConsumerCore` is to the application's threads; the methods that send are the consumer's own."""
+
+    def __init__(self, session: SessionCore, flow: CreditFlow | PrefetchFlow, arrivals: Arrivals) -> None:
+        self.session = session
+        self.epoch = 0
+        self.closed = False
+        self._connection: ConnectionCore = session.connection
+        self._arrivals = arrivals
+        self._lock = arrivals.lock
+        self._deliveries: deque[Delivery] = deque()
+        self._at = 0
+        """How many messages of the first delivery are handed out."""
+        self._flow = flow
+        self._counted = session.connection.counts_buffered
+        self._failure: BrokerError | None = None
+        self.consumed: books.Rows = []
+        """Handed out and not acknowledged, ascending."""
+        self._settled_up_to = 0
+        """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
+
+    def take(self, most: int) -> list[Message]:
+        """Up to ``most`` messages from the buffer, without waiting."""
+        found: list[Message] = []
+        if not self._connection.started:
+            return found
+        with self._lock:
+            deliveries = self._deliveries
+            while deliveries and len(found) < most:
+                delivery, start = deliveries[0], self._at
+                end = min(start + most - len(found), delivery.block.count)
+                if type(delivery) is Watched:
+                    found.extend([Message(delivery, index) for index in self._look(delivery, start, end)])
+                else:
+                    found.extend([Message(delivery, index) for index in range(start, end)])
+                    self._book(delivery, start, end)
+            if not found and self._failure is not None:
+                raise self._failure
+        return found
+
+    def take_one(self) -> Message | None:
+        """The next message of the buffer, or None; the hot path of ``receive``."""
+        if not self._connection.started:
+            return None
+        with self._lock:
+            deliveries = self._deliveries
+            if not deliveries:
+                if self._failure is not None:
+                    raise self._failure
+                return None
+            delivery, index = deliveries[0], self._at
+            if type(delivery) is Watched:
+                return self._look_for_one()
+            self._book(delivery, index, index + 1)
+        return Message(delivery, index)
+
+    def _look_for_one(self) -> Message | None:
+        """:meth:`take_one` when the first delivery is watched; with the lock held."""
+        while self._deliveries:
+            delivery, index = self._deliveries[0], self._at
+            if type(delivery) is not Watched:
+                self._book(delivery, index, index + 1)
+                return Message(delivery, index)
+            if self._look(delivery, index, index + 1):
+                return Message(delivery, index)
+        return None
+
+    def _book(self, delivery: Delivery, start: int, end: int) -> None:
+        """Messages start … end - 1 of the first delivery are handed out: note it, and ask for more when it is time."""
+        if end == delivery.block.count:
+            self._deliveries.popleft()
+            self._at = 0
+        else:
+            self._at = end
+        count = end - start
+        ask = self._flow.consumed(count)
+        if ask:
+            self._connection.io.post(self._send_credit, ask, self.epoch)
+        session = self.session
+        if session.keeps_track:
+            last = delivery.tag + end - 1
+            first = last - count + 1
+            serial = session.handed_out(count)
+            consumed = self.consumed
+            row = consumed[-1] if consumed else None
+            if row is not None and row[1] + 1 == first and serial - row[2] == first - row[0]:
+                row[1] = last
+            else:
+                consumed.append([first, last, serial])
+        if self._counted:
+            self._connection.handed_out(count)
+
+    def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
+        """Hand out those of start … end - 1 that have not expired; settles the others as expired (W-60)."""
+        expires, alive = delivery.expires, list(range(start, end))
+        if expires is not None:
+            now_ms = self._connection.clock.now_ms()
+            alive = [index for index in alive if not 0 < expires[index] <= now_ms]
+        at = start
+        for index in alive:
+            if index > at:
+                self._drop(delivery, at, index)
+            self._book(delivery, index, index + 1)
+            at = index + 1
+        if at < end:
+            self._drop(delivery, at, end)
+        if alive and delivery.attempt > 1 and self.session.keeps_track:
+            self._connection.io.post(self._send_begun, delivery.tag + alive[-1], self.epoch)
+        return alive
+
+    def _drop(self, delivery: Delivery, start: int, end: int) -> None:
+        """Messages start … end - 1 of the first delivery have expired."""
+        if end == delivery.block.count:
+            self._deliveries.popleft()
+            self._at = 0
+        else:
+            self._at = end
+        ask = self._flow.consumed(end - start)
+        if ask:
+            self._connection.io.post(self._send_credit, ask, self.epoch)
+        if self.session.keeps_track:
+            ranges = [(delivery.tag + start, delivery.tag + end - 1)]
+            self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
+        self._connection.handed_out(end - start)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
+        return self._arrivals.wait(self.has_something, self.poll, timeout_s)
+
+    def arrival_future(self) -> Future[None]:
+        """Done when :meth:`wait` would return True."""
+        return self._arrivals.future(self.has_something, self.poll)
+
+    def has_something(self) -> bool:
+        """Called with the lock held."""
+        if self._failure is not None or self.closed:
+            return True
+        return bool(self._deliveries) and self._connection.started
+
+    @property
+    def buffered(self) -> int:
+        """Messages here that were not handed out."""
+        return self._flow.buffered
+
+    def settle(self, up_to: int | None) -> tuple[int, books.Ranges]:
+        """Take what was consumed, up to a serial if one is given, out of the books: (epoch, ranges of tags)."""
+        with self._lock:
+            ranges, self.consumed = books.cut(self.consumed, up_to)
+            if ranges:
+                self._settled_up_to = ranges[-1][1]
+            return self.epoch, ranges
+
+    def settle_one(self, message: Message) -> books.Ranges:
+        """Take one message out of the books; empty when it was not in them."""
+        with self._lock:
+            if message._delivery.epoch == self.epoch and books.cut_one(self.consumed, message.tag):
+                return [(message.tag, message.tag)]
+        return []
+
+    def serial_of(self, message: Message) -> int | None:
+        """The serial of a message that is in the books, or None."""
+        with self._lock:
+            if message._delivery.epoch == self.epoch:
+                return books.serial_of(self.consumed, message.tag)
+        return None
+
+    def poll(self) -> None:
+        """Somebody waits: with a limit of 0 that is when to ask. Called with the lock held."""
+        if isinstance(self._flow, PrefetchFlow):
+            wanted = self._flow.wanted()
+            if wanted:
+                self._connection.io.post(self._send_credit, wanted, self.epoch)
+
+    def _drop_all(self) -> None:
+        """Empty the buffer and the books; the flow is told by whoever knows what comes next."""
+        self._deliveries.clear()
+        self._at = 0
+        self.consumed.clear()
+
+    def _send_credit(self, credit: int, epoch: int) -> None:
+        raise AssertionError("the consumer sends")
+
+    def _send_begun(self, tag: int, epoch: int) -> None:
+        raise AssertionError("the consumer sends")
+
+    def _send_outcome(
+        self, epoch: int, ranges: books.Ranges, outcome: str, delay_ms: int, reason: str,
+        confirmed: Future[int] | None,
+    ) -> None:  # fmt: skip
+        raise AssertionError("the consumer sends")

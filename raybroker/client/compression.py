@@ -1,0 +1,20 @@
+"""Bodies that travel compressed because a property of their message says so (R-17)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.wire.content import COMPRESS, decode_header, deflated, encode_header
+
+_KEY: Final = COMPRESS.encode()
+
+
+def compressed(kind: int, data: bytes, header: bytes) -> tuple[int, bytes, bytes]:
+    """(kind, body, headers) as they travel: compressed when JMS_SUN_COMPRESS is True, else what was given."""
+    if _KEY not in header:
+        return kind, data, header
+    properties, correlation_id, reply_to, type_, dedup_id = decode_header(header)
+    if properties.get(COMPRESS) is not True:
+        return kind, data, header
+    kind, data, marked = deflated(kind, data, properties)
+    return kind, data, encode_header(marked, correlation_id, reply_to, type_, dedup_id)

@@ -1,0 +1,146 @@
+"""What programs name destinations with: queues, topics, and those that live as long as their connection (D-01 … D-05).
+
+A destination is a value: a type and a name.  Making one creates nothing on a broker (O-02).  As text it is
+``queue:name`` or ``topic:name``; a name alone is a queue's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from raybroker.model.errors import InvalidDestinationError, MessageFormatError
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, TEMPORARY_PREFIX, check_destination_name, is_temporary_name
+from raybroker.model.wildcard import is_pattern
+
+SYSTEM_TOPICS: Final = "mq.metrics."
+"""Topics of the broker's own that everybody may read."""
+
+
+class Destination:
+    """A type and a name; equal to every other handle of the same destination."""
+
+    __slots__ = ("name",)
+    kind: ClassVar[str] = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def is_pattern(self) -> bool:
+        """True for a topic name with wildcards (D-05)."""
+        return False
+
+    @property
+    def text(self) -> str:
+        """``queue:name`` or ``topic:name``."""
+        return f"{self.kind}:{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Destination):
+            return NotImplemented
+        return (self.kind, self.name) == (other.kind, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name))
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class Queue(Destination):
+    """Names a queue."""
+
+    __slots__ = ()
+    kind = "queue"
+
+    @classmethod
+    def checked(cls, name: object) -> Queue:
+        """The queue of that name, or the queue itself; raises InvalidDestinationError for a bad name (D-04)."""
+        if isinstance(name, Queue):
+            return name
+        return cls(check_destination_name(name, allow_reserved=name == DEAD_MESSAGE_QUEUE))
+
+
+class Topic(Destination):
+    """Names a topic, or with ``*``, ``**`` and ``>`` every topic that matches."""
+
+    __slots__ = ()
+    kind = "topic"
+
+    @property
+    def is_pattern(self) -> bool:
+        return is_pattern(self.name)
+
+    @classmethod
+    def checked(cls, name: object) -> Topic:
+        """The topic of that name or pattern, or the topic itself; raises InvalidDestinationError (D-04, D-05)."""
+        if isinstance(name, Topic):
+            return name
+        system = isinstance(name, str) and name.startswith(SYSTEM_TOPICS)
+        return cls(check_destination_name(name, allow_reserved=system, allow_wildcards=True))
+
+
+class TemporaryQueue(Queue):
+    """A queue that ends with its connection; only that connection may receive from it (D-23)."""
+
+    __slots__ = ("_delete", "owner")
+
+    def __init__(self, name: str, owner: object, delete: Callable[[Destination], Any]) -> None:
+        super().__init__(name)
+        self.owner = owner
+        self._delete = delete
+
+    def delete(self) -> Any:
+        """End it now; raises IllegalStateError while a consumer is open on it."""
+        return self._delete(self)
+
+
+class TemporaryTopic(Topic):
+    """A topic that ends with its connection; only that connection may receive from it (D-23)."""
+
+    __slots__ = ("_delete", "owner")
+
+    def __init__(self, name: str, owner: object, delete: Callable[[Destination], Any]) -> None:
+        super().__init__(name)
+        self.owner = owner
+        self._delete = delete
+
+    def delete(self) -> Any:
+        """End it now; raises IllegalStateError while a consumer is open on it."""
+        return self._delete(self)
+
+
+Temporary = TemporaryQueue | TemporaryTopic
+_TYPES: Final[dict[str, type[Queue] | type[Topic]]] = {"queue": Queue, "topic": Topic}
+
+
+def destination_of(destination: object) -> Destination:
+    """What the user means: a handle, ``topic:name``, ``queue:name``, or the name of a queue.
+
+    Raises InvalidDestinationError for anything else.
+    """
+    if isinstance(destination, Destination):
+        return destination
+    if not isinstance(destination, str):
+        raise InvalidDestinationError(f"{destination!r} is no destination; use session.queue(name) or topic(name)")
+    kind, colon, name = destination.partition(":")
+    made: type[Queue] | type[Topic] | None = _TYPES.get(kind)
+    if not colon or made is None:
+        made, name = Queue, destination
+    if not is_temporary_name(name):
+        return made.checked(name)
+    made = Topic if name.startswith(f"{TEMPORARY_PREFIX}t.") else Queue
+    return made(check_destination_name(name, allow_reserved=True))
+
+
+def reply_text(reply_to: object) -> str | None:
+    """The text that a message carries for its ``reply_to``; raises MessageFormatError for no destination."""
+    if reply_to is None:
+        return None
+    if not isinstance(reply_to, Destination | str):
+        raise MessageFormatError(f"reply_to={reply_to!r}; it is a destination")
+    return destination_of(reply_to).text

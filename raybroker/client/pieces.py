@@ -1,0 +1,21 @@
+"""Where a run of bodies is cut into blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+from raybroker.model.block import BLOCK_BYTES_TARGET
+
+
+def by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Where to cut a run of bodies, so that no block grows past its target size: (start, end) of each piece."""
+    ends = list(accumulate(map(len, bodies)))
+    start = before = 0
+    while ends[-1] - before > BLOCK_BYTES_TARGET and start < len(bodies) - 1:
+        end = max(bisect_right(ends, before + BLOCK_BYTES_TARGET, start), start + 1)
+        yield start, end
+        start, before = end, ends[end - 1]
+    if start < len(bodies):
+        yield start, len(bodies)

@@ -1,0 +1,43 @@
+"""What those who wait for a message are told once its block is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raybroker.client.io import fulfil, refuse
+from raybroker.client.message import message_id
+from raybroker.client.producing import Batch
+from raybroker.model.errors import BrokerError, from_code
+
+DUPLICATE: Final = "duplicate"
+"""Code of a refusal that is none: the message was taken before (B25)."""
+Row = tuple[int, int, str, str]
+"""Of a refusal: start, end, code, text."""
+
+
+def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
+    """Tell everybody who waits for a message of a settled block: its id, or why it was refused."""
+    refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE]
+    for index, waiter in batch.waiters:
+        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
+        if hit is not None:
+            refuse(waiter, hit)
+        else:
+            fulfil(waiter, message_id(producer, batch.first_seq + max(index, 0)))
+
+
+def duplicates_in(rows: Sequence[Row]) -> int:
+    """Messages that were not taken because they had been taken before."""
+    return sum(end - start for start, end, code, _ in rows if code == DUPLICATE)
+
+
+def first_fault(rows: Sequence[Row]) -> BrokerError | None:
+    """The first real refusal."""
+    return next((from_code(code, text) for _, _, code, text in rows if code != DUPLICATE), None)
+
+
+def refuse_all(batches: Iterable[Batch], error: BrokerError) -> None:
+    for batch in batches:
+        for _, waiter in batch.waiters:
+            refuse(waiter, error)

@@ -1,0 +1,314 @@
+"""Local transactions: what a session sends and consumes between two commits happens together or not at all.
+
+Sends go to their hosts at once and are held there; acknowledgements travel with the commit (T-01 … T-04).  With one
+host commit is one call, atomic in its log.  With several the first host is the coordinator: the others prepare, the
+coordinator commits, and with that it is decided; the others are told, and one that was not told asks.
+
+    state       event                          next
+    OPEN        commit                         COMMITTING
+    OPEN        rollback, close                ended: everything comes back
+    OPEN        a connection used in it ends   LOST
+    LOST        commit                         ended; TransactionRolledBackError (T-10)
+    LOST        rollback                       ended
+    COMMITTING  the host's answer              ended
+    COMMITTING  the connection ends            the host is asked what became of it
+
+Whatever ends a transaction opens the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    RequestTimeoutError,
+    TransactionRolledBackError,
+)
+from raybroker.system.entropy import token
+
+if TYPE_CHECKING:
+    from raybroker.client.channel import Channel
+    from raybroker.client.connection import ConnectionCore
+    from raybroker.client.consumer import ConsumerCore
+    from raybroker.client.destinations import Destination
+    from raybroker.client.session import SessionCore
+
+PREFIX_BYTES: Final = 8
+"""Of a key: what the transactions of one session have in common; a count follows. Hosts remember the latest one."""
+Acks = list[list[Any]]
+ROLLED_BACK: Final = "the transaction was rolled back: "
+UNKNOWN: Final = (ConnectionLostError, RequestTimeoutError)
+"""Errors that leave open whether a commit happened."""
+
+
+class Transaction:
+    """What one unit of work has used: its number on each connection, and a destination of each host."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.numbers: dict[Channel, int] = {}
+        self.seats: dict[Channel, Destination] = {}
+        """A destination on each host, by which the host is found again."""
+        self.lost: str = ""
+        """Why it cannot be committed any more."""
+        self.refusal: BrokerError | None = None
+        """The first of its sends that a host did not take."""
+        self.complete = False
+        """Everything of it has left for its hosts: what is sent from now on belongs to the next one, and waits."""
+
+    def number_on(self, channel: Channel, destination: Destination) -> int:
+        """Its number on a connection; the first use there takes one."""
+        number = self.numbers.get(channel)
+        if number is None:
+            number = self.numbers[channel] = channel.new_transaction()
+            self.seats[channel] = destination
+            self.joined(channel, number)
+        return number
+
+    def joined(self, channel: Channel, number: int) -> None:
+        """Called at the first use of a connection, before anything of the transaction is written to it."""
+
+
+class Work:
+    """The transactions of one session, one after the other; everything runs on the IO loop."""
+
+    def __init__(self, session: SessionCore) -> None:
+        self._session = session
+        self._ending = asyncio.Lock()
+        self._prefix = token(PREFIX_BYTES)
+        self._count = 0
+        self.current: Transaction | None = self._new()
+
+    @property
+    def transaction(self) -> Transaction:
+        """The open one; raises IllegalStateError outside the branches of an XA session."""
+        if self.current is None:
+            raise self.nothing_open()
+        return self.current
+
+    @property
+    def connection(self) -> ConnectionCore:
+        return self._session.connection
+
+    def nothing_open(self) -> IllegalStateError:
+        return IllegalStateError("no transaction is open in this session: call xa.start(xid) first (T-07)")
+
+    def lose(self, why: str, channel: Channel | None = None) -> None:
+        """A connection ended; what it held of the open transaction is rolled back by its host."""
+        current = self.current
+        if current is not None and not current.lost and (channel is None or channel in current.numbers):
+            current.lost = why
+            for producer in self._session.producers:
+                producer.on_writable()
+
+    def refused(self, error: BrokerError) -> None:
+        """A host did not take a message of the open transaction."""
+        if self.current is not None and self.current.refusal is None:
+            self.current.refusal = error
+
+    # ---- commit and rollback ---------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """All sends become visible and all that was consumed is acknowledged (T-02).
+
+        Raises TransactionRolledBackError, or the refusal of one of its sends: it was rolled back, and the next one is
+        open. Raises ConnectionLostError, or RequestTimeoutError after imqAckTimeout, when it cannot be known.
+        """
+        await self.connection.to_the_end(self._commit())
+
+    async def _commit(self) -> None:
+        async with self._ending:
+            self._session.unsettled = 0
+            transaction = self.transaction
+            try:
+                await self.hand_over(transaction)
+                transaction.complete = True
+                acks = self.take_acks(transaction)
+                await self._decide(transaction, acks)
+            except BrokerError as error:
+                await self._end(transaction, error)
+                if isinstance(error, (TransactionRolledBackError, *UNKNOWN)):
+                    raise
+                raise type(error)(f"{error}; the transaction was rolled back") from None
+            await self._end(transaction, None)
+
+    async def rollback(self) -> None:
+        """Sends are destroyed; what was consumed comes again, flagged (T-03)."""
+        await self.connection.to_the_end(self._roll_back())
+
+    async def _roll_back(self) -> None:
+        async with self._ending:
+            self._session.unsettled = 0
+            await self._end(self.transaction, TransactionRolledBackError("the transaction was rolled back"))
+
+    async def close(self) -> None:
+        """The session ends: what is not committed is not to be."""
+        await self.rollback()
+
+    async def hand_over(self, transaction: Transaction) -> None:
+        """Wait until everything sent in it has left for its host; raises what keeps it from being committed."""
+        for producer in list(self._session.producers):
+            await asyncio.wrap_future(producer.settled_future())
+            if producer.failure is not None:
+                raise TransactionRolledBackError(f"{ROLLED_BACK}{producer.failure}")
+        if transaction.refusal is not None:
+            raise transaction.refusal
+        if transaction.lost:
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost} (T-10)")
+
+    def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
+        """Take what was consumed out of the books, as the acknowledgements of each connection."""
+        found: dict[Channel, Acks] = {}
+        for consumer in list(self._session.consumers):
+            place = consumer.place
+            epoch, ranges = consumer.settle(None)
+            if ranges and place is not None:
+                channel, handle = place
+                transaction.number_on(channel, consumer.destination)
+                found.setdefault(channel, []).append([handle, epoch, [list(r) for r in ranges]])
+        return found
+
+    async def _decide(self, transaction: Transaction, acks: dict[Channel, Acks]) -> None:
+        channels = list(transaction.numbers)
+        if not channels:
+            return
+        coordinator, others = channels[0], channels[1:]
+        voted: list[Channel] = []
+        if others:
+            voted = await self._prepare(transaction, others, host_key(coordinator), acks)
+        args = {
+            "txn": transaction.numbers[coordinator], "key": transaction.key, "acks": acks.get(coordinator, []),
+            "shared": bool(voted),
+        }  # fmt: skip
+        try:
+            await self.answered(transaction, coordinator, "txn_commit", args)
+        except UNKNOWN:
+            raise
+        except BrokerError:
+            await tell(voted, "txn_decide", {"key": transaction.key, "commit": False})
+            raise
+        told = await tell(voted, "txn_decide", {"key": transaction.key, "commit": True})
+        if others and told == len(voted):
+            await tell([coordinator], "txn_forget", {"key": transaction.key})
+
+    async def _prepare(
+        self, transaction: Transaction, channels: list[Channel], coordinator: str, acks: dict[Channel, Acks]
+    ) -> list[Channel]:
+        """First phase: returns those that wait for the decision; raises TransactionRolledBackError."""
+        answers = await asyncio.gather(
+            *(
+                channel.call("txn_prepare", {
+                    "txn": transaction.numbers[channel], "key": transaction.key, "acks": acks.get(channel, []),
+                    "coordinator": coordinator,
+                })
+                for channel in channels
+            ),
+            return_exceptions=True,
+        )  # fmt: skip
+        wait = [c for c, a in zip(channels, answers, strict=True) if isinstance(a, dict) and a["vote"] == "commit"]
+        faults = [answer for answer in answers if isinstance(answer, BaseException)]
+        if faults:
+            await tell(wait, "txn_decide", {"key": transaction.key, "commit": False})
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{why(faults[0])}")
+        return wait
+
+    async def answered(self, transaction: Transaction, channel: Channel, op: str, args: dict[str, Any]) -> Any:
+        """A call that decides; if the connection ends meanwhile, the host is asked what became of it (T-10)."""
+        if channel.lost:
+            raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
+        timeout_ms: int = self.connection.attributes["imqAckTimeout"]
+        try:
+            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+                return await channel.call(op, args)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"no answer to a commit within imqAckTimeout={timeout_ms} ms; whether it happened is not known"
+            ) from None
+        except ConnectionLostError as error:
+            state = await self.connection.outcome_of(transaction.seats[channel], transaction.key, error)
+        if state != "committed":
+            raise TransactionRolledBackError(
+                f"{ROLLED_BACK}the connection was lost during its commit; the host says {state!r}"
+            )
+        return None
+
+    async def _end(self, transaction: Transaction, error: BrokerError | None) -> None:
+        """It is over. With an error everything it holds comes back."""
+        if error is not None:
+            for producer in self._session.producers if not transaction.complete else ():
+                producer.discard(error)
+            if not isinstance(error, UNKNOWN):  # With an unknown outcome the hosts find out by themselves.
+                await roll_back(transaction)
+            with contextlib.suppress(BrokerError):
+                await self._session.give_back()
+        for producer in self._session.producers:
+            producer.end_transaction()
+        self.forget_closed()
+        self.current = self.next_one()
+        for producer in self._session.producers:
+            producer.on_writable()
+
+    def forget_closed(self) -> None:
+        """Producers that were closed meanwhile have told those who waited for their messages."""
+        producers = self._session.producers
+        producers[:] = [producer for producer in producers if not producer.closed]
+
+    async def stage(self, consumer: ConsumerCore) -> None:
+        """A consumer is about to be closed: what it has consumed stays part of the transaction."""
+        transaction, place = self.current, consumer.place
+        epoch, ranges = consumer.settle(None)
+        if transaction is None or transaction.lost or place is None or not ranges:
+            return
+        channel, handle = place
+        number = transaction.number_on(channel, consumer.destination)
+        acks = [[handle, epoch, [list(r) for r in ranges]]]
+        try:
+            await channel.call("txn_stage", {"txn": number, "acks": acks})
+        except BrokerError as error:
+            self.refused(error)
+        self.staged(transaction, channel)
+
+    def staged(self, transaction: Transaction, channel: Channel) -> None:
+        """Called when acknowledgements have joined a transaction before its end."""
+
+    def next_one(self) -> Transaction | None:
+        return self._new()
+
+    def _new(self) -> Transaction:
+        self._count += 1
+        return Transaction(self._prefix + self._count.to_bytes(8, "big"))
+
+
+def why(error: BaseException) -> str:
+    """The reason that an error gives, without saying twice that something was rolled back."""
+    return str(error).removeprefix(ROLLED_BACK)
+
+
+def host_key(channel: Channel) -> str:
+    """The name of a host as brokers know it: a place's key without its address."""
+    return channel.place.key.partition("@")[0]
+
+
+async def roll_back(transaction: Transaction) -> None:
+    """Tell every host that it is not to be; one that cannot be told rolls back by itself."""
+    await settled(
+        channel.call("txn_rollback", {"txn": number}) for channel, number in transaction.numbers.items()
+    )  # fmt: skip
+
+
+async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
+    """Call all of them; returns how many answered. The others ask by themselves later."""
+    return await settled(channel.call(op, args) for channel in channels)
+
+
+async def settled(calls: Any) -> int:
+    """Wait for calls whose failure changes nothing; returns how many succeeded."""
+    waiting: list[Awaitable[Any]] = list(calls)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    return sum(not isinstance(answer, BaseException) for answer in answers)

@@ -1,0 +1,326 @@
+"""The dead message queue, error destinations and expiration policies (D-24, D-25, W-57 … W-71, B12 … B16)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from raybroker.errors import ConfigError, IllegalStateError, InvalidDestinationError
+from tests.contracts.conftest import MakeBroker, OneStore
+from tests.contracts.handles import DMQ, LoopbackBroker, bodies, create, dead, nothing, outlive, state_of, take, until
+
+
+def kill(session: Any, name: str, body: Any = "x", reason: str | None = None, **options: Any) -> None:
+    """Send a message and reject it."""
+    session.producer(name).send(body, **options)
+    with session.consumer(name) as consumer:
+        take(consumer, 1)[0].reject(reason)
+
+
+def expire(connection: Any, name: str, body: Any = "old", **options: Any) -> None:
+    """Send a message that is expired when it is looked at, and look."""
+    session = connection.session()
+    session.producer(name, ttl_ms=1).send(body, **options)
+    outlive(connection, name)
+    with session.consumer(name) as consumer:
+        assert nothing(consumer, 0.01)
+    until(lambda: state_of(connection, name)["expired"] > 0)
+
+
+# ---- the queue (D-24) ------------------------------------------------------------------------------------------------
+
+
+def test_the_dead_message_queue_is_there_from_the_start_with_its_limits(broker: LoopbackBroker) -> None:
+    """D-24"""
+    state = state_of(broker.connect(), DMQ)
+    attributes = state["attributes"]
+    assert (attributes["maxNumMsgs"], attributes["maxTotalMsgBytes"]) == (1000, 10 * 1024 * 1024)
+    assert (attributes["limitBehavior"], attributes["useDMQ"]) == ("REMOVE_OLDEST", False)
+    assert (state["messages"], state["auto_created"]) == (0, False)
+
+
+def test_the_dead_message_queue_cannot_be_created_paused_or_destroyed(broker: LoopbackBroker) -> None:
+    """D-24"""
+    admin = broker.connect().admin()
+    with pytest.raises(InvalidDestinationError, match=r"mq\.sys\.dmq"):
+        admin.create_destination("queue", DMQ)
+    with pytest.raises(IllegalStateError, match=r"mq\.sys\.dmq cannot be destroyed"):
+        admin.destroy_destination("queue", DMQ)
+    for which in ("producers", "consumers", "all", "insertion"):
+        with pytest.raises(IllegalStateError, match=r"mq\.sys\.dmq cannot be paused"):
+            admin.pause_destination("queue", DMQ, which)
+
+
+@pytest.mark.parametrize("change", [{"limitBehavior": "FLOW_CONTROL"}, {"maxNumProducers": 5}])
+def test_the_dead_message_queue_takes_no_flow_control_and_no_limit_of_producers(
+    broker: LoopbackBroker, change: dict[str, Any]
+) -> None:
+    """D-24"""
+    connection = broker.connect()
+    before = state_of(connection, DMQ)["attributes"]
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        connection.admin().update_destination("queue", DMQ, **change)
+    assert state_of(connection, DMQ)["attributes"] == before
+    connection.admin().update_destination("queue", DMQ, maxNumMsgs=2000)
+
+
+def test_dead_messages_are_consumed_like_others(broker: LoopbackBroker) -> None:
+    """D-24: with a selector too; and one that expires or is rejected there is gone"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    for n in range(3):
+        kill(session, name, n, properties={"n": n})
+    until(lambda: len(dead(connection)) == 3)
+    consumer = session.consumer(session.queue(DMQ), "n > 0 AND JMS_SUN_DMQ_UNDELIVERED_REASON = 'ERROR'")
+    first, second = take(consumer, 2)
+    assert bodies([first, second]) == [1, 2]
+    first.acknowledge_this()
+    second.reject()
+    until(lambda: [row["body"] for row in dead(connection)] == [0])
+
+
+def test_the_oldest_dead_messages_make_room_for_new_ones(broker: LoopbackBroker) -> None:
+    """D-24"""
+    connection, name = broker.connect(), broker.name()
+    connection.admin().update_destination("queue", DMQ, maxNumMsgs=3)
+    session = connection.session(ack="client")
+    for n in range(5):
+        kill(session, name, n)
+    until(lambda: [row["body"] for row in dead(connection)] == [2, 3, 4])
+
+
+# ---- what is written on them (D-25, B14) -----------------------------------------------------------------------------
+
+
+def test_a_dead_message_says_why_when_and_where_it_died(broker: LoopbackBroker) -> None:
+    """D-25"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    before_ms = int(time.time() * 1000)
+    headers = {"correlation_id": "c", "type": "t", "priority": 7, "reply_to": "r"}
+    kill(session, name, {"a": 1}, "why not", properties={"p": 1}, **headers)
+    (message,) = take(session.consumer(DMQ), 1)
+    assert (message.body, message.correlation_id, message.type, message.reply_to) == ({"a": 1}, "c", "t", "r")
+    assert (message.priority, message.expiration, message.delivery_count) == (7, 0, 1)
+    found = dict(message.properties)
+    assert found["p"] == 1
+    assert before_ms <= found["JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"] <= int(time.time() * 1000)
+    assert found["JMS_SUN_DMQ_UNDELIVERED_COMMENT"] == found["JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"] == "why not"
+    assert (found["JMS_SUN_DMQ_DELIVERY_COUNT"], found["JMS_SUN_DMQ_BODY_TRUNCATED"]) == (1, False)
+    assert found["JMS_SUN_DMQ_PRODUCING_BROKER"] == found["JMS_SUN_DMQ_DEAD_BROKER"] == "loopback"
+    (death,) = json.loads(found["RAYBROKER_DEATHS"])
+    assert (death["queue"], death["type"], death["reason"], death["count"]) == (name, "queue", "ERROR", 1)
+
+
+def test_a_message_can_ask_not_to_be_kept_when_it_is_dead_or_to_be(broker: LoopbackBroker) -> None:
+    """D-25: JMS_SUN_PRESERVE_UNDELIVERED beats useDMQ"""
+    connection = broker.connect()
+    keeps, drops = create(connection, broker.name()), create(connection, broker.name(), useDMQ=False)
+    session = connection.session(ack="client")
+    kill(session, keeps, "not this", properties={"JMS_SUN_PRESERVE_UNDELIVERED": False})
+    kill(session, drops, "nor this")
+    kill(session, drops, "but this", properties={"JMS_SUN_PRESERVE_UNDELIVERED": True})
+    kill(session, keeps, "and this")
+    until(lambda: [row["body"] for row in dead(connection)] == ["but this", "and this"])
+    assert [state_of(connection, n)["messages"] for n in (keeps, drops)] == [0, 0]
+
+
+def test_bodies_of_dead_messages_can_be_cut(make_broker: MakeBroker) -> None:
+    """D-24, D-25: the broker's setting, and the message's own"""
+    broker = make_broker(imq__destination__DMQ__truncateBody=True)
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    kill(session, name, "cut")
+    kill(session, name, "whole", properties={"JMS_SUN_TRUNCATE_MSG_BODY": False})
+    until(lambda: [row["body"] for row in dead(connection)] == ["", "whole"])
+    assert [row["properties"]["JMS_SUN_DMQ_BODY_TRUNCATED"] for row in dead(connection)] == [True, False]
+
+
+def test_dead_messages_are_logged_when_asked(broker: LoopbackBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """D-25: JMS_SUN_LOG_DEAD_MESSAGES"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    with caplog.at_level(logging.WARNING):
+        kill(session, name, properties={"JMS_SUN_LOG_DEAD_MESSAGES": True})
+        until(lambda: len(dead(connection)) == 1)
+    assert [r for r in caplog.records if name in r.getMessage() and "ERROR" in r.getMessage()]
+
+
+# ---- expiration policies (W-57, W-61 … W-63) -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["Default", "Discard", "Log", "Redirect"])
+def test_an_expired_message_goes_where_the_policy_says(
+    broker: LoopbackBroker, policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-57"""
+    connection, errors = broker.connect(), broker.name()
+    create(connection, errors)
+    name = create(connection, broker.name(), expirationPolicy=policy, errorDestination=errors)
+    with caplog.at_level(logging.WARNING):
+        expire(connection, name)
+        until(lambda: state_of(connection, name)["messages"] == 0)
+    logged = [r for r in caplog.records if "ExpiredJMSMessage" in r.getMessage()]
+    there = [row["body"] for row in connection.admin().browse_messages("queue", errors)["messages"]]
+    assert [row["body"] for row in dead(connection)] == (["old"] if policy == "Default" else [])
+    assert there == (["old"] if policy == "Redirect" else [])
+    assert len(logged) == (1 if policy == "Log" else 0)
+
+
+def test_redirect_without_an_error_destination_removes(broker: LoopbackBroker) -> None:
+    """W-57"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), expirationPolicy="Redirect")
+    expire(connection, name)
+    until(lambda: state_of(connection, name)["messages"] == 0)
+    assert dead(connection) == []
+
+
+def test_without_the_dead_message_queue_what_expires_is_removed(broker: LoopbackBroker) -> None:
+    """W-57, B-09"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), useDMQ=False)
+    expire(connection, name)
+    until(lambda: state_of(connection, name)["messages"] == 0)
+    assert dead(connection) == []
+
+
+def test_the_log_shows_what_the_logging_policy_names(
+    broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-61, W-62, W-63"""
+    connection = broker.connect()
+    name = create(
+        connection, broker.name(), expirationPolicy="Log", expirationLoggingPolicy="JMSPriority, colour, none, absent"
+    )
+    with caplog.at_level(logging.WARNING):
+        expire(connection, name, properties={"colour": "r" * 40, "none": None, "other": 1}, priority=3)
+    (text,) = (r.getMessage() for r in caplog.records if "ExpiredJMSMessage" in r.getMessage())
+    assert "<ExpiredJMSMessage JMSMessageID='ID:" in text
+    assert "<HeaderFields JMSPriority='3' />" in text
+    assert "<UserProperties colour='rrrr" in text
+    assert "' none=null />" in text
+    assert "r" * 33 not in text
+    assert "absent" not in text
+    assert "other" not in text
+
+
+# ---- error destinations (W-69 … W-71, B13) ---------------------------------------------------------------------------
+
+
+def test_what_fails_too_often_goes_to_the_error_destination(broker: LoopbackBroker) -> None:
+    """W-69, W-70"""
+    connection, errors = broker.connect(), broker.name()
+    create(connection, errors)
+    name = create(connection, broker.name(), redeliveryLimit=0, errorDestination=errors)
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    take(session.consumer(name), 1)[0].fail(delay_ms=0)
+    (message,) = take(session.consumer(errors), 1)
+    assert message.body == "x"
+    assert message.properties["JMS_SUN_DMQ_UNDELIVERED_REASON"] == "UNDELIVERABLE"
+    assert dead(connection) == []
+
+
+def test_what_fails_too_often_without_any_place_for_it_is_removed(broker: LoopbackBroker) -> None:
+    """W-69: persistent or not"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), redeliveryLimit=0, useDMQ=False)
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    session.producer(name).send("y", persistent=False)
+    consumer = session.consumer(name)
+    for message in take(consumer, 2):
+        message.fail(delay_ms=0)
+    until(lambda: state_of(connection, name)["messages"] == 0)
+    assert dead(connection) == []
+
+
+def test_with_a_full_error_destination_what_is_persistent_stays_and_the_rest_is_dropped(
+    broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W-71, B13: dead-lettering that cannot lose"""
+    connection, errors = broker.connect(), broker.name()
+    create(connection, errors, maxNumMsgs=1)
+    name = create(connection, broker.name(), redeliveryLimit=0, errorDestination=errors)
+    session = connection.session(ack="client")
+    session.producer(errors).send("full")
+    session.producer(name).send("persistent")
+    session.producer(name).send("volatile", persistent=False)
+    consumer = session.consumer(name)
+    with caplog.at_level(logging.WARNING):
+        for message in take(consumer, 2):
+            message.fail(delay_ms=0)
+        until(lambda: state_of(connection, name)["dead"] == 1)
+    state = state_of(connection, name)
+    assert (state["messages"], state["dying"]) == (1, 1)
+    assert nothing(consumer, 0.02), "it is dead and not delivered again"
+    assert [r for r in caplog.records if errors in r.getMessage()]
+
+
+def test_what_waited_for_a_full_error_destination_is_moved_after_a_restart(store: OneStore) -> None:
+    """W-71"""
+    connection = store.open().connect()
+    create(connection, "errors", maxNumMsgs=1)
+    create(connection, "orders", redeliveryLimit=0, errorDestination="errors")
+    session = connection.session(ack="client")
+    session.producer("errors").send("full")
+    session.producer("orders").send("x")
+    take(session.consumer("orders"), 1)[0].fail(delay_ms=0)
+    until(lambda: state_of(connection, "orders")["dying"] == 1)
+    connection.admin().purge_destination("queue", "errors")
+    again = store.crash().connect()
+    consumer = again.session().consumer("orders")
+    assert [m.body for m in take(again.session().consumer("errors"), 1)] == ["x"]
+    assert nothing(consumer, 0.01)
+
+
+def test_dead_messages_survive_a_restart(store: OneStore) -> None:
+    """D-24, B13"""
+    connection = store.open().connect()
+    session = connection.session(ack="client")
+    kill(session, "orders", "x", "because")
+    until(lambda: len(dead(connection)) == 1)
+    again = store.crash().connect()
+    (row,) = dead(again)
+    assert (row["body"], row["properties"]["JMS_SUN_DMQ_UNDELIVERED_COMMENT"]) == ("x", "because")
+    assert nothing(again.session().consumer("orders"), 0.01)
+
+
+# ---- sending them back (B15) -----------------------------------------------------------------------------------------
+
+
+def test_dead_messages_are_sent_back_to_where_each_came_from(broker: LoopbackBroker) -> None:
+    """B15, B14: the history stays"""
+    connection, one, two = broker.connect(), broker.name(), broker.name()
+    session = connection.session(ack="client")
+    kill(session, one, 1, properties={"n": 1})
+    kill(session, two, 2, properties={"n": 2})
+    kill(session, two, 3, properties={"n": 3})
+    until(lambda: len(dead(connection)) == 3)
+    assert connection.admin().retry_messages(selector="n < 3") == 2
+    assert [row["body"] for row in dead(connection)] == [3]
+    (first,), (second,) = take(session.consumer(one), 1), take(session.consumer(two), 1)
+    assert (first.body, second.body) == (1, 2)
+    assert (first.delivery_count, first.redelivered) == (1, False), "W-73: counts start again"
+    assert "JMS_SUN_DMQ_UNDELIVERED_REASON" not in first.properties
+    first.reject("again")
+    until(lambda: len(dead(connection)) == 2)
+    (row,) = dead(connection, "n = 1")
+    (death,) = json.loads(row["properties"]["RAYBROKER_DEATHS"])
+    assert (death["queue"], death["count"]) == (one, 2)
+
+
+def test_a_dead_message_of_a_destination_that_is_gone_stays(broker: LoopbackBroker) -> None:
+    """B15"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    kill(session, name, "x")
+    until(lambda: len(dead(connection)) == 1)
+    connection.admin().destroy_destination("queue", name)
+    assert connection.admin().retry_messages() == 0
+    assert len(dead(connection)) == 1

@@ -1,0 +1,316 @@
+"""Branches of distributed transactions: what an outside manager may do, and what survives (T-05 … T-08)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.client.xa import TMFAIL, TMJOIN, TMRESUME, TMSUCCESS, TMSUSPEND, XA_OK, XA_RDONLY
+from raybroker.errors import (
+    ConfigError,
+    IllegalStateError,
+    InvalidDestinationError,
+    TransactionInProgressError,
+    TransactionRolledBackError,
+)
+from tests.contracts.conftest import OneStore
+from tests.contracts.handle_basics import held
+from tests.contracts.handles import LoopbackBroker, bodies, create, cut, names_of, nothing, take, until
+
+XID = rb.Xid(1, b"global", b"branch")
+OTHER = rb.Xid(1, b"global", b"other")
+
+
+def worked(session: Any, target: str, source: str | None = None, xid: rb.Xid = XID, flags: int = TMSUCCESS) -> None:
+    """One message sent, and one received, in the branch."""
+    session.xa.start(xid)
+    session.producer(target).send("out")
+    if source is not None:
+        take(session.consumer(source), 1)
+    session.xa.end(xid, flags)
+
+
+def states(connection: Any) -> list[tuple[str, str, str]]:
+    """(kind, state, xid) of each transaction."""
+    return [(row["kind"], row["state"], row["xid"]) for row in connection.admin().list_transactions()]
+
+
+# ---- the two phases (T-07) -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one_phase", [True, False])
+def test_a_branch_is_committed_in_one_phase_or_in_two(broker: LoopbackBroker, one_phase: bool) -> None:
+    """T-07"""
+    connection, client, source, target = broker.connect(), broker.connect(xa=True), broker.name(), broker.name()
+    connection.session().producer(source).send_many(range(2))
+    session = client.session()
+    worked(session, target, source)
+    consumer = connection.session().consumer(target)
+    assert nothing(consumer, 0.01)
+    if not one_phase:
+        assert session.xa.prepare(XID) == XA_OK
+        assert states(connection) == [("xa", "PREPARED", str(XID))]
+        assert nothing(consumer, 0.01)
+    session.xa.commit(XID, one_phase)
+    assert bodies(take(consumer, 1)) == ["out"]
+    assert held(connection, source) == 1
+    assert states(connection) == []
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_branch_is_rolled_back_before_or_after_it_was_prepared(broker: LoopbackBroker, prepared: bool) -> None:
+    """T-07, T-03"""
+    connection, client, source, target = broker.connect(), broker.connect(xa=True), broker.name(), broker.name()
+    connection.session().producer(source).send("in")
+    session = client.session()
+    worked(session, target, source)
+    if prepared:
+        session.xa.prepare(XID)
+    session.xa.rollback(XID)
+    client.close()
+    assert held(connection, target) == 0
+    assert [(m.body, m.redelivered) for m in take(connection.session().consumer(source), 1)] == [("in", True)]
+    assert states(connection) == []
+
+
+def test_a_branch_that_did_nothing_has_nothing_to_commit(broker: LoopbackBroker) -> None:
+    """T-07: XA_RDONLY"""
+    client = broker.connect(xa=True)
+    session = client.session()
+    session.xa.start(XID)
+    session.xa.end(XID)
+    assert session.xa.prepare(XID) == XA_RDONLY
+    assert states(client) == []
+    session.xa.start(XID)
+    session.xa.end(XID)
+    session.xa.commit(XID, True)
+
+
+def test_two_sessions_work_in_one_branch_and_one_session_in_two(broker: LoopbackBroker) -> None:
+    """T-07: TMJOIN, TMSUSPEND, TMRESUME"""
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    first, second = client.session(), client.session()
+    one, two = first.producer(target), second.producer(target)
+    first.xa.start(XID)
+    one.send("a")
+    first.xa.end(XID, TMSUSPEND)
+    first.xa.start(OTHER)
+    one.send("other")
+    first.xa.end(OTHER)
+    first.xa.start(XID, TMRESUME)
+    one.send("b")
+    first.xa.end(XID)
+    second.xa.start(XID, TMJOIN)
+    two.send("c")
+    second.xa.end(XID)
+    first.xa.rollback(OTHER)
+    first.xa.prepare(XID)
+    second.xa.commit(XID)
+    assert held(connection, target) == 3
+    assert sorted(bodies(take(connection.session().consumer(target), 3))) == ["a", "b", "c"]
+
+
+def test_a_branch_that_failed_can_only_be_rolled_back(broker: LoopbackBroker) -> None:
+    """T-08: TMFAIL, or a refused message"""
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    create(connection, target, maxNumMsgs=1)
+    session = client.session()
+    worked(session, target, flags=TMFAIL)
+    with pytest.raises(TransactionRolledBackError, match="TMFAIL"):
+        session.xa.prepare(XID)
+    session.xa.start(XID)
+    producer = session.producer(target)
+    producer.send("a"), producer.send("b")
+    with pytest.raises(TransactionRolledBackError, match="maxNumMsgs=1"):
+        session.xa.end(XID)
+    with pytest.raises(TransactionRolledBackError):
+        session.xa.commit(XID, True)
+    assert held(connection, target) == 0
+    assert states(connection) == []
+
+
+# ---- bad calls (T-07, T-08) ------------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "end before start": (lambda xa: xa.end(XID), "no branch"),
+    "prepare before start": (lambda xa: xa.prepare(XID), "no branch"),
+    "start twice": (lambda xa: (xa.start(XID), xa.start(OTHER)), "ACTIVE"),
+    "prepare while active": (lambda xa: (xa.start(XID), xa.prepare(XID)), "ACTIVE; it has to be IDLE"),
+    "commit while active": (lambda xa: (xa.start(XID), xa.commit(XID, True)), "ACTIVE; it has to be IDLE"),
+    "two phases unprepared": (lambda xa: (xa.start(XID), xa.end(XID), xa.commit(XID)), "IDLE; it has to be PREPARED"),
+    "resume what is not suspended": (lambda xa: (xa.start(XID), xa.end(XID), xa.start(XID, TMRESUME)), "SUSPENDED"),
+    "join what is unknown": (lambda xa: xa.start(XID, TMJOIN), "no branch"),
+    "start what exists": (lambda xa: (xa.start(XID), xa.end(XID), xa.start(XID)), "exists and is IDLE"),
+    "unknown flags": (lambda xa: xa.start(XID, 7), "0x7"),
+    "end with other flags": (lambda xa: (xa.start(XID), xa.end(XID, TMJOIN)), "TMSUCCESS"),
+    "forget what is not finished": (lambda xa: (xa.start(XID), xa.end(XID), xa.forget(XID)), "IDLE"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_call_in_the_wrong_state_names_the_branch_and_its_state(broker: LoopbackBroker, call: str) -> None:
+    """T-08"""
+    session = broker.connect(xa=True).session()
+    work, word = WRONG[call]
+    with pytest.raises(IllegalStateError, match=word) as caught:
+        work(session.xa)
+    assert str(XID) in str(caught.value)
+
+
+def test_outside_of_a_branch_nothing_is_sent_or_received(broker: LoopbackBroker) -> None:
+    """T-07"""
+    connection, client, name = broker.connect(), broker.connect(xa=True), broker.name()
+    session = client.session()
+    producer, consumer = session.producer(name), session.consumer(name)
+    for call in (lambda: producer.send("x"), lambda: consumer.receive(timeout=0.05)):
+        with pytest.raises(IllegalStateError, match=r"xa\.start"):
+            call()
+    for call in (session.commit, session.rollback):
+        with pytest.raises(TransactionInProgressError, match="transaction manager"):
+            call()
+    assert held(connection, name) == 0
+
+
+def test_only_an_xa_connection_has_branches(broker: LoopbackBroker) -> None:
+    """T-07"""
+    with pytest.raises(IllegalStateError, match="connect_xa"):
+        _ = broker.connect().session(transacted=True).xa
+
+
+def test_an_unknown_branch_cannot_be_committed_or_rolled_back(broker: LoopbackBroker) -> None:
+    """T-08"""
+    session = broker.connect(xa=True).session()
+    for call in (session.xa.commit, session.xa.rollback):
+        with pytest.raises(InvalidDestinationError, match=str(XID)):
+            call(XID)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(-1, b"x", b""), (0, b"", b""), (0, b"x" * 65, b""), (0, b"x", b"y" * 65), ("1", b"x", b""), (1, "x", b"")],
+)
+def test_an_identifier_out_of_bounds_is_refused(parts: tuple[Any, ...]) -> None:
+    """T-08: up to 128 bytes"""
+    with pytest.raises(ConfigError, match="xid"):
+        rb.Xid(*parts)
+    assert len(rb.Xid(2**31 - 1, b"g" * 64, b"b" * 64).pack()) == 134
+
+
+# ---- clients that are gone, and restarts (T-05, T-06) ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prepared_branch_outlives_its_client_and_is_settled_by_another(broker: LoopbackBroker, commit: bool) -> None:
+    """T-05"""
+    connection, source, target = broker.connect(), broker.name(), broker.name()
+    connection.session().producer(source).send("in")
+    first = broker.connect(xa=True)
+    session = first.session()
+    worked(session, target, source)
+    session.xa.prepare(XID)
+    first.close()
+    consumer = connection.session().consumer(source)
+    assert nothing(consumer, 0.01), "what it consumed is still its own"
+    second = broker.connect(xa=True).session()
+    assert second.xa.recover() == [XID]
+    (second.xa.commit if commit else second.xa.rollback)(XID)
+    assert second.xa.recover() == []
+    assert held(connection, target) == int(commit)
+    if commit:
+        assert held(connection, source) == 0
+    else:
+        assert [(m.body, m.redelivered) for m in take(consumer, 1)] == [("in", True)]
+
+
+@pytest.mark.parametrize("state", ["active", "ended"])
+def test_a_branch_that_was_not_prepared_goes_with_its_connection(broker: LoopbackBroker, state: str) -> None:
+    """T-05"""
+    connection, client, target = broker.connect(), broker.connect(xa=True, imqReconnectEnabled=False), broker.name()
+    session = client.session()
+    session.xa.start(XID)
+    session.producer(target).send("x")
+    if state == "ended":
+        session.xa.end(XID)
+    until(lambda: states(connection))
+    cut(client)
+    until(lambda: states(connection) == [])
+    assert held(connection, target) == 0
+
+
+@pytest.mark.parametrize("way", ["open", "crash"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_prepared_branch_survives_a_restart_of_the_broker(store: OneStore, way: str, commit: bool) -> None:
+    """T-05, T-06: autorollback=false"""
+    broker = store.open()
+    broker.connect().session().producer("source").send_many(["in", "next"])
+    session = broker.connect(xa=True).session()
+    worked(session, "target", "source")
+    session.xa.prepare(XID)
+    again = getattr(store, way)()
+    connection = again.connect()
+    assert states(connection) == [("xa", "PREPARED", str(XID))]
+    consumer, target = connection.session().consumer("source"), connection.session().consumer("target")
+    assert bodies(take(consumer, 1)) == ["next"]
+    assert nothing(consumer, 0.01)
+    assert nothing(target, 0.01)
+    manager = again.connect(xa=True).session()
+    assert manager.xa.recover() == [XID]
+    (manager.xa.commit if commit else manager.xa.rollback)(XID)
+    if commit:
+        assert bodies(take(target, 1)) == ["out"]
+        assert nothing(consumer, 0.01)
+    else:
+        assert [(m.body, m.redelivered) for m in take(consumer, 1)] == [("in", True)]
+        assert held(connection, "target") == 0
+    last = store.crash().connect()
+    assert states(last) == []
+    assert names_of(last) == (["target"] if commit else ["source"]), "what holds nothing was not made by anybody (D-22)"
+
+
+def test_with_autorollback_a_restart_rolls_prepared_branches_back(store: OneStore) -> None:
+    """T-06: autorollback=true"""
+    broker = store.open()
+    broker.connect().session().producer("source").send("in")
+    session = broker.connect(xa=True).session()
+    worked(session, "target", "source")
+    session.xa.prepare(XID)
+    again = store.crash(imq__transaction__autorollback=True).connect()
+    assert states(again) == []
+    assert held(again, "target") == 0
+    assert [(m.body, m.redelivered) for m in take(again.session().consumer("source"), 1)] == [("in", True)]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_administrators_settle_a_prepared_branch(broker: LoopbackBroker, commit: bool) -> None:
+    """T-06, T-08, A-45, A-46"""
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    session = client.session()
+    worked(session, target)
+    session.xa.prepare(XID)
+    client.close()
+    admin = connection.admin()
+    (row,) = admin.list_transactions()
+    (admin.commit_transaction if commit else admin.rollback_transaction)(row["id"])
+    assert admin.list_transactions() == []
+    assert held(connection, target) == int(commit)
+
+
+def test_administrators_do_not_commit_what_is_not_prepared(broker: LoopbackBroker) -> None:
+    """T-08: admin commit only from PREPARED; the text names the state"""
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    session = client.session()
+    session.xa.start(XID)
+    session.producer(target).send("x")
+    until(lambda: [s for _, s, _ in states(connection)] == ["STARTED"])
+    (row,) = connection.admin().list_transactions()
+    with pytest.raises(IllegalStateError, match="STARTED"):
+        connection.admin().commit_transaction(row["id"])
+    session.xa.end(XID)
+    assert [s for _, s, _ in states(connection)] == ["COMPLETE"]
+    with pytest.raises(IllegalStateError, match="COMPLETE"):
+        connection.admin().commit_transaction(row["id"])
+    session.xa.commit(XID, True)
+    assert held(connection, target) == 1
