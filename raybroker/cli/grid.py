@@ -1,28 +1,29 @@
-"""The verbs of the grid: create, list, query, update, destroy, purge for dst, bkr and con.
+"""The verbs of the grid for dst, bkr and con: create, list, query, update, destroy, purge, pause, resume.
 
 Each command is its arguments, one call of ``conn.admin()``, and what is printed.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any, Final
 
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import Commands, UsageError
+from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
-    OBJECTS,
-    VERBS,
     Attributes,
     Cluster,
+    Force,
     Json,
     Name,
     Type,
-    add_missing,
+    ask,
     attributes,
     destination_type,
+    moment,
+    until_ms,
 )
 
 DESTINATION_COLUMNS: Final = {
@@ -33,33 +34,20 @@ CONSUMER_COLUMNS: Final = {
     "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
     "granted": "granted", "unacknowledged": "unacked", "sent": "sent",
 }  # fmt: skip
-HELP: Final = {
-    "create": "create dst: a destination with its attributes.",
-    "list": "list dst|con|bkr: destinations, consumers, brokers.",
-    "query": "query dst|con|bkr: one of them in full.",
-    "update": "update dst: change attributes.",
-    "destroy": "destroy dst: remove one with its messages.",
-    "purge": "purge dst: discard its messages.",
-}
 
-_groups = {verb: typer.Typer(cls=Commands, no_args_is_help=True) for verb in VERBS}
+PAUSES: Final = ("PRODUCERS", "CONSUMERS", "ALL", "INSERTION")
+AnyType = Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")]
+PausedName = Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="This one; without it: all.")]
+Which = Annotated[str, typer.Option("-pst", "--pause-type", metavar="|".join(PAUSES), help="What of it.")]
 
 
-def attach(app: typer.Typer) -> None:
-    """Hang the grid below the program."""
-    for verb, group in _groups.items():
-        present = [command.name or "" for command in group.registered_commands]
-        add_missing(group, verb, present)
-        text = HELP.get(verb, "Not in this version.")
-        app.add_typer(group, name=verb, help=text, hidden=verb not in HELP)
-
-
-@_groups["create"].command("dst")
+@groups["create"].command("dst")
 def create_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:  # noqa: A002
     """Create a destination: raybroker create dst -t q -n JMSQueue -o consumerFlowLimit=20
 
     Attributes have the seeds' names: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior,
-    maxNumActiveConsumers, maxNumBackupConsumers, maxNumProducers, consumerFlowLimit, … and hosting=dedicated|shared.
+    maxNumActiveConsumers, maxNumBackupConsumers, maxNumProducers, consumerFlowLimit, redeliveryLimit, … and
+    hosting=dedicated|shared, template=NAME.
     """
     kind, given = destination_type(type), attributes(option)
     with connecting.administering(cluster) as admin:
@@ -67,23 +55,24 @@ def create_dst(name: Name, type: Type = "q", option: Attributes = None, cluster:
     output.say(f"created {kind} {name}")
 
 
-@_groups["list"].command("dst")
+@groups["list"].command("dst")
 def list_dst(
-    type: Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")] = None,  # noqa: A002
+    type: AnyType = None,  # noqa: A002
+    temporary: Annotated[bool, typer.Option("-tmp", "--temporary", help="Show temporary ones as well.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """List destinations with their counts."""
     kind = None if type is None else destination_type(type)
     with connecting.administering(cluster) as admin:
-        rows = admin.list_destinations(kind)
+        rows = admin.list_destinations(kind, temporary=temporary)
     if json:
         output.as_json(rows)
     else:
         output.table(rows, DESTINATION_COLUMNS, empty="no destinations")
 
 
-@_groups["query"].command("dst")
+@groups["query"].command("dst")
 def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
     """Show attributes, state and counts of one destination."""
     kind = destination_type(type)
@@ -96,7 +85,7 @@ def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: 
     output.fields(found["attributes"], title="attributes")
 
 
-@_groups["update"].command("dst")
+@groups["update"].command("dst")
 def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:  # noqa: A002
     """Change attributes, all or none: raybroker update dst -t q -n JMSQueue -o maxNumMsgs=1000"""
     kind, changes = destination_type(type), attributes(option)
@@ -107,52 +96,95 @@ def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster:
     output.say(f"updated {kind} {name}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
 
 
-Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; without a terminal it never asks.")]
-
-
-@_groups["destroy"].command("dst")
+@groups["destroy"].command("dst")
 def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """Remove a destination with its messages."""
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
-        _ask(force, f"destroy {kind} {name} with its messages?")
+        ask(force, f"destroy {kind} {name} with its messages?")
         admin.destroy_destination(kind, name)
     output.say(f"destroyed {kind} {name}")
 
 
-@_groups["purge"].command("dst")
+@groups["purge"].command("dst")
 def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """Discard the messages that no consumer holds."""
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
-        _ask(force, f"discard the messages of {kind} {name}?")
+        ask(force, f"discard the messages of {kind} {name}?")
         admin.purge_destination(kind, name)
     output.say(f"purged {kind} {name}")
 
 
-def _ask(force: bool, question: str) -> None:
-    if not force and sys.stdin.isatty():
-        typer.confirm(question, abort=True)
+@groups["pause"].command("dst")
+def pause_dst(
+    name: PausedName = None,
+    type: AnyType = None,  # noqa: A002
+    which: Which = "ALL",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="WHEN", help="Resume by itself: 10m from now, or 2030-01-31T12:00."),
+    ] = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Pause one destination, or all: raybroker pause dst -t q -n orders -pst CONSUMERS --until 10m
+
+    PRODUCERS: nothing is taken. CONSUMERS: nothing is delivered. ALL: both. INSERTION: what is under way arrives, and
+    is not seen until insertion resumes.
+    """
+    kind, what = _paused(name, type, which)
+    until_ms_ = 0 if until is None else until_ms("--until", until)
+    with connecting.administering(cluster) as admin:
+        count = admin.pause_destination(kind, name, what, until_ms=until_ms_)
+    output.say(f"paused {what} of {_those(kind, name, count)}" + (f" until {moment(until_ms_)}" if until_ms_ else ""))
 
 
-@_groups["list"].command("con")
+@groups["resume"].command("dst")
+def resume_dst(
+    name: PausedName = None,
+    type: AnyType = None,  # noqa: A002
+    which: Which = "ALL",
+    cluster: Cluster = "default",
+) -> None:
+    """Resume one destination, or all: raybroker resume dst -t q -n orders -pst CONSUMERS"""
+    kind, what = _paused(name, type, which)
+    with connecting.administering(cluster) as admin:
+        count = admin.resume_destination(kind, name, what)
+    output.say(f"resumed {what} of {_those(kind, name, count)}")
+
+
+def _paused(name: str | None, type_: str | None, which: str) -> tuple[str | None, str]:
+    if which.upper() not in PAUSES:
+        raise UsageError(f"-pst {which}: it is one of {', '.join(PAUSES)}")
+    if type_ is None:
+        return (None if name is None else "queue"), which.lower()
+    return destination_type(type_), which.lower()
+
+
+def _those(kind: str | None, name: str | None, count: int) -> str:
+    return f"{kind} {name}" if name is not None else f"{count} {kind or 'destination'}{'' if count == 1 else 's'}"
+
+
+@groups["list"].command("con")
 def list_con(
     destination: Annotated[
-        str | None, typer.Option("-d", "--destination", "-n", metavar="NAME", help="Only those of this queue.")
+        str | None, typer.Option("-d", "--destination", "-n", metavar="NAME", help="Only those of this destination.")
     ] = None,
+    type: AnyType = None,  # noqa: A002
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """List consumers: limit, granted, unacknowledged, sent."""
+    kind = None if type is None else destination_type(type)
     with connecting.administering(cluster) as admin:
-        rows = admin.list_consumers(destination)
+        rows = admin.list_consumers(destination, kind)
     if json:
         output.as_json(rows)
     else:
         output.table([{**row, "id": str(row["id"])} for row in rows], CONSUMER_COLUMNS, empty="no consumers")
 
 
-@_groups["query"].command("con")
+@groups["query"].command("con")
 def query_con(
     id: Annotated[int, typer.Option("-n", "--id", metavar="ID", help="The id that list con shows.")],  # noqa: A002
     cluster: Cluster = "default",
@@ -167,7 +199,7 @@ def query_con(
         output.fields(found)
 
 
-@_groups["list"].command("bkr")
+@groups["list"].command("bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
     """List the brokers of the cluster."""
     rows = connecting.brokers(cluster)
@@ -178,7 +210,7 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
         output.table([{**row, "pid": str(row.get("pid", "-"))} for row in rows], titles, empty="no brokers")
 
 
-@_groups["query"].command("bkr")
+@groups["query"].command("bkr")
 def query_bkr(
     explain: Annotated[bool, typer.Option("--explain", help="Each property, its value and its origin.")] = False,
     cluster: Cluster = "default",
@@ -200,8 +232,3 @@ def query_bkr(
     output.fields({key: value for key, value in found.items() if key != "hosts"})
     for host in found["hosts"]:
         output.fields({key: value for key, value in host.items() if key != "host"}, title=f"host {host['host']}")
-
-
-MISSING_TEXT: Final = "Understood, but not in this version: " + ", ".join(
-    [*(verb for verb in VERBS if verb not in HELP), *(name for name in OBJECTS if name not in ("dst", "bkr", "con"))]
-)

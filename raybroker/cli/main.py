@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from raybroker.cli import bench, demo, grid, messages, top, up
+from raybroker.cli import bench, demo, grid, groups, messages, stored, subscriptions, templates, top, transactions, up
 from raybroker.cli.exits import Commands
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable. "
-    f"{grid.MISSING_TEXT}."
+    f"{groups.MISSING_TEXT}."
 )
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ def program(
       raybroker send orders hello
       raybroker list dst               what is where; --json for programs
       raybroker receive orders
+      raybroker list msg -n mq.sys.dmq      what could not be delivered; retry msg sends it back
       raybroker top                    rates, live
       raybroker down                   messages stay on disk until the next up
     \b
@@ -70,11 +71,11 @@ for function, short in (
     (demo.demo, "Real data through a queue, a kill, a check."),
     (bench.bench, "Measure the running cluster."),
     (top.top, "Destinations and their rates, live."),
-    (messages.send, "Send messages to a queue."),
-    (messages.receive, "Take messages off a queue and print them."),
+    (messages.send, "Send messages to a queue or a topic."),
+    (messages.receive, "Take or browse messages and print them."),
 ):
     app.command(short_help=short)(function)
-grid.attach(app)
+groups.attach(app, (grid, subscriptions, transactions, templates, stored))
 
 
 def main() -> None:

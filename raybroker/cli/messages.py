@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import connecting, objects, output
 from raybroker.cli.exits import Exit, UsageError
-from raybroker.cli.objects import Cluster, Json, properties
+from raybroker.cli.objects import Cluster, Json, Selector, duration_ms, properties
 
 PREFETCH_MAX: Final = 1000
 
@@ -25,11 +25,15 @@ class BodyType(StrEnum):
     bytes = "bytes"
 
 
+DestinationType = Annotated[str, typer.Option("-t", "--destination-type", metavar="q|t", help="Queue or topic.")]
+
+
 def send(
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="The queue.", show_default=False)],
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="The queue or topic.", show_default=False)],
     body: Annotated[
         str | None, typer.Argument(metavar="[BODY|-]", help="The message; - or nothing: standard input.")
     ] = None,
+    destination_type: DestinationType = "q",
     count: Annotated[int, typer.Option("--count", metavar="N", help="Send it so many times.", min=1)] = 1,
     lines: Annotated[bool, typer.Option("--lines", help="One message for each line of the body.")] = False,
     property: Annotated[  # noqa: A002
@@ -38,22 +42,44 @@ def send(
     ] = None,
     type: Annotated[BodyType, typer.Option("--type", help="What the body is.")] = BodyType.text,  # noqa: A002
     persistent: Annotated[bool, typer.Option("--persistent/--non-persistent", help="Stored when this ends.")] = True,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="TIME", help="Expires after so long, such as 10m.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="TIME", help="Can be received only after so long, such as 30s.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="0-9", help="9 is the highest.", min=0, max=9)
+    ] = None,
     cluster: Cluster = "default",
 ) -> None:
     """Send messages: raybroker send orders hello   or   seq 1000 | raybroker send orders - --lines
 
-    A persistent message is on disk when the command ends. The queue is created when it is missing and the broker's
-    imq.autocreate.queue allows it.
+    A persistent message is on disk when the command ends. The destination is created when it is missing and the
+    broker's imq.autocreate.queue or imq.autocreate.topic allows it. A topic with nobody subscribed keeps nothing.
     """
     given = properties(property)
+    kind = objects.destination_type(destination_type)
+    options: dict[str, Any] = {"persistent": persistent}
+    if ttl is not None:
+        options["ttl_ms"] = duration_ms("--ttl", ttl)
+    if delay is not None:
+        options["delivery_delay_ms"] = duration_ms("--delay", delay)
+    if priority is not None:
+        options["priority"] = priority
     bodies = [_body(part, type) for part in _parts(body, type, lines)] * count
     with connecting.connected(cluster) as connection:
-        producer = connection.session().producer(destination, persistent=persistent)
+        session = connection.session()
+        producer = session.producer(_destination(session, kind, destination), **options)
         futures = [producer.send_async(one, properties=given) for one in bodies]
         for future in futures:
             future.result()
         producer.close()
     output.say(f"sent {len(bodies)} message{'' if len(bodies) == 1 else 's'} to {destination}")
+
+
+def _destination(session: Any, kind: str, name: str) -> Any:
+    return session.topic(name) if kind == "topic" else session.queue(name)
 
 
 def _parts(body: str | None, kind: BodyType, lines: bool) -> list[str | bytes]:
@@ -81,56 +107,97 @@ def _body(part: str | bytes, kind: BodyType) -> Any:
 
 
 def receive(
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="The queue.", show_default=False)],
-    count: Annotated[int, typer.Option("--count", metavar="N", help="Take so many; 0: all that come.", min=0)] = 1,
+    destination: Annotated[str, typer.Argument(metavar="DEST", help="The queue or topic.", show_default=False)],
+    destination_type: DestinationType = "q",
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", help="Take so many; 0: all that come.", min=0)
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Longest wait for each message.", min=0)
     ] = None,
+    selector: Selector = None,
+    browse: Annotated[bool, typer.Option("--browse", help="Look at a queue and take nothing.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Take messages off a queue and print them, one a line.
+    """Take messages off a queue, or hear a topic, and print them, one a line.
 
-    A message is acknowledged after it was printed. Without --timeout it waits until there are enough; with it, the
-    command ends with code 1 when not one message came. --json prints one object a line, with id, properties and more.
+    A message is acknowledged after it was printed. Without --count it takes one, and --browse shows all. Without
+    --timeout it waits until there are enough; with it, the command ends with code 1 when not one message came. --json
+    prints one object a line, with id, properties and more.
     """
-    taken = 0
+    kind = objects.destination_type(destination_type)
+    if browse and kind == "topic":
+        raise UsageError("--browse: a topic keeps nothing to look at; browse a queue")
+    if browse and timeout is not None:
+        raise UsageError("--browse: it waits for nothing; leave --timeout out")
     with connecting.connected(cluster, started=True) as connection:
         session = connection.session(ack="client")
-        consumer = session.consumer(destination, prefetch=min(count or PREFETCH_MAX, PREFETCH_MAX))
-        while not count or taken < count:
-            wanted = PREFETCH_MAX if not count else min(count - taken, PREFETCH_MAX)
-            messages = consumer.receive_many(wanted, timeout=timeout)
-            if not messages:
-                break
-            for message in messages:
-                _show(message, json)
-            sys.stdout.flush()
-            messages[-1].acknowledge()
-            taken += len(messages)
+        place = _destination(session, kind, destination)
+        if browse:
+            taken = _look(session, place, selector, count or 0, json)
+        else:
+            taken = _take(session, place, selector, 1 if count is None else count, timeout, json)
     if not taken:
-        output.error(f"no message came to {destination} within {timeout:g} s")
+        within = "" if browse else f" within {timeout:g} s"
+        output.error(f"no message {'is in' if browse else 'came to'} {destination}{within}")
         raise typer.Exit(Exit.REFUSED)
+
+
+def _take(session: Any, place: Any, selector: str | None, count: int, timeout: float | None, json: bool) -> int:
+    """Print and acknowledge ``count`` messages, 0 all that come; how many came."""
+    taken = 0
+    chosen = {} if selector is None else {"selector": selector}
+    consumer = session.consumer(place, prefetch=min(count or PREFETCH_MAX, PREFETCH_MAX), **chosen)
+    while not count or taken < count:
+        wanted = PREFETCH_MAX if not count else min(count - taken, PREFETCH_MAX)
+        messages = consumer.receive_many(wanted, timeout=timeout)
+        if not messages:
+            break
+        for message in messages:
+            _show(message, json)
+        sys.stdout.flush()
+        messages[-1].acknowledge()
+        taken += len(messages)
+    return taken
+
+
+def _look(session: Any, place: Any, selector: str | None, count: int, json: bool) -> int:
+    """Print up to ``count`` messages, 0 all, and leave them; how many there were."""
+    seen = 0
+    for message in session.browser(place, selector=selector):
+        _show(message, json)
+        seen += 1
+        if seen == count:
+            break
+    sys.stdout.flush()
+    return seen
 
 
 def _show(message: Any, json: bool) -> None:
     body = message.body
     if json:
         row = {
-            "id": message.id, "body": _plain(body), "properties": message.properties, "timestamp": message.timestamp,
-            "persistent": message.persistent, "redelivered": message.redelivered,
+            "id": message.id, "body": plain_body(body), "properties": message.properties,
+            "timestamp": message.timestamp, "persistent": message.persistent, "redelivered": message.redelivered,
             "delivery_count": message.delivery_count, "correlation_id": message.correlation_id,
-            "reply_to": message.reply_to, "type": message.type,
+            "reply_to": message.reply_to, "type": message.type, "priority": message.priority,
+            "expiration": message.expiration,
         }  # fmt: skip
-        print(json_library.dumps(row, default=_plain))
+        print(json_library.dumps(row, default=_for_json))
     elif isinstance(body, bytes | bytearray | memoryview):
         sys.stdout.flush()
         sys.stdout.buffer.write(bytes(body) + b"\n")
     else:
-        print(body if isinstance(body, str) else json_library.dumps(body, default=_plain))
+        print(body if isinstance(body, str) else json_library.dumps(body, default=plain_body))
 
 
-def _plain(value: Any) -> Any:
+def _for_json(value: Any) -> Any:
+    """Bytes as base64, and a destination to answer to as its name."""
+    return plain_body(value) if isinstance(value, bytes | bytearray | memoryview) else str(value)
+
+
+def plain_body(value: Any) -> Any:
     """Bytes for JSON: as base64 under that name."""
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}

@@ -7,7 +7,10 @@ and not a usage error.
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +18,7 @@ import typer
 from raybroker.cli.exits import UsageError
 from raybroker.model.errors import InvalidDestinationError, NotSupportedError
 from raybroker.model.names import DestinationType, check_destination_type
+from raybroker.system.clock import SystemClock
 
 OBJECTS: Final[dict[str, str]] = {
     "dst": "destinations",
@@ -27,6 +31,9 @@ OBJECTS: Final[dict[str, str]] = {
     "cls": "the cluster",
 }
 VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause", "resume", "compact", "metrics")
+"""The verbs that every object could have."""
+OWN_VERBS: Final = ("commit", "rollback", "delete", "move", "retry", "export", "import")
+"""The verbs of transactions and of messages alone."""
 
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")
@@ -38,6 +45,49 @@ Attributes = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", metavar="ATTR=VALUE", help="Such as consumerFlowLimit=20. Repeatable."),
 ]
+
+
+Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; without a terminal it never asks.")]
+TopicOption = Annotated[str | None, typer.Option("-d", "--destination", metavar="TOPIC", help="Only of this topic.")]
+Selector = Annotated[
+    str | None, typer.Option("-s", "--selector", metavar="SQL", help="Only messages that match, such as \"price > 5\".")
+]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message. Repeatable.")]
+
+_DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(ms|s|m|h|d)", re.ASCII)
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(option: str, text: str) -> int:
+    """Milliseconds that "500ms", "30s", "10m", "1.5h" or "2d" mean; raises UsageError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option} {text}: write a number and its unit, such as 500ms, 30s, 10m, 2h or 1d")
+    return round(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def until_ms(option: str, text: str) -> int:
+    """Milliseconds since 1970 of a time from now ("10m") or of a date and time ("2030-01-31T12:00"); raises
+    UsageError, also for one that is over."""
+    now = SystemClock().now_ms()
+    try:
+        when = round(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
+        when = now + duration_ms(option, text)
+    if when <= now:
+        raise UsageError(f"{option} {text}: that time is over")
+    return when
+
+
+def moment(ms: Any) -> str:
+    """Milliseconds since 1970 as date and time here, to the second; a dash for none."""
+    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") if ms else "-"
+
+
+def ask(force: bool, question: str) -> None:
+    """Ask before something is lost; without a terminal, or with -f, nobody is asked."""
+    if not force and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
 
 
 def destination_type(text: str) -> DestinationType:

@@ -50,6 +50,13 @@ def cell(value: Any) -> str:
     return str(value)
 
 
+def plain(value: Any) -> str:
+    """A value as one would write it on a command line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
 def table(rows: Sequence[Row], columns: Mapping[str, str], *, empty: str) -> None:
     """Rows under titles; ``columns`` is key → title. ``empty`` is said, on standard error, when there are none."""
     if not rows:

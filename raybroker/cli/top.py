@@ -12,7 +12,7 @@ from raybroker.cli.objects import Cluster, Json
 from raybroker.system.clock import SystemClock
 
 COLUMNS: Final = {
-    "name": "name", "messages": "messages", "in_per_second": "in/s", "out_per_second": "out/s",
+    "name": "name", "type": "type", "messages": "messages", "in_per_second": "in/s", "out_per_second": "out/s",
     "active_consumers": "consumers", "unacknowledged": "unacked", "redelivered": "redelivered",
 }  # fmt: skip
 
@@ -60,7 +60,7 @@ class Looks:
     def __init__(self, admin: Any) -> None:
         self._admin = admin
         self._clock = SystemClock()
-        self._before: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._before: dict[tuple[Any, str], tuple[int, dict[str, Any]]] = {}
 
     def take(self) -> list[dict[str, Any]]:
         """One row a destination, with ``in_per_second`` and ``out_per_second`` since the last look."""
@@ -68,11 +68,12 @@ class Looks:
         rows = []
         for row in self._admin.list_destinations():
             rates = {"in_per_second": 0.0, "out_per_second": 0.0}
-            before = self._before.get(row["name"])
+            key = row.get("type"), row["name"]
+            before = self._before.get(key)
             if before is not None and "messages_in" in row:
                 seconds = (now_ns - before[0]) / 1e9
                 for rate, counter in (("in_per_second", "messages_in"), ("out_per_second", "messages_out")):
                     rates[rate] = round(max(0, row[counter] - before[1].get(counter, 0)) / seconds, 1)
-            self._before[row["name"]] = (now_ns, row)
+            self._before[key] = (now_ns, row)
             rows.append({**row, **rates})
         return rows

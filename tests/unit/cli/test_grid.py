@@ -10,10 +10,20 @@ from raybroker.cli import connecting
 from raybroker.cli.objects import OBJECTS, VERBS
 
 PRESENT = {
-    "create": {"dst"}, "list": {"dst", "con", "bkr"}, "query": {"dst", "con", "bkr"}, "update": {"dst"},
-    "destroy": {"dst"}, "purge": {"dst"},
+    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "txn"},
+    "update": {"dst"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
+
+
+DMQ = "mq.sys.dmq"
+
+
+def names(rows: list[dict[str, Any]]) -> list[str]:
+    """Names of destinations, without the one that is always there (A-33)."""
+    found = [row["name"] for row in rows]
+    assert DMQ in found
+    return [name for name in found if name != DMQ]
 
 
 def test_the_line_of_the_seeds_creates_the_queue_with_its_limit(raybroker: Any, broker: Any) -> None:
@@ -25,26 +35,38 @@ def test_the_line_of_the_seeds_creates_the_queue_with_its_limit(raybroker: Any, 
 def test_a_type_may_be_written_short_or_long_or_left_out(raybroker: Any, broker: Any) -> None:
     for name, given in (("a", ("-t", "q")), ("b", ("--type", "queue")), ("c", ())):
         raybroker.output("create", "dst", *given, "-n", name)
-    assert [row["name"] for row in raybroker.json("list", "dst")] == ["a", "b", "c"]
+    assert names(raybroker.json("list", "dst")) == ["a", "b", "c"]
 
 
 def test_list_shows_one_plain_line_a_destination_when_nobody_looks(raybroker: Any, broker: Any) -> None:
     broker.session().producer("orders").send_many(["x"] * 1234)
-    header, line = raybroker.output("list", "dst").splitlines()
+    header, dead, line = raybroker.output("list", "dst").splitlines()
+    assert dead.split()[:4] == [DMQ, "queue", "RUNNING", "0"]
     assert header.split()[:4] == ["NAME", "TYPE", "STATE", "MESSAGES"]
     assert line.split()[:4] == ["orders", "queue", "RUNNING", "1234"]
 
 
 def test_an_empty_list_is_empty_output_and_an_empty_array(raybroker: Any, broker: Any) -> None:
-    result = raybroker("list", "dst")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no destinations\n")
-    assert raybroker.json("list", "dst") == []
+    for words, empty in ((("dst", "-t", "t"), "no destinations"), (("dur",), "no subscriptions"),
+                         (("txn",), "no transactions"), (("tpl",), "no templates"), (("con",), "no consumers"),
+                         (("msg", "-n", DMQ), "no messages")):  # fmt: skip
+        result = raybroker("list", *words)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{empty}\n")
+        assert raybroker.json("list", *words) == []
 
 
 def test_list_can_be_narrowed_to_a_type(raybroker: Any, broker: Any) -> None:
     broker.admin().create_destination("queue", "a")
-    assert [row["name"] for row in raybroker.json("list", "dst", "-t", "q")] == ["a"]
-    assert raybroker.json("list", "dst", "-t", "t") == []
+    broker.admin().create_destination("topic", "b")
+    assert names(raybroker.json("list", "dst", "-t", "q")) == ["a"]
+    assert [row["name"] for row in raybroker.json("list", "dst", "-t", "t")] == ["b"]
+
+
+def test_temporary_destinations_are_listed_when_asked_for(raybroker: Any, broker: Any) -> None:  # A-33
+    name = broker.session().temporary_queue().name
+    assert names(raybroker.json("list", "dst")) == []
+    assert names(raybroker.json("list", "dst", "-tmp")) == [name]
+    assert raybroker("destroy", "dst", "-n", name, "-f").exit_code == 1
 
 
 def test_query_shows_counts_and_attributes(raybroker: Any, broker: Any) -> None:
@@ -67,7 +89,40 @@ def test_purge_discards_and_destroy_removes(raybroker: Any, broker: Any) -> None
     assert raybroker.output("purge", "dst", "-t", "q", "-n", "a") == "purged queue a\n"
     assert raybroker.json("query", "dst", "-n", "a")["messages"] == 0
     assert raybroker.output("destroy", "dst", "-t", "q", "-n", "a", "-f") == "destroyed queue a\n"
-    assert raybroker.json("list", "dst") == []
+    assert names(raybroker.json("list", "dst")) == []
+
+
+def state(broker: Any, name: str, kind: str = "queue") -> str:
+    return str(broker.admin().query_destination(kind, name)["state"])
+
+
+def test_pause_and_resume_one_destination(raybroker: Any, broker: Any) -> None:  # A-36
+    broker.admin().create_destination("queue", "a")
+    out = raybroker.output("pause", "dst", "-t", "q", "-n", "a", "-pst", "consumers")
+    assert (out, state(broker, "a")) == ("paused consumers of queue a\n", "CONSUMERS_PAUSED")
+    assert raybroker.output("resume", "dst", "-n", "a") == "resumed all of queue a\n"
+    assert state(broker, "a") == "RUNNING"
+    assert raybroker.output("pause", "dst", "-n", "a") == "paused all of queue a\n"
+    assert state(broker, "a") == "PAUSED"
+
+
+def test_pause_and_resume_all(raybroker: Any, broker: Any) -> None:  # A-36
+    for kind, name in (("queue", "a"), ("topic", "a"), ("topic", "b")):
+        broker.admin().create_destination(kind, name)
+    assert raybroker.output("pause", "dst", "-pst", "PRODUCERS") == "paused producers of 3 destinations\n"
+    assert (state(broker, "a"), state(broker, "b", "topic")) == ("PRODUCERS_PAUSED", "PRODUCERS_PAUSED")
+    assert state(broker, DMQ) == "RUNNING"
+    assert raybroker.output("resume", "dst", "-t", "t") == "resumed all of 2 topics\n"
+    assert (state(broker, "a"), state(broker, "b", "topic")) == ("PRODUCERS_PAUSED", "RUNNING")
+
+
+def test_a_pause_may_have_an_end(raybroker: Any, broker: Any) -> None:  # B21
+    broker.admin().create_destination("queue", "a")
+    for until in ("10m", "2999-01-31T12:00"):
+        out = raybroker.output("pause", "dst", "-n", "a", "-pst", "CONSUMERS", "--until", until)
+        assert out.startswith("paused consumers of queue a until 2")
+    assert "2999-01-31 12:00:00" in out
+    assert state(broker, "a") == "CONSUMERS_PAUSED"
 
 
 def test_consumers_are_listed_and_shown(raybroker: Any, broker: Any) -> None:

@@ -1,0 +1,48 @@
+"""One group of commands a verb, and how they hang below the program; what they do is in the files of the objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Final
+
+import typer
+
+from raybroker.cli.exits import Commands
+from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
+
+HELP: Final = {
+    "create": "create dst|tpl: a destination or a template.",
+    "list": "list dst|con|dur|txn|msg|tpl|bkr: what there is.",
+    "query": "query dst|con|txn|bkr: one of them in full.",
+    "update": "update dst|tpl: change attributes.",
+    "destroy": "destroy dst|dur|tpl: remove one.",
+    "purge": "purge dst|dur: discard messages.",
+    "pause": "pause dst: producers, consumers or both.",
+    "resume": "resume dst: undo a pause.",
+    "commit": "commit txn: settle a prepared transaction.",
+    "rollback": "rollback txn: undo a prepared transaction.",
+    "delete": "delete msg: delete chosen messages.",
+    "move": "move msg: move messages to another destination.",
+    "retry": "retry msg: send dead messages back.",
+    "export": "export msg: copy messages to a file.",
+    "import": "import msg: put messages of a file into a destination.",
+}
+
+groups: Final = {verb: typer.Typer(cls=Commands, no_args_is_help=True) for verb in (*VERBS, *OWN_VERBS)}
+
+
+def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
+    """Hang the grid below the program; ``files`` are those whose import puts commands into the groups."""
+    assert all(files), "the files of commands are imported first"
+    for verb, group in groups.items():
+        if verb in VERBS:
+            add_missing(group, verb, [command.name or "" for command in group.registered_commands])
+        text = HELP.get(verb, "Not in this version.")
+        app.add_typer(group, name=verb, help=text, hidden=verb not in HELP)
+
+
+MISSING_TEXT: Final = "Understood, but not in this version: " + ", ".join(
+    [*(verb for verb in VERBS if verb not in HELP),
+     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn"))]
+)  # fmt: skip

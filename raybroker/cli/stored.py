@@ -1,0 +1,203 @@
+"""Messages in destinations on the command line: list, delete, move, retry, export and import msg (W-129, B15, B23)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from raybroker.admin.operations import pages
+from raybroker.cli import archive, connecting, output
+from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import groups
+from raybroker.cli.messages import plain_body
+from raybroker.cli.objects import Cluster, Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
+from raybroker.model.block import Block
+from raybroker.model.names import DEAD_MESSAGE_QUEUE
+
+COLUMNS: Final = {
+    "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
+    "preview": "body",
+}  # fmt: skip
+PREVIEW_CHARS: Final = 40
+PAGE: Final = 500
+BODY_BYTES: Final = 65536
+"""Bytes of each body that --json shows."""
+IMPORT_BYTES: Final = 8 << 20
+"""Blocks that go into one call, unless one alone is larger."""
+
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
+
+
+@groups["list"].command("msg")
+def list_msg(
+    name: Name,
+    type: Type = "q",  # noqa: A002
+    selector: Selector = None,
+    most: Annotated[int, typer.Option("--max", metavar="N", help="At most so many; 0: all.", min=0)] = 100,
+    cluster: Cluster = "default",
+    json: Json = False,
+) -> None:
+    """Look at the messages of a destination, oldest first; nothing is taken."""
+    kind = destination_type(type)
+    with connecting.administering(cluster) as admin:
+        rows = _browse(admin, kind, name, selector, most, BODY_BYTES if json else 4 * PREVIEW_CHARS)
+    if json:
+        output.as_json([{**row, "body": plain_body(row["body"])} for row in rows])
+    else:
+        output.table([_shown(row) for row in rows], COLUMNS, empty="no messages")
+
+
+def _browse(admin: Any, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def ask_for(start: Any) -> dict[str, Any]:
+        page = min(PAGE, most - len(found)) if most else PAGE
+        got: dict[str, Any] = admin.browse_messages(
+            kind, name, selector, start=start, max=page, body_bytes_max=body_bytes
+        )
+        return got
+
+    for page in pages(ask_for):
+        found += page["messages"]
+        if most and len(found) >= most:
+            break
+    return found[:most] if most else found
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    body = row["body"]
+    text = body if isinstance(body, str) else repr(body)
+    text = " ".join(text.split())
+    cut = text if len(text) <= PREVIEW_CHARS else text[: PREVIEW_CHARS - 1] + "…"
+    return {**row, "time": moment(row["timestamp"]), "preview": cut}
+
+
+@groups["delete"].command("msg")
+def delete_msg(
+    name: Name,
+    type: Type = "q",  # noqa: A002
+    selector: Selector = None,
+    id: Ids = None,  # noqa: A002
+    all: All = False,  # noqa: A002
+    force: Force = False,
+    cluster: Cluster = "default",
+) -> None:
+    """Delete messages: raybroker delete msg -n mq.sys.dmq -s "JMSPriority < 3"
+
+    The destination's consumers have to be paused, unless it is mq.sys.dmq.
+    """
+    kind = destination_type(type)
+    _require_choice("delete", selector, id, all)
+    with connecting.administering(cluster) as admin:
+        ask(force, f"delete messages of {kind} {name}?")
+        count = admin.delete_messages(kind, name, selector, id)
+    output.say(f"deleted {_count(count)} of {kind} {name}")
+
+
+@groups["move"].command("msg")
+def move_msg(
+    name: Name,
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Where they go.")],
+    type: Type = "q",  # noqa: A002
+    to_type: Annotated[
+        str | None, typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.")
+    ] = None,
+    selector: Selector = None,
+    id: Ids = None,  # noqa: A002
+    all: All = False,  # noqa: A002
+    cluster: Cluster = "default",
+) -> None:
+    """Move messages: raybroker move msg -n orders --to archive --all
+
+    The destination's consumers have to be paused, unless it is mq.sys.dmq. What fails half way may leave duplicates.
+    """
+    kind = destination_type(type)
+    target_kind = kind if to_type is None else destination_type(to_type)
+    _require_choice("move", selector, id, all)
+    with connecting.administering(cluster) as admin:
+        count = admin.move_messages(kind, name, to, target_kind, selector, id)
+    output.say(f"moved {_count(count)} of {kind} {name} to {target_kind} {to}")
+
+
+@groups["retry"].command("msg")
+def retry_msg(
+    name: Annotated[
+        str, typer.Option("-n", "--name", metavar="NAME", help="The queue they died into.")
+    ] = DEAD_MESSAGE_QUEUE,
+    type: Type = "q",  # noqa: A002
+    selector: Selector = None,
+    id: Ids = None,  # noqa: A002
+    cluster: Cluster = "default",
+) -> None:
+    """Send dead messages back to where each came from: raybroker retry msg -s "price > 5" """
+    kind = destination_type(type)
+    with connecting.administering(cluster) as admin:
+        count = admin.retry_messages(kind, name, selector, id)
+    output.say(f"sent {_count(count)} of {kind} {name} back")
+
+
+@groups["export"].command("msg")
+def export_msg(
+    file: File,
+    name: Name,
+    type: Type = "q",  # noqa: A002
+    selector: Selector = None,
+    force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it is there.")] = False,
+    cluster: Cluster = "default",
+) -> None:
+    """Copy messages to a file: raybroker export msg -n orders orders.msgs"""
+    kind = destination_type(type)
+    archive.check_target(file, overwrite=force)
+    counted = 0
+
+    def blocks(admin: Any) -> Iterator[bytes]:
+        nonlocal counted
+        for page in pages(lambda start: admin.export_messages(kind, name, selector, start=start)):
+            for block in page["blocks"]:
+                counted += Block(block).count
+                yield bytes(block)
+
+    with connecting.administering(cluster) as admin:
+        size = archive.write(file, blocks(admin), overwrite=force)
+    output.say(f"exported {_count(counted)} of {kind} {name} to {file} ({size} bytes)")
+
+
+@groups["import"].command("msg")
+def import_msg(file: File, name: Name, type: Type = "q", cluster: Cluster = "default") -> None:  # noqa: A002
+    """Put the messages of a file into a destination: raybroker import msg -n orders orders.msgs
+
+    The file is checked before anything is sent.
+    """
+    kind = destination_type(type)
+    archive.check(file)
+    count = 0
+    with connecting.administering(cluster) as admin:
+        for blocks in _batches(archive.read(file)):
+            count += admin.import_messages(kind, name, blocks)
+    output.say(f"imported {_count(count)} into {kind} {name}")
+
+
+def _batches(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for block in blocks:
+        if batch and sum(map(len, batch)) + len(block) > IMPORT_BYTES:
+            yield batch
+            batch = []
+        batch.append(block)
+    if batch:
+        yield batch
+
+
+def _require_choice(verb: str, selector: str | None, ids: list[str] | None, everything: bool) -> None:
+    if not (selector or ids or everything):
+        raise UsageError(f"{verb} msg: say which messages, with -s, --id or --all")
+    if everything and (selector or ids):
+        raise UsageError(f"{verb} msg: --all leaves no choice; give it without -s and --id")
+
+
+def _count(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"

@@ -1,0 +1,62 @@
+"""Durable subscriptions on the command line: list, purge and destroy dur (A-40 … A-42)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Cluster, Force, Json, TopicOption, ask
+
+COLUMNS: Final = {
+    "name": "name", "client_id": "client id", "topic": "topic", "state": "state", "messages": "messages",
+    "consumers": "cons", "shared": "shared", "durable": "durable", "selector": "selector",
+}  # fmt: skip
+SubscriptionName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the subscription.")]
+ClientID = Annotated[
+    str | None, typer.Option("-c", "--client-id", metavar="ID", help="Client id it belongs to; none: it has none.")
+]
+
+
+@groups["list"].command("dur")
+def list_dur(topic: TopicOption = None, cluster: Cluster = "default", json: Json = False) -> None:
+    """List subscriptions: messages that wait in each, and whether somebody uses it."""
+    with connecting.administering(cluster) as admin:
+        rows = admin.list_subscriptions(topic)
+    if json:
+        output.as_json(rows)
+        return
+    shown = [{**row, "state": "ACTIVE" if row["active"] else "INACTIVE"} for row in rows]
+    output.table(shown, COLUMNS, empty="no subscriptions")
+
+
+@groups["purge"].command("dur")
+def purge_dur(
+    name: SubscriptionName,
+    client_id: ClientID = None,
+    topic: TopicOption = None,
+    force: Force = False,
+    cluster: Cluster = "default",
+) -> None:
+    """Discard the messages of a durable subscription: raybroker purge dur -n audit -c billing"""
+    with connecting.administering(cluster) as admin:
+        ask(force, f"discard the messages of subscription {name}?")
+        admin.purge_subscription(name, client_id, topic)
+    output.say(f"purged subscription {name}")
+
+
+@groups["destroy"].command("dur")
+def destroy_dur(
+    name: SubscriptionName,
+    client_id: ClientID = None,
+    topic: TopicOption = None,
+    force: Force = False,
+    cluster: Cluster = "default",
+) -> None:
+    """End a durable subscription with its messages: raybroker destroy dur -n audit -c billing"""
+    with connecting.administering(cluster) as admin:
+        ask(force, f"end subscription {name} with its messages?")
+        admin.destroy_subscription(name, client_id, topic)
+    output.say(f"destroyed subscription {name}")

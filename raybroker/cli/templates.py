@@ -1,0 +1,59 @@
+"""Templates on the command line: create, list, update and destroy tpl (W-131)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Attributes, Cluster, Force, Json, ask, attributes
+
+COLUMNS: Final = {"name": "name", "attributes": "attributes"}
+TemplateName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the template.")]
+
+
+@groups["create"].command("tpl")
+def create_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster = "default") -> None:
+    """Create a template: raybroker create tpl -n small -o maxNumMsgs=100; then create dst … -o template=small"""
+    given = attributes(option)
+    with connecting.administering(cluster) as admin:
+        admin.create_template(name, **given)
+    output.say(f"created template {name}")
+
+
+@groups["list"].command("tpl")
+def list_tpl(cluster: Cluster = "default", json: Json = False) -> None:
+    """List templates with their attributes."""
+    with connecting.administering(cluster) as admin:
+        rows = admin.list_templates()
+    if json:
+        output.as_json(rows)
+        return
+    shown = [
+        {**row, "attributes": " ".join(f"{key}={output.plain(value)}" for key, value in row["attributes"].items())}
+        for row in rows
+    ]
+    output.table(shown, COLUMNS, empty="no templates")
+
+
+@groups["update"].command("tpl")
+def update_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster = "default") -> None:
+    """Change a template and the destinations that have not set those attributes themselves."""
+    changes = attributes(option)
+    if not changes:
+        raise UsageError("update tpl: nothing to change; give -o attribute=value")
+    with connecting.administering(cluster) as admin:
+        count = admin.update_template(name, **changes)
+    output.say(f"updated template {name} and {count} destination{'' if count == 1 else 's'}")
+
+
+@groups["destroy"].command("tpl")
+def destroy_tpl(name: TemplateName, force: Force = False, cluster: Cluster = "default") -> None:
+    """Remove a template; destinations keep what they took from it."""
+    with connecting.administering(cluster) as admin:
+        ask(force, f"remove template {name}?")
+        admin.destroy_template(name)
+    output.say(f"destroyed template {name}")

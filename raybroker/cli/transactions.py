@@ -1,0 +1,63 @@
+"""Transactions on the command line: list, query, commit and rollback txn (A-43 … A-46)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Cluster, Force, Json, ask, moment
+
+COLUMNS: Final = {
+    "id": "id", "kind": "kind", "state": "state", "client_id": "client id", "messages": "messages", "acks": "acks",
+    "created": "created",
+}  # fmt: skip
+TransactionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list txn shows.")]
+
+
+@groups["list"].command("txn")
+def list_txn(cluster: Cluster = "default", json: Json = False) -> None:
+    """List open and prepared transactions, local and distributed."""
+    with connecting.administering(cluster) as admin:
+        rows = admin.list_transactions()
+    if json:
+        output.as_json(rows)
+        return
+    output.table([_shown(row) for row in rows], COLUMNS, empty="no transactions")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "id": f"{row['host']}:{row['id']}", "created": moment(row.get("created_ms"))}
+
+
+@groups["query"].command("txn")
+def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
+    """Show one transaction, with its client, connection and global id."""
+    with connecting.administering(cluster) as admin:
+        found = admin.query_transaction(id)
+    if json:
+        output.as_json(found)
+        return
+    output.fields({key: value for key, value in _shown(found).items() if key not in ("host", "created_ms")})
+
+
+@groups["commit"].command("txn")
+def commit_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+    """Commit a PREPARED transaction whose manager does not: raybroker commit txn -n 5"""
+    _settle(id, "commit", force, cluster)
+    output.say(f"committed transaction {id}")
+
+
+@groups["rollback"].command("txn")
+def rollback_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+    """Roll back a PREPARED transaction whose manager does not: raybroker rollback txn -n 5"""
+    _settle(id, "rollback", force, cluster)
+    output.say(f"rolled back transaction {id}")
+
+
+def _settle(id_: str, verb: str, force: bool, cluster: str) -> None:
+    with connecting.administering(cluster) as admin:
+        ask(force, f"{verb} transaction {id_} against its manager?")
+        (admin.commit_transaction if verb == "commit" else admin.rollback_transaction)(id_)

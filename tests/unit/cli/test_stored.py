@@ -1,0 +1,145 @@
+"""Messages in destinations from the command line: look, delete, move, send back, export and import (W-129)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.cli import archive, stored
+
+
+@pytest.fixture
+def full(broker: Any) -> Any:
+    """A queue with five messages whose consumers are paused."""
+    producer = broker.session().producer("a")
+    for n in range(5):
+        producer.send(f"body {n}", properties={"n": n}, priority=4)
+    producer.close()
+    broker.admin().pause_destination("queue", "a", "consumers")
+    return broker
+
+
+def bodies(broker: Any, name: str, kind: str = "queue") -> list[Any]:
+    return [row["body"] for row in broker.admin().browse_messages(kind, name)["messages"]]
+
+
+def test_list_shows_messages_and_takes_none(raybroker: Any, full: Any) -> None:
+    lines = raybroker.output("list", "msg", "-n", "a").splitlines()
+    assert len(lines) == 6
+    assert lines[0].split() == ["ID", "STATE", "TIME", "PRIO", "DELIVERIES", "BYTES", "BODY"]
+    assert lines[1].split()[1] == "waiting"
+    assert lines[1].endswith("body 0")
+    rows = raybroker.json("list", "msg", "-n", "a", "-s", "n > 2")
+    assert [(row["body"], row["properties"]["n"]) for row in rows] == [("body 3", 3), ("body 4", 4)]
+    assert len(raybroker.json("list", "msg", "-n", "a", "--max", "2")) == 2
+    assert len(raybroker.json("list", "msg", "-n", "a")) == 5
+
+
+def test_list_goes_through_all_pages(raybroker: Any, full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "PAGE", 2)
+    assert [row["body"] for row in raybroker.json("list", "msg", "-n", "a", "--max", "0")] == [
+        f"body {n}" for n in range(5)
+    ]
+    assert len(raybroker.json("list", "msg", "-n", "a", "--max", "3")) == 3
+
+
+def test_a_long_body_is_shown_by_its_beginning_on_one_line(raybroker: Any, broker: Any) -> None:
+    broker.session().producer("b").send("first\nsecond " + "x" * 500)
+    line = raybroker.output("list", "msg", "-n", "b").splitlines()[1]
+    assert "second" in line
+    assert line.endswith("…")
+    assert len(line) < 200
+    assert raybroker.json("list", "msg", "-n", "b")[0]["body"].endswith("x" * 500)
+
+
+def test_delete_takes_what_is_chosen(raybroker: Any, full: Any) -> None:
+    assert raybroker.output("delete", "msg", "-n", "a", "-s", "n < 2") == "deleted 2 messages of queue a\n"
+    first = raybroker.json("list", "msg", "-n", "a")[0]["id"]
+    assert raybroker.output("delete", "msg", "-n", "a", "--id", first) == "deleted 1 message of queue a\n"
+    assert bodies(full, "a") == ["body 3", "body 4"]
+    assert raybroker.output("delete", "msg", "-n", "a", "--all", "-f") == "deleted 2 messages of queue a\n"
+
+
+def test_a_running_destination_keeps_its_messages(raybroker: Any, full: Any) -> None:
+    full.admin().resume_destination("queue", "a")
+    full.admin().create_destination("queue", "b")
+    for words in (("delete", "msg", "-n", "a", "--all"), ("move", "msg", "-n", "a", "--to", "b", "--all")):
+        result = raybroker(*words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "pause" in result.stderr
+    assert len(bodies(full, "a")) == 5
+
+
+def test_move_takes_messages_elsewhere_with_their_ids(raybroker: Any, full: Any) -> None:
+    full.admin().create_destination("queue", "b")
+    before = [row["id"] for row in raybroker.json("list", "msg", "-n", "a", "-s", "n = 3")]
+    out = raybroker.output("move", "msg", "-n", "a", "--to", "b", "-s", "n = 3")
+    assert out == "moved 1 message of queue a to queue b\n"
+    assert [row["id"] for row in raybroker.json("list", "msg", "-n", "b")] == before
+    assert raybroker.output("receive", "b") == "body 3\n"
+    assert "body 3" not in bodies(full, "a")
+
+
+def test_export_and_import_bring_the_same_messages_back(raybroker: Any, full: Any, tmp_path: Path) -> None:
+    file = tmp_path / "a.msgs"
+    out = raybroker.output("export", "msg", str(file), "-n", "a", "-s", "n <> 1")
+    assert out == f"exported 4 messages of queue a to {file} ({file.stat().st_size} bytes)\n"
+    full.admin().create_destination("queue", "b")
+    assert raybroker.output("import", "msg", str(file), "-n", "b") == "imported 4 messages into queue b\n"
+    expected = [row for row in raybroker.json("list", "msg", "-n", "a") if row["properties"]["n"] != 1]
+    found = raybroker.json("list", "msg", "-n", "b")
+    kept = ("id", "body", "properties", "priority", "persistent", "timestamp")
+    assert [[row[key] for key in kept] for row in found] == [[row[key] for key in kept] for row in expected]
+    assert len(bodies(full, "a")) == 5
+
+
+def test_a_file_is_replaced_only_with_force(raybroker: Any, full: Any, tmp_path: Path) -> None:
+    file = tmp_path / "a.msgs"
+    file.write_text("precious")
+    result = raybroker("export", "msg", str(file), "-n", "a")
+    assert (result.exit_code, file.read_text()) == (2, "precious")
+    assert "-f" in result.stderr
+    raybroker.output("export", "msg", str(file), "-n", "a", "-f")
+    assert archive.check(file) > 0
+
+
+def test_an_export_that_fails_leaves_no_file(raybroker: Any, broker: Any, tmp_path: Path) -> None:
+    assert raybroker("export", "msg", str(tmp_path / "f"), "-n", "missing").exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_imports_nothing(raybroker: Any, full: Any, tmp_path: Path) -> None:
+    file = tmp_path / "a.msgs"
+    raybroker.output("export", "msg", str(file), "-n", "a")
+    data = bytearray(file.read_bytes())
+    data[-12] ^= 1
+    file.write_bytes(data)
+    full.admin().create_destination("queue", "b")
+    result = raybroker("import", "msg", str(file), "-n", "b")
+    assert result.exit_code == 2
+    assert "is damaged at byte" in result.stderr
+    assert bodies(full, "b") == []
+
+
+def test_blocks_are_imported_in_calls_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "IMPORT_BYTES", 10)
+    blocks = [b"1234", b"123456", b"1", b"12345678901234", b"1"]
+    assert [[len(block) for block in batch] for batch in stored._batches(iter(blocks))] == [[4, 6], [1], [14], [1]]
+
+
+def test_dead_messages_are_sent_back(raybroker: Any, broker: Any) -> None:  # B15
+    broker.admin().create_destination("queue", "b", redeliveryLimit=0)
+    broker.start()
+    broker.session().producer("b").send("poison", properties={"n": 1})
+    session = broker.session(transacted=True)
+    consumer = session.consumer("b")
+    assert consumer.receive(timeout=10).body == "poison"
+    session.rollback()
+    consumer.close()
+    assert bodies(broker, "b") == []
+    assert raybroker.output("retry", "msg", "-s", "n = 2") == "sent 0 messages of queue mq.sys.dmq back\n"
+    assert raybroker.output("retry", "msg") == "sent 1 message of queue mq.sys.dmq back\n"
+    assert bodies(broker, "b") == ["poison"]
+    assert bodies(broker, "mq.sys.dmq") == []
