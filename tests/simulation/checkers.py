@@ -7,10 +7,10 @@ come again, but only when its earlier delivery was not acknowledged, and then it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tests.simulation.history import SEQ_BITS, Op
+from tests.simulation.history import PASSING_SHIFT, SENDS, SEQ_BITS, Op
 
 
 class Total(NamedTuple):
@@ -138,13 +138,16 @@ def flagged(ops: Iterable[Op]) -> list[str]:
     return wrong
 
 
-def order(ops: Iterable[Op]) -> list[str]:
-    """First deliveries to one consumer (``process``) of one producer and persistence class ascend."""
+def order(ops: Iterable[Op], class_of: Callable[[int], int | None] = lambda value: 4) -> list[str]:
+    """First deliveries to one consumer (``process``) of one producer, persistence and class ascend.
+
+    ``class_of``: a message's priority; None for one that has no place in the order, since it was delayed, say.
+    """
     wrong: list[str] = []
-    last: dict[tuple[int, int, bool], int] = {}
+    last: dict[tuple[int, int, bool, int], int] = {}
     for op in ops:
-        if op.f == "deliver" and op.attempt == 1:
-            key = op.process, op.value >> SEQ_BITS, op.persistent
+        if op.f == "deliver" and op.attempt == 1 and (level := class_of(op.value)) is not None:
+            key = op.process, op.value >> SEQ_BITS, op.persistent, level
             before = last.get(key, 0)
             if op.value <= before:
                 wrong.append(f"{name(op.value)} was first delivered after {name(before)} to consumer {op.process:#x}")
@@ -168,15 +171,63 @@ def volatile(ops: Iterable[Op]) -> list[str]:
     return wrong
 
 
-def all_of(ops: list[Op]) -> list[str]:
-    """Every checker over the history of a run that was drained."""
+def consumed(ops: Iterable[Op]) -> list[str]:
+    """After a complete drain: what was acknowledged to its producer was also consumed for good, or discarded."""
+    owed: set[int] = set()
+    done: Counter[int] = Counter()
+    for op in ops:
+        if op.f == "enqueue" and op.type == "ok":
+            owed.add(op.value)
+        elif op.f in ("discard", "destroy"):
+            done[op.value] += 1 << 30
+        elif op.f == "consume":
+            done[op.value] += 1 if op.type == "ok" else -1
+    return [f"{name(value)} was acknowledged and never consumed" for value in sorted(owed) if done[value] <= 0]
+
+
+def refused(ops: Iterable[Op]) -> list[str]:
+    """What a producer was told to be refused, or rolled back, is in no durable subscription of the topic."""
+    ops = list(ops)
+    out = {op.value for op in ops if op.f == "deliver" and not op.where >> PASSING_SHIFT}
+    failed = {op.value for op in ops if op.where == SENDS and op.f == "enqueue" and op.type == "fail"}
+    again = {op.value for op in ops if op.where == SENDS and op.f == "enqueue" and op.type == "ok"}
+    return [f"{name(value)} was refused and came out" for value in sorted(out & failed - again)]
+
+
+def all_of(ops: list[Op], class_of: Callable[[int], int | None] = lambda value: 4) -> list[str]:
+    """Every checker over the history of a run that was drained: over all queues, then over each subscription."""
+    groups: dict[int, list[Op]] = {0: []}
+    for op in ops:
+        groups.setdefault(op.where, []).append(op)
+    groups.pop(SENDS, None)
+    wrong = refused(op for op in ops if op.where)
+    for where, group in groups.items():
+        found = _group(group, class_of, durable=not where >> PASSING_SHIFT)
+        wrong += [f"{text} (subscription {where:#x})" for text in found] if where else found
+    return wrong
+
+
+def _group(ops: list[Op], class_of: Callable[[int], int | None], *, durable: bool) -> list[str]:
     total = total_queue(ops)
     wrong = [f"{name(v)} was acknowledged and never came out" for v in total.lost]
     wrong += [f"{name(v)} came out and was never sent" for v in total.unexpected]
-    for checker in (queue, commit_delivery, flagged, order, volatile):
+    for checker in (queue, flagged, volatile, consumed):
         wrong += checker(ops)
+    if durable:
+        wrong += commit_delivery(ops)
+    wrong += order(ops, class_of)
     wrong += _sets(ops)
     return wrong
+
+
+def atomic(values: Iterable[int], committed: set[int]) -> list[str]:
+    """Of what one transaction sent, all was stored or nothing."""
+    values = list(values)
+    there = [value for value in values if value in committed]
+    if there and len(there) != len(values):
+        missing = next(value for value in values if value not in committed)
+        return [f"{name(there[0])} was stored and {name(missing)} of the same transaction was not"]
+    return []
 
 
 def _sets(ops: list[Op]) -> list[str]:

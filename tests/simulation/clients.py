@@ -8,44 +8,56 @@ connects again, opens its producers under their old identity and sends again wha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.producing import Batch, Producing, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
-from tests.simulation.history import value_of
+from tests.simulation.history import SENDS, value_of
+from tests.simulation.messages import body_of, header_of, priority_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ProducerPlan
 
 if TYPE_CHECKING:
     from tests.simulation.consumers import SimConsumer
+    from tests.simulation.transactors import SimTransactor
     from tests.simulation.world import World
 
 Reply = Callable[[Any, "str | None"], None]
 
-PERSISTENT = Shared(True, 4)
-VOLATILE = Shared(False, 4)
 
-
-def body_of(value: int, most: int) -> bytes:
-    """The one body that a message may have; some are empty."""
-    size = (value * 2654435761 >> 9) % (most + 1)
-    return (b"%x." % value * (size // 4 + 1))[:size] if size > 3 else b""
+@cache
+def shared_of(persistent: bool, priority: int, ttl_ms: int, delay_ms: int) -> Shared:
+    """One object for equal attributes, as a producer has it."""
+    return Shared(persistent, priority, ttl_ms, delay_ms)
 
 
 class Machine:
-    """``asked``: acknowledgements under way, (connection, request) → (queue number, values)."""
+    """``asked``: acknowledgements under way, (connection, request) → what they are about; ``asked_many``: commits."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, client_id: str | None = None) -> None:
         self.world = world
+        self.client_id = client_id
+        self.name = f"c{world.next_number()}"
+        """The id of its connection, which reconnects do not change."""
         self.connection: Connection | None = None
         self.producers: list[SimProducer] = []
         self.consumers: list[SimConsumer] = []
+        self.transactors: list[SimTransactor] = []
         self.asked: dict[tuple[int, int], Any] = {}
+        self.asked_many: dict[tuple[int, int], list[Any]] = {}
         self._requests: dict[tuple[int, int], Reply] = {}
         self._next_request = 1
         self._next_handle = 1
         self._connecting = False
+        self.ready = False
+        """The host knows this client."""
+
+    @property
+    def endpoints(self) -> list[Any]:
+        """Transactors come last: what they use has been told before."""
+        return [*self.producers, *self.consumers, *self.transactors]
 
     # ---- connecting ------------------------------------------------------------------------------------------------
 
@@ -64,24 +76,36 @@ class Machine:
         self.connection = Connection(self.world, self)
         self.world.connections.append(self.connection)
         self._next_handle = 1
-        self.call("hello", {"client_id": None}, lambda result, code: None)
-        for endpoint in (*self.producers, *self.consumers):
-            endpoint.open()
+        self.ready = False
+        connection = self.connection
+
+        def welcome(result: Any, code: str | None) -> None:
+            if connection is not self.connection:
+                return
+            if code is not None:  # The host has not noticed yet that our last life is over.
+                connection.lose()
+                return
+            self.ready = True
+            for endpoint in self.endpoints:
+                endpoint.open()
+
+        self.call("hello", {"client_id": self.client_id, "connection": self.name}, welcome)
 
     def lost(self, connection: Connection) -> None:
         """The connection is known to be gone."""
         if connection is self.connection:
             self.connection = None
-            for endpoint in (*self.producers, *self.consumers):
+            for endpoint in self.endpoints:
                 endpoint.lost()
             self.connect_later()
 
     def crash(self) -> None:
         """The machine starts again with nothing."""
+        self.name = f"c{self.world.next_number()}"
         if self.connection is not None:
             self.connection.machine_dies()
             self.connection = None
-        for endpoint in (*self.producers, *self.consumers):
+        for endpoint in self.endpoints:
             endpoint.crash()
         self.connect_later()
 
@@ -89,13 +113,15 @@ class Machine:
         self._next_handle += 1
         return self._next_handle - 1
 
-    def call(self, op: str, args: dict[str, Any], reply: Reply) -> None:
+    def call(self, op: str, args: dict[str, Any], reply: Reply, asked: list[Any] | None = None) -> None:
         """A request on the present connection; without one it is dropped, as its answer would be."""
         connection = self.connection
         if connection is None:
             return
         request = self.next_request()
         self._requests[connection.number, request] = reply
+        if asked:
+            self.asked_many[connection.number, request] = asked
         connection.up(connection.session.call, request, op, args)
 
     def next_request(self) -> int:
@@ -130,9 +156,7 @@ class Machine:
             if producer.handle == handle and connection is self.connection:
                 producer.settled(first_seq, refused)
 
-    def on_deliver(
-        self, connection: Connection, handle: int, epoch: int, tag: int, attempt: int, block: Block
-    ) -> None:
+    def on_deliver(self, connection: Connection, handle: int, epoch: int, tag: int, attempt: int, block: Block) -> None:
         for consumer in self.consumers:
             if consumer.handle == handle and connection is self.connection:
                 consumer.delivered(epoch, tag, attempt, block)
@@ -142,6 +166,13 @@ class Machine:
 
     def on_promoted(self, connection: Connection, handle: int) -> None:
         """A backup is active now; its messages speak for themselves."""
+
+    def on_gate(self, connection: Connection, handle: int, state: str) -> None:
+        """A producer is told to wait, or to go on."""
+        for producer in self.producers:
+            if producer.handle == handle and connection is self.connection:
+                producer.gate = state
+                producer.flush()
 
     def on_event(self, connection: Connection, name: str, data: dict[str, object]) -> None:
         assert name in ("destroyed", "halted"), name
@@ -158,7 +189,9 @@ class SimProducer:
         self.world = world
         self.machine = machine
         self.plan = plan
-        self.name = f"q{plan.queue}"
+        self.kind, self.name = world.plan.homes[plan.home].key
+        self.where = 0 if self.kind == "queue" else SENDS
+        self.gate = "open"
         self.handle = 0
         self.open_now = False
         self.generation = 0
@@ -170,6 +203,7 @@ class SimProducer:
     def _identity(self) -> Producing:
         producer = self.world.next_number()
         self.world.body_bytes_max[producer] = self.plan.body_bytes_max
+        self.world.with_headers[producer] = self.plan.headers
         return Producing(producer)
 
     @property
@@ -179,11 +213,13 @@ class SimProducer:
     # ---- the connection --------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        if self.machine.connection is None:
+        if self.machine.connection is None or not self.machine.ready:
             return
         handle = self.handle = self.machine.new_handle()
         self.generation += 1
-        args = {"handle": handle, "name": self.name, "producer": self.state.producer, "generation": self.generation}
+        self.gate = "open"
+        args = {"handle": handle, "name": self.name, "type": self.kind, "producer": self.state.producer,
+                "generation": self.generation}  # fmt: skip
 
         def opened(result: Any, code: str | None) -> None:
             if handle != self.handle:
@@ -193,7 +229,7 @@ class SimProducer:
                 if code == "resource_allocation" and self.world.healing:
                     self._give_up()
                 else:
-                    self.world.opening_failed(self.name, code, self._open_again)
+                    self.world.opening_failed(self.plan.home, code, self._open_again)
                 return
             self.open_now = True
             self.state.send_again()
@@ -238,22 +274,33 @@ class SimProducer:
         if len(self.state.unsettled) + len(self.state.ready) >= plan.window:
             return
         count = 1 + int(rng.random() * 2 * plan.mean_batch)
-        persistent = rng.random() < plan.persistent_share
-        self._put(count, PERSISTENT if persistent else VOLATILE)
+        self._put(count, persistent=rng.random() < plan.persistent_share)
         self.flush()
 
-    def _put(self, count: int, shared: Shared) -> None:
-        state, most = self.state, self.plan.body_bytes_max
+    def _put(self, count: int, *, persistent: bool) -> None:
+        state = self.state
         first = value_of(state.producer, state.next_seq)
         self.produced += count
-        now_ms = self.world.clock.now_ms()
-        self.world.log(0, "invoke", "enqueue", first, count, persistent=shared.persistent)
-        for index in range(count):
-            state.add(0, body_of(first + index, most), b"", shared, now_ms, None)
+        self.world.log(0, "invoke", "enqueue", first, count, persistent=persistent, where=self.where)
+        for value in range(first, first + count):
+            self.add(value, persistent=persistent)
+
+    def add(self, value: int, *, persistent: bool) -> None:
+        """One message into the open batch."""
+        rng, plan = self.world.rng, self.plan
+        ttl_ms = rng.choice(plan.ttls_ms) if len(plan.ttls_ms) > 1 else plan.ttls_ms[0]
+        delay_ms = rng.choice(plan.delays_ms) if len(plan.delays_ms) > 1 else plan.delays_ms[0]
+        priority = priority_of(value, plan.spread)
+        if delay_ms or plan.spread > 1:
+            self.world.watch.classes[value] = None if delay_ms else priority
+        self.state.add(
+            0, body_of(value, plan.body_bytes_max), header_of(value) if plan.headers else b"",
+            shared_of(persistent, priority, ttl_ms, delay_ms), self.world.clock.now_ms(), None,
+        )  # fmt: skip
 
     def flush(self) -> None:
         connection, state = self.machine.connection, self.state
-        if not self.open_now or connection is None:
+        if not self.open_now or connection is None or (self.gate != "open" and not self.world.healing):
             return
         state.seal()
         while state.ready:
@@ -278,4 +325,4 @@ class SimProducer:
     def _log(self, type: str, batch: Batch, start: int, end: int) -> None:  # noqa: A002
         if start < end:
             first = value_of(self.state.producer, batch.first_seq + start)
-            self.world.log(0, type, "enqueue", first, end - start, persistent=batch.shared.persistent)
+            self.world.log(0, type, "enqueue", first, end - start, persistent=batch.shared.persistent, where=self.where)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.model.block import Block
-from tests.simulation.clients import Machine, body_of
-from tests.simulation.history import value_of
+from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from tests.simulation.clients import Machine
+from tests.simulation.messages import SELECTORS, body_of
 from tests.simulation.plan import MS, ConsumerPlan
+from tests.simulation.watch import values_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -24,7 +27,8 @@ class SimConsumer:
         self.world = world
         self.machine = machine
         self.plan = plan
-        self.name = f"q{plan.queue}"
+        self.kind, self.name = world.plan.homes[plan.home].key
+        self.selector = plan.selector
         self.handle = 0
         self.epoch = 0
         self.number = 0
@@ -34,29 +38,40 @@ class SimConsumer:
         self.slow_until = 0
         self._old: tuple[int, list[tuple[int, int, int]]] | None = None
         self._min_tag = 0
+        self._got = 0
+        """Last tag that the application got, if it tells."""
         self._working = False
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
     def open(self, handle: int = 0) -> None:
-        if self.machine.connection is None:
+        if self.machine.connection is None or not self.machine.ready:
+            return
+        if self.world.loop.now < self.plan.from_time and not self.world.healing:
+            self.world.loop.after(100 * MS, self._open_again)
             return
         handle = self.handle = handle or self.machine.new_handle()
         plan = self.plan
-        args = {"handle": handle, "name": self.name, "flow": plan.flow, "limit": plan.limit,
-                "no_ack": plan.ack == "none"}  # fmt: skip
+        args: dict[str, Any] = {
+            "handle": handle, "name": self.name, "type": self.kind, "flow": plan.flow, "limit": plan.limit,
+            "no_ack": plan.ack == "none", "selector": self.selector, "no_local": plan.no_local,
+            "lease_ms": plan.lease_ms,
+        }  # fmt: skip
+        if self.kind == "topic":
+            subscription = {"name": plan.subscription, "durable": plan.durable, "shared": plan.shared}
+            args["subscription"] = subscription if plan.subscription else None
 
         def opened(result: Any, code: str | None) -> None:
             if handle != self.handle or self.epoch:
                 return
             if code is not None:
                 self.handle = 0
-                self.world.opening_failed(self.name, code, self._open_again)
+                self.world.opening_failed(self.plan.home, code, self._open_again)
                 return
             self.epoch = result["epoch"]
             limit = result["limit"]
             self.flow = CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
-            self._min_tag = 0
+            self._min_tag = self._got = 0
             self._acknowledge_late()
             self._go_on()
 
@@ -91,6 +106,8 @@ class SimConsumer:
         handle = self.handle
         self._forget()
         self.handle = 0
+        if self.plan.selector is not None and self.world.rng.random() < 0.2:
+            self.selector = self.world.rng.choice([None, *SELECTORS])
         self.machine.call("close_consumer", {"handle": handle}, lambda result, code: None)
         again = handle if self.world.rng.random() < 0.5 else 0
         connection = self.machine.connection
@@ -98,6 +115,21 @@ class SimConsumer:
             self.world.rng.randrange(40 * MS),
             lambda: self.open(again) if self.machine.connection is connection and not self.handle else None,
         )
+
+    def unsubscribe(self) -> None:
+        """End the subscription some time after leaving it, if nobody else uses it; coming back makes a new one."""
+        self.close()
+        plan = self.plan
+        if plan.subscription:
+            self.world.loop.after(
+                self.world.rng.randrange(30 * MS), self._end_subscription, self.machine.client_id or ""
+            )
+
+    def _end_subscription(self, client_id: str) -> None:
+        host = self.world.running
+        if host is not None and not self.handle:
+            with contextlib.suppress(IllegalStateError, InvalidDestinationError):
+                host.catalogue.unsubscribe(self.name, client_id, self.plan.subscription, lambda: None)
 
     def release(self) -> None:
         """Recover: give everything back and start again."""
@@ -111,12 +143,13 @@ class SimConsumer:
         def released(next_tag: Any, code: str | None) -> None:
             if self.epoch != epoch:
                 return
-            assert code in (None, "invalid_destination"), code
+            assert code in (None, "invalid_destination", "store"), code
             self.flow.restart()
             self._min_tag = next_tag or 0
             self._go_on()
 
-        args = {"handle": self.handle, "epoch": epoch, "credit": self.flow.limit}
+        args = {"handle": self.handle, "epoch": epoch, "credit": self.flow.limit, "consumed": self._got,
+                "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
         self.machine.call("release", args, released)
 
     # ---- messages --------------------------------------------------------------------------------------------------
@@ -124,12 +157,13 @@ class SimConsumer:
     def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
         if epoch != self.epoch or tag < self._min_tag:
             return
-        first, count = value_of(block.producer, block.first_seq), block.count
-        most = self.world.body_bytes_max[block.producer]
-        assert block.body(0) == body_of(first, most), "a body is not what was sent"
-        assert block.body(count - 1) == body_of(first + count - 1, most), "a body is not what was sent"
+        values, count = values_of(block), block.count
+        for index in {0, count - 1}:
+            root = self.world.watch.codec.root(values[index])
+            most = self.world.body_bytes_max[root >> 32]
+            assert block.body(index) == body_of(root, most), "a body is not what was sent"
         self._check_window(count)
-        self.buffer.extend((tag + index, first + index, attempt) for index in range(count))
+        self.buffer.extend((tag + index, value, attempt) for index, value in enumerate(values))
         ask = self.flow.arrived(count)
         if ask:
             self._ask(ask)
@@ -139,7 +173,7 @@ class SimConsumer:
         flow = self.flow
         if isinstance(flow, CreditFlow):
             assert flow.limit < 0 or count <= flow.to_come, f"{count} messages came, {flow.to_come} were granted"
-        elif flow.limit > 0 and self.plan.ack != "none":
+        elif flow.limit > 0 and self.plan.ack != "none" and not self.plan.lease_ms:
             here = len(self.buffer) + len(self.unacked) + count
             assert here <= flow.limit, f"{here} messages are here, the prefetch limit is {flow.limit}"
         elif flow.limit == 0:
@@ -168,7 +202,8 @@ class SimConsumer:
         buffer, flow = self.buffer, self.flow
         while buffer and taken < self.plan.chunk:
             item = buffer.popleft()
-            self.world.log(self.epoch, "ok", "dequeue", item[1], 1, item[2])
+            self._log("dequeue", item[1], item[2])
+            self._got = item[0] if self.plan.outcomes or self.plan.begun else 0
             if self.plan.ack != "none":
                 self.unacked.append(item)
             taken += 1
@@ -176,17 +211,32 @@ class SimConsumer:
             ask = flow.consumed(taken)
             if ask:
                 self._ask(ask)
+            if self.plan.begun:
+                self._up("begun", self._got)
         if isinstance(flow, PrefetchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
             self._ask(ask)
         self._acknowledge_some(taken)
         if buffer or self.unacked:
             self._go_on()
 
+    def _log(self, f: str, value: int, attempt: int = 0) -> None:
+        self.world.log(self.epoch, "ok", f, value, 1, attempt, where=self.world.watch.where.get(self.epoch, 0))
+
+    def _up(self, method: str, *args: Any) -> None:
+        connection = self.machine.connection
+        if connection is not None:
+            connection.up(getattr(connection.session, method), self.handle, self.epoch, *args)
+
     # ---- acknowledgements ------------------------------------------------------------------------------------------
 
     def _acknowledge_some(self, taken: int) -> None:
         unacked, ack, rng = self.unacked, self.plan.ack, self.world.rng
         if not unacked:
+            return
+        if self.plan.lease_ms and rng.random() < 0.3:
+            self._up("extend", tag_ranges(sorted(tag for tag, _, _ in unacked)))
+        if self.plan.outcomes and not self.world.healing and rng.random() < 0.15:
+            self._settle_otherwise()
             return
         if self.world.healing or (ack != "lazy" and not taken and rng.random() < 0.5):
             self._acknowledge(unacked, confirm=True)
@@ -219,12 +269,26 @@ class SimConsumer:
         if connection is None:
             return
         request = 0
+        epoch = epoch or self.epoch
+        values = [value for _, value, _ in items]
+        where = self.world.watch.where.get(epoch, 0)
+        for value in values:
+            self.world.log(epoch, "ok", "consume", value, 1, where=where)
         if confirm:
             request = self.machine.next_request()
-            values = [value for _, value, _ in items]
-            self.machine.asked[connection.number, request] = self.world.number_of(self.name), values
-        ranges = _ranges(sorted(tag for tag, _, _ in items))
-        connection.up(connection.session.acknowledge, self.handle, epoch or self.epoch, request, ranges)
+            self.machine.asked[connection.number, request] = (*self.world.watch.lane_of[epoch], values)
+        ranges = tag_ranges(sorted(tag for tag, _, _ in items))
+        connection.up(connection.session.acknowledge, self.handle, epoch, request, ranges)
+
+    def _settle_otherwise(self) -> None:
+        """Some of it is rejected, given back, or has failed (B9)."""
+        rng = self.world.rng
+        count = 1 + int(rng.random() * len(self.unacked))
+        chosen, self.unacked = self.unacked[:count], self.unacked[count:]
+        outcome = rng.choice(("reject", "release", "release", "fail", "fail", "fail"))
+        delay_ms = rng.choice((-1, 0, 25)) if outcome == "fail" else -1
+        ranges = tag_ranges(sorted(tag for tag, _, _ in chosen))
+        self._up("settle", rng.choice((0, self.machine.next_request())), outcome, delay_ms, "no", ranges)
 
     def _acknowledge_late(self) -> None:
         """An acknowledgement of the last life arrives in this one, as it may from a careless client."""
@@ -235,7 +299,7 @@ class SimConsumer:
                 self._acknowledge(items, confirm=True, epoch=epoch)
 
 
-def _ranges(tags: list[int]) -> list[tuple[int, int]]:
+def tag_ranges(tags: list[int]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for tag in tags:
         if found and found[-1][1] == tag - 1:

@@ -125,11 +125,11 @@ class SimStore:
 class Batch:
     """One submission: what it writes, what that changes on disk as the watch knows it, and whom to tell."""
 
-    __slots__ = ("delta", "done", "entries", "size")
+    __slots__ = ("deltas", "done", "entries", "size")
 
-    def __init__(self, entries: Sequence[Entry], delta: Any, done: Callable[[], None]) -> None:
+    def __init__(self, entries: Sequence[Entry], deltas: list[Any], done: Callable[[], None]) -> None:
         self.entries = entries
-        self.delta = delta
+        self.deltas = deltas
         self.done = done
         self.size = entry_bytes(entries)
 
@@ -137,7 +137,7 @@ class Batch:
 class SimCommitter:
     """One commit in flight. ``stop`` is a crash: a commit in flight is kept whole or lost whole.
 
-    ``delta`` is set by whoever is about to submit and goes with the next batch.
+    ``deltas`` are added by whoever is about to submit and go with the next batch.
     """
 
     in_flight_max = 1
@@ -157,14 +157,14 @@ class SimCommitter:
         self._syncing: list[list[Batch]] = []
         self._told_until = 0
         self._dead = False
-        self.delta: Any = None
+        self.deltas: list[Any] = []
         self.overloaded = False
         self.pending_bytes = 0
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
-        batch = Batch(entries, self.delta, done)
-        self.delta = None
-        assert batch.delta is None or entries, "a change was decided and nothing of it was recorded"
+        batch = Batch(entries, self.deltas, done)
+        self.deltas = []
+        assert entries or not batch.deltas, "a change was decided and nothing of it was recorded"
         if not self._dead:
             self._waiting.append(batch)
             self.pending_bytes += batch.size
@@ -203,8 +203,8 @@ class SimCommitter:
         if entries:
             self._store.commit(entries)
         for batch in group:
-            if batch.delta is not None:
-                self._durable(batch.delta)
+            for delta in batch.deltas:
+                self._durable(delta)
 
     def _later(self, run: Callable[..., None], argument: Any) -> None:
         self._told_until = max(self._told_until, self._loop.now + self._rng.randrange(self._lag_max))

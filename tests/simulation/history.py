@@ -22,7 +22,10 @@ class Op(NamedTuple):
     settle     an acknowledgement was confirmed
     destroy    the destination that had taken the message was destroyed; what comes again comes to another one
     discard    an administrator, or a consumer without acknowledgements, made the message go
+    consume    the application is done with the message and has said so; fail: that was taken back
     crash      the host lost its memory
+
+    ``where``: 0 for queues; SENDS for what producers know of topics; else a lane of a topic, as :func:`lane_id`.
     """
 
     time: int
@@ -32,13 +35,14 @@ class Op(NamedTuple):
     value: int
     attempt: int = 0
     persistent: bool = True
+    where: int = 0
 
 
 class History:
     """Collects operations; ``fingerprint`` is the same for two runs only if the same things happened."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, str, str, int, int, int, bool]] = []
+        self._rows: list[tuple[int, int, str, str, int, int, int, bool, int]] = []
         self.fingerprint = 0
 
     def add(
@@ -51,26 +55,40 @@ class History:
         count: int,
         attempt: int = 0,
         persistent: bool = True,
+        where: int = 0,
     ) -> None:
         """Values first … first + count - 1 went through ``f``."""
-        self._rows.append((time, process, type, f, first, count, attempt, persistent))
-        self.fingerprint = hash((self.fingerprint, time, process, _CODES[f], _CODES[type], first, count, attempt))
+        self._rows.append((time, process, type, f, first, count, attempt, persistent, where))
+        codes = _CODES[f], _CODES[type]
+        self.fingerprint = hash((self.fingerprint, time, process, codes, first, count, attempt, where))
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def ops(self) -> Iterator[Op]:
         """One operation for each value."""
-        for time, process, kind, f, first, count, attempt, persistent in self._rows:
+        for time, process, kind, f, first, count, attempt, persistent, where in self._rows:
             for value in range(first, first + count):
-                yield Op(time, process, kind, f, value, attempt, persistent)
+                yield Op(time, process, kind, f, value, attempt, persistent, where)
 
 
 _WORDS = (
-    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "invoke", "ok", "fail", "info",
+    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "consume",
+    "invoke", "ok", "fail", "info",
 )  # fmt: skip
 _CODES = {word: code for code, word in enumerate(_WORDS)}
 """Numbers, because the hash of a text differs from process to process."""
+
+
+SENDS = -1
+
+
+PASSING_SHIFT = 56
+"""Above this bit, a lane that ends with its consumers says in which life of the host it was."""
+
+
+def lane_id(number: int, lane: int) -> int:
+    return number << SEQ_BITS | lane
 
 
 def value_of(producer: int, seq: int) -> int:

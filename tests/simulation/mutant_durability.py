@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import notes, recovery
+from raybroker.core import intake, notes, recovery, snapshot
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
 from raybroker.core.outcome import Acked, Deliver, Outcome, Retire, Sent
 from raybroker.core.queue import Queue
 from raybroker.core.recovery import Recovery
@@ -48,139 +50,153 @@ def two_commits_in_flight(patch: Patch) -> None:
 
 @mutant("a send is confirmed when it is durable")
 def sent_at_once(patch: Patch) -> None:
-    old = Queue._send
-
-    def send(self: Queue, command: Any, out: Outcome) -> None:
-        old(self, command, out)
-        at_once(out, Sent)
-
-    patch.handler(cmd.Send, send)
+    patch.after(cmd.Send, lambda home, command, out: at_once(out, Sent))
 
 
 @mutant("an acknowledgement is confirmed when it is durable")
 def acked_at_once(patch: Patch) -> None:
-    old = Queue._acknowledge
-
-    def acknowledge(self: Queue, command: Any, out: Outcome) -> None:
-        old(self, command, out)
-        at_once(out, Acked)
-
-    patch.handler(cmd.Acknowledge, acknowledge)
+    patch.after(cmd.Acknowledge, lambda home, command, out: at_once(out, Acked))
 
 
 @mutant("a persistent message is delivered when it is durable")
 def delivered_at_once(patch: Patch) -> None:
-    old = Queue._dispatch
+    old = Lane.dispatch
 
-    def dispatch(self: Queue, out: Outcome) -> None:
+    def dispatch(self: Lane, out: Outcome) -> None:
         old(self, out)
         at_once(out, Deliver)
 
-    patch.set(Queue, "_dispatch", dispatch)
+    patch.set(Lane, "dispatch", dispatch)
 
 
 @mutant("acknowledgements are recorded")
 def ack_not_recorded(patch: Patch) -> None:
-    old = Queue._settle_parts
+    old = Destination.settle
 
-    def settle_parts(self: Queue, parts: Any, out: Outcome) -> int:
-        count = old(self, parts, out)
+    def settle(self: Destination, lane: Lane, parts: Any, out: Outcome) -> int:
+        count = old(self, lane, parts, out)
         without(out, notes.ACKED)
         return count
 
-    patch.set(Queue, "_settle_parts", settle_parts)
+    patch.set(Destination, "settle", settle)
 
 
 @mutant("what is handed out is recorded, so that a second delivery after a crash is flagged")
 def dispatch_not_recorded(patch: Patch) -> None:
-    old = Queue._dispatch
+    patch.set(Destination, "record_rows", lambda self, out, kind, lane, rows: None)
 
-    def dispatch(self: Queue, out: Outcome) -> None:
-        old(self, out)
-        without(out, notes.DISPATCHED)
 
-    patch.set(Queue, "_dispatch", dispatch)
+@mutant("failures are recorded")
+def failure_not_recorded(patch: Patch) -> None:
+    patch.set(Destination, "note_rows", lambda self, out, kind, lane, rows: None)
 
 
 @mutant("refused messages of a stored block are recorded")
 def refusal_not_recorded(patch: Patch) -> None:
-    old = Queue._accept
+    old = intake.store
 
-    def accept(self: Queue, command: Any, admitted: Any, out: Outcome) -> None:
-        old(self, command, admitted, out)
-        without(out, notes.REFUSED)
+    def store(home: Any, ordinal: int, block: Any, picks: int, claims: Any, *rest: Any) -> None:
+        old(home, ordinal, block, picks, claims, *rest)
+        without(rest[-1], notes.REFUSED)
 
-    patch.set(Queue, "_accept", accept)
+    patch.set(intake, "store", store)
 
 
 @mutant("a block may go when its last acknowledgement is durable")
 def retired_at_once(patch: Patch) -> None:
-    old = Queue._settle_parts
+    old = Destination.retire
 
-    def settle_parts(self: Queue, parts: Any, out: Outcome) -> int:
-        count = old(self, parts, out)
+    def retire(self: Destination, retired: Any, out: Outcome) -> None:
+        old(self, retired, out)
         at_once(out, Retire)
-        return count
 
-    patch.set(Queue, "_settle_parts", settle_parts)
+    patch.set(Destination, "retire", retire)
 
 
 @mutant("a block may go when its last message is settled, not its first")
 def retired_too_early(patch: Patch) -> None:
-    old = Queue._settle_parts
+    old = Destination.settle
 
-    def settle_parts(self: Queue, parts: Any, out: Outcome) -> int:
-        count = old(self, parts, out)
-        out.after_durable.append(Retire(tuple(part.ordinal for part in parts), True))
+    def settle(self: Destination, lane: Lane, parts: Any, out: Outcome) -> int:
+        parts = list(parts)
+        count = old(self, lane, parts, out)
+        out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
         return count
 
-    patch.set(Queue, "_settle_parts", settle_parts)
+    patch.set(Destination, "settle", settle)
 
 
 # ---- checkpoints and recovery --------------------------------------------------------------------------------------
 
 
-def _table_left_out(layout: Any) -> Callable[[Patch], None]:
+def _left_out(kind: int, part: str = "_lane") -> Callable[[Patch], None]:
+    """A checkpoint without notes of one kind."""
+
     def apply(patch: Patch) -> None:
-        old = notes.table
-        patch.set(notes, "table", lambda rows_of, rows: old(rows_of, [] if rows_of is layout else rows))
+        old = getattr(snapshot, part)
+
+        def some(*args: Any) -> Iterator[bytes]:
+            return (note for note in old(*args) if notes.kind_of(note) != kind)
+
+        patch.set(snapshot, part, some)
 
     return apply
 
 
 def _note_ignored(kind: int) -> Callable[[Patch], None]:
-    def apply(patch: Patch) -> None:
-        old = Recovery.apply
-
-        def ignore(self: Recovery, entry: Any) -> None:
-            if entry.kind == 1 or notes.kind_of(entry.meta) != kind:
-                old(self, entry)
-
-        patch.set(Recovery, "apply", ignore)
-
-    return apply
+    return lambda patch: patch.item(recovery._NOTES, kind, lambda self, note: None)
 
 
 TABLE += [
-    Mutant("checkpoint_without_parts", "a checkpoint has partial acknowledgements", _table_left_out(notes.PART)),
-    Mutant("checkpoint_without_live", "a checkpoint says which blocks live", _table_left_out(notes.SPAN)),
-    Mutant("checkpoint_without_producers", "a checkpoint has what was taken", _table_left_out(recovery._TAKEN)),
-    Mutant("checkpoint_without_attempts", "a checkpoint has attempts", _table_left_out(notes.TRIED)),
+    Mutant("checkpoint_without_parts", "a checkpoint has partial acknowledgements", _left_out(notes.ACKED)),
+    Mutant("checkpoint_without_live", "a checkpoint says which blocks live", _left_out(notes.LIVE)),
+    Mutant("checkpoint_without_owed", "a checkpoint says what subscriptions are owed", _left_out(notes.OWED)),
+    Mutant("checkpoint_without_lanes", "a checkpoint has subscriptions", _left_out(notes.LANE)),
+    Mutant("checkpoint_without_attempts", "a checkpoint has attempts", _left_out(notes.DISPATCHED)),
+    Mutant("checkpoint_without_failures", "a checkpoint has failures", _left_out(notes.FAILED)),
+    Mutant("checkpoint_without_waiting", "a checkpoint has prepared sends", _left_out(notes.WAITING, "_staged")),
+    Mutant("checkpoint_without_staged", "a checkpoint has prepared acks", _left_out(notes.STAGED, "_staged")),
     Mutant("recovery_ignores_refused", "what was refused does not come back", _note_ignored(notes.REFUSED)),
     Mutant("recovery_ignores_acks", "what was acknowledged does not come back", _note_ignored(notes.ACKED)),
     Mutant("recovery_ignores_dispatch", "what was handed out is known as such", _note_ignored(notes.DISPATCHED)),
+    Mutant("recovery_ignores_failures", "what failed is known as such", _note_ignored(notes.FAILED)),
+    Mutant("recovery_ignores_unsubscribe", "a subscription that ended stays ended", _note_ignored(notes.LANE_GONE)),
 ]
 
 
-@mutant("recovery knows how far fresh messages were handed out")
-def recovery_ignores_mark(patch: Patch) -> None:
-    old = notes.decode_dispatched
-    patch.set(notes, "decode_dispatched", lambda note: (None, old(note)[1]))
+@mutant("a checkpoint has what was taken")
+def checkpoint_without_producers(patch: Patch) -> None:
+    old = checkpoint.snapshot
+
+    def without_taken(home: Destination) -> bytes:
+        taken, home.producers.taken = home.producers.taken, {}
+        try:
+            return old(home)
+        finally:
+            home.producers.taken = taken
+
+    patch.set(checkpoint, "snapshot", without_taken)
+
+
+@mutant("recovery knows what was handed out as whole blocks")
+def recovery_ignores_whole(patch: Patch) -> None:
+    old = Recovery._dispatched
+    patch.item(recovery._NOTES, notes.DISPATCHED, lambda self, note: old(self, note._replace(spans=[])))
 
 
 @mutant("a block that was alive in the checkpoint and acknowledged since need not be there")
 def recovery_keeps_live(patch: Patch) -> None:
-    patch.set(Recovery, "_drop_live", lambda self, ordinal: None)
+    old = Recovery._check_complete
+
+    def check(self: Recovery, *args: Any) -> None:
+        whole = {number: found.whole for number, found in self.lanes.items()}
+        for found in self.lanes.values():
+            found.whole = set()
+        old(self, *args)
+        for number, found in self.lanes.items():
+            found.whole = whole[number]
+
+    patch.set(Recovery, "_check_complete", check)
 
 
 @mutant("an acknowledgement may come before the copy that the store moved")
@@ -188,9 +204,9 @@ def moved_copies_come_back(patch: Patch) -> None:
     old = Recovery._block
 
     def block(self: Recovery, ordinal: int, meta: Any) -> None:
-        self.gone.clear()
-        if ordinal < self._snapshot_end and not self._is_live(ordinal):
-            self.live.append((ordinal, ordinal))
+        self.lanes[0].whole.discard(ordinal)
+        if ordinal < self._snapshot_end and meta.claims is None:
+            self.lanes[0].live.append(notes.Span(ordinal, ordinal))
         old(self, ordinal, meta)
 
     patch.set(Recovery, "_block", block)
@@ -198,15 +214,24 @@ def moved_copies_come_back(patch: Patch) -> None:
 
 @mutant("the last part of a block is noted as the whole block")
 def last_part_noted_as_part(patch: Patch) -> None:
-    def encode(rows: Any, parts: Any) -> bytes:
-        extra = [notes.Part(ordinal, 0, 1) for first, last in rows for ordinal in range(first, last + 1)]
-        return old([], [*parts, *extra])
+    old = Queue.clear_lane
+    patch.set(Queue, "clear_lane", lambda self, lane, ordinal, picks: (old(self, lane, ordinal, picks)[0], False))
 
-    old = notes.encode_acked
-    patch.set(notes, "encode_acked", encode)
+
+@mutant("recovery gives each subscription what it is owed")
+def recovery_drops_a_claim(patch: Patch) -> None:
+    old = Recovery._owed_of
+
+    def owed_of(self: Recovery, *args: Any) -> dict[int, int]:
+        owed = old(self, *args)
+        if len(owed) > 1:
+            owed.popitem()
+        return owed
+
+    patch.set(Recovery, "_owed_of", owed_of)
 
 
 @mutant("numbers of destinations are not used again after a checkpoint")
 def numbers_used_again(patch: Patch) -> None:
     old = checkpoint.encode_checkpoint
-    patch.set(host, "encode_checkpoint", lambda next_number, rows: old(1, rows))
+    patch.set(host, "encode_checkpoint", lambda next_number, transactions, rows: old(1, transactions, rows))

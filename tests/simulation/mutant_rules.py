@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import limit, queue, ranges
+from raybroker.core import consuming, destination, intake, limit, ranges
 from raybroker.core.backlog import Backlog
 from raybroker.core.consumers import Consumer, Consumers
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
 from raybroker.core.producers import Producers
-from raybroker.core.queue import Queue
 from raybroker.core.window import UNLIMITED, CreditWindow, PrefetchWindow
-from raybroker.engine.host import Host
+from raybroker.engine.attachments import Release
 from raybroker.engine.session import Session
 from tests.simulation.mutation import TABLE, Mutant, Patch, mutant
 
@@ -60,7 +61,7 @@ def prefetch_unchecked(patch: Patch) -> None:
 
 @mutant("a held consumer gets nothing")
 def held_is_ignored(patch: Patch) -> None:
-    patch.set(Consumer, "room", lambda self: self.window.room() if self.active else 0)
+    patch.set(Consumer, "room", lambda self: self.window.room() if self.active and not self.stalled else 0)
 
 
 # ---- order and redelivery ------------------------------------------------------------------------------------------
@@ -68,39 +69,38 @@ def held_is_ignored(patch: Patch) -> None:
 
 @mutant("what is given back goes to its old place")
 def requeued_at_the_end(patch: Patch) -> None:
-    def give_back(self: Backlog, run: Any) -> None:
-        self.fresh.append(run)
-        self.count += run.end - run.start
+    def give_back(self: Backlog, run: Any, signature: int = 0) -> None:
+        self.append(run, signature)
 
     patch.set(Backlog, "give_back", give_back)
 
 
 @mutant("what a consumer leaves behind is given back")
 def requeue_forgotten(patch: Patch) -> None:
-    patch.set(Queue, "_give_back", lambda self, consumer: consumer.unsettled.clear())
+    patch.set(Lane, "give_back", lambda self, deliveries: None)
 
 
 @mutant("a second delivery counts as one")
 def attempts_not_counted(patch: Patch) -> None:
     old = Consumer.handed
-    patch.set(Consumer, "handed", lambda self, run: old(self, run._replace(attempts=0)))
+    patch.set(Consumer, "handed", lambda self, run, now_ms: old(self, run._replace(attempts=0), now_ms))
 
 
 @mutant("a release gives back and starts new tags")
 def release_keeps_old_tags(patch: Patch) -> None:
-    def release(self: Queue, command: Any, out: Outcome) -> None:
-        consumer = self.consumers.by_attachment.get(command.attachment)
-        if consumer is not None:
-            consumer.next_tag = 1
-        Queue._release(self, command, out)
+    def release(self: Destination, command: Any, out: Outcome) -> None:
+        lane = self.lane_of.get(command.attachment)
+        if lane is not None:
+            lane.consumers.by_attachment[command.attachment].next_tag = 1
+        consuming.release(self, command, out)
 
     patch.handler(cmd.Release, release)
 
 
 @mutant("the answer to a release comes before what is delivered after it")
 def released_late(patch: Patch) -> None:
-    def release(self: Queue, command: Any, out: Outcome) -> None:
-        Queue._release(self, command, out)
+    def release(self: Destination, command: Any, out: Outcome) -> None:
+        consuming.release(self, command, out)
         out.after_durable.extend(e for e in out.immediate if isinstance(e, Released))
         out.immediate[:] = [e for e in out.immediate if not isinstance(e, Released)]
 
@@ -109,37 +109,37 @@ def released_late(patch: Patch) -> None:
 
 @mutant("after a release, deliveries that were decided before it are not sent any more")
 def stale_deliveries_sent(patch: Patch) -> None:
-    def tell(self: Host, attachment: Any, effect: Any) -> None:
+    def tell(self: Release, attachment: Any, effect: Any) -> None:
         if isinstance(effect, Released):
             attachment.peer.released(attachment.handle, effect.request, effect.next_tag)
         else:
             old(self, attachment, effect)
 
-    old = Host._tell
-    patch.set(Host, "_tell", tell)
+    old = Release._tell
+    patch.set(Release, "_tell", tell)
 
 
 @mutant("what a metered connection does not take at once is kept for it")
 def metered_rest_dropped(patch: Patch) -> None:
-    old = Host._hand_over
+    old = Release._hand_over
 
-    def hand_over(self: Host, attachment: Any, effect: Any) -> None:
+    def hand_over(self: Release, attachment: Any, effect: Any) -> None:
         before = len(attachment.outbox.waiting)
         old(self, attachment, effect)
         del attachment.outbox.waiting[: len(attachment.outbox.waiting) - before]
 
-    patch.set(Host, "_hand_over", hand_over)
+    patch.set(Release, "_hand_over", hand_over)
 
 
 @mutant("a non-persistent message is delivered once")
 def volatile_delivered_twice(patch: Patch) -> None:
-    old = Queue._dispatch
+    old = Lane.dispatch
 
-    def dispatch(self: Queue, out: Outcome) -> None:
+    def dispatch(self: Lane, out: Outcome) -> None:
         old(self, out)
         out.immediate.extend([e for e in out.immediate if isinstance(e, Deliver)])
 
-    patch.set(Queue, "_dispatch", dispatch)
+    patch.set(Lane, "dispatch", dispatch)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------
@@ -190,32 +190,29 @@ def old_connections_heard(patch: Patch) -> None:
 
 @mutant("an old connection that is read late does not take a producer over")
 def late_openings_accepted(patch: Patch) -> None:
-    old = Queue._attach_producer
+    old = intake.attach_producer
     patch.handler(cmd.AttachProducer, lambda self, command, out: old(self, command._replace(generation=1 << 63), out))
 
 
 @mutant("what was refused is not counted as taken")
 def refused_counts_as_taken(patch: Patch) -> None:
-    old = Queue._accept
-
-    def accept(self: Queue, command: Any, admitted: Any, out: Outcome) -> None:
-        old(self, command, admitted, out)
-        if command.persistent:
+    def also(self: Destination, command: Any, out: Outcome) -> None:
+        if command.persistent and not command.txn and out.accepted is not None:
             self.producers.take(command.producer, command.first_seq, command.first_seq + len(command.sizes))
 
-    patch.set(Queue, "_accept", accept)
+    patch.after(cmd.Send, also)
 
 
 @mutant("holes of a block are settled when it is accepted")
 def holes_not_settled(patch: Patch) -> None:
-    patch.set(queue, "_complement", lambda rows, count: [])
+    patch.set(intake, "_settle_rest", lambda home, ordinal, block, owed: None)
 
 
 @mutant("a full disk does not refuse what is stored already")
 def full_disk_refuses_retries(patch: Patch) -> None:
-    def send(self: Queue, command: Any, out: Outcome) -> None:
-        if command.room or not command.persistent:
-            Queue._send(self, command, out)
+    def send(self: Destination, command: Any, out: Outcome) -> None:
+        if command.room or not command.persistent or command.txn:
+            intake.send(self, command, out)
         elif self.producers.attached.get(command.attachment) == command.producer:
             count = len(command.sizes)
             refused = (Refused(0, count, "store_full", "full"),)
@@ -270,9 +267,13 @@ def no_promotion(patch: Patch) -> None:
 
 @mutant("a purge leaves to consumers what they have")
 def purge_takes_from_consumers(patch: Patch) -> None:
-    def purge(self: Queue, command: Any, out: Outcome) -> None:
-        for consumer in self.consumers.by_attachment.values():
-            self._give_back(consumer)
-        Queue._purge(self, command, out)
+    old = destination._HANDLERS[cmd.Purge]
+
+    def purge(self: Destination, command: Any, out: Outcome) -> None:
+        for lane in self.lanes.values():
+            for consumer in lane.consumers.by_attachment.values():
+                lane.give_back(list(consumer.unsettled))
+                consumer.unsettled.clear()
+        old(self, command, out)
 
     patch.handler(cmd.Purge, purge)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from raybroker.core import notes, queue
+from raybroker.core import destination, notes
 from raybroker.core.outcome import Outcome
 
 
@@ -33,10 +33,23 @@ class Patch:
         self._undo.append(lambda: setattr(owner, name, old))
 
     def handler(self, kind: type, value: Any) -> None:
-        """What a queue does with one kind of command."""
-        old = queue._HANDLERS[kind]
-        queue._HANDLERS[kind] = value
-        self._undo.append(lambda: queue._HANDLERS.__setitem__(kind, old))
+        """What a destination does with one kind of command."""
+        self.item(destination._HANDLERS, kind, value)
+
+    def item(self, table: Any, key: Any, value: Any) -> None:
+        old = table[key]
+        table[key] = value
+        self._undo.append(lambda: table.__setitem__(key, old))
+
+    def after(self, kind: type, also: Callable[[Any, Any, Outcome], None]) -> None:
+        """Do something more after each command of a kind."""
+        old = destination._HANDLERS[kind]
+
+        def both(home: Any, command: Any, out: Outcome) -> None:
+            old(home, command, out)
+            also(home, command, out)
+
+        self.handler(kind, both)
 
     def undo(self) -> None:
         for undo in reversed(self._undo):

@@ -63,11 +63,11 @@ class Connection:
         elif self.host_open and self.loop.now < self._up_cut:
             run(*args)
 
-    def send(self, handle: int, floor: int, data: bytes) -> None:
-        self.up(self._send, handle, floor, data)
+    def send(self, handle: int, floor: int, data: bytes, txn: int = 0) -> None:
+        self.up(self._send, handle, floor, data, txn)
 
-    def _send(self, handle: int, floor: int, data: bytes) -> None:
-        self.session.send(handle, floor, Block(data))
+    def _send(self, handle: int, floor: int, data: bytes, txn: int) -> None:
+        self.session.send(handle, floor, Block(data), txn)
 
     # ---- breaking --------------------------------------------------------------------------------------------------
 
@@ -146,6 +146,9 @@ class Connection:
         self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
 
     def reply(self, request: int, result: object) -> None:
+        if self.host_open:
+            for asked in self.machine.asked_many.pop((self.number, request), ()):
+                self.world.watch.acked(asked, 0)
         self._down(self.machine.on_reply, self, request, result, None)
 
     def failed(self, request: int, code: str, text: str) -> None:
@@ -175,6 +178,9 @@ class Connection:
 
     def promoted(self, handle: int) -> None:
         self._down(self.machine.on_promoted, self, handle)
+
+    def gate(self, handle: int, state: str, until_ms: int) -> None:
+        self._down(self.machine.on_gate, self, handle, state)
 
     def event(self, name: str, data: dict[str, object]) -> None:
         self._down(self.machine.on_event, self, name, data)

@@ -1,7 +1,7 @@
 """What one seed draws before anything runs.
 
-Swarm testing: which faults a run has is drawn first, and only then how often each happens.  Runs with few faults reach
-states that runs with all of them never see, such as a full queue or a long backlog.
+Swarm testing: which features and faults a run has is drawn first, and only then how often each happens.  Runs with few
+of them reach states that runs with all never see, such as a full queue or a long backlog.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from random import Random
 
 MS = 1000
 """Microseconds."""
+DMQ = "mq.sys.dmq"
 
 FAULTS = {
     "crash": 1100 * MS,
@@ -28,45 +29,102 @@ FAULTS = {
     "consumer_close": 500 * MS,
     "consumer_release": 250 * MS,
     "slow": 400 * MS,
+    "pause_home": 600 * MS,
+    "unsubscribe": 700 * MS,
+    "purge_subscription": 1500 * MS,
 }
 """Fault → mean time between two of a kind, microseconds."""
+
+FEATURES = {
+    "topics": 0.4, "selectors": 0.3, "priorities": 0.35, "expiry": 0.25, "delay": 0.25, "outcomes": 0.35, "leases": 0.2,
+    "transactions": 0.4, "behaviors": 0.3, "dead": 0.6, "begun": 0.3,
+}  # fmt: skip
+"""Feature → how often a run has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    queue: int
+    """``home``: index of its destination; ``spread``: how many priorities its messages have; the rest is for timing."""
+
+    home: int
     persistent_share: float
     mean_batch: int
     interval: int
     window: int
     body_bytes_max: int
     total: int
+    headers: bool = False
+    spread: int = 1
+    ttls_ms: tuple[int, ...] = (0,)
+    delays_ms: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
-    queue: int
+    """``subscription``: "" for a queue or a plain subscriber; ``outcomes``: settles in other ways now and then.
+
+    ``from_time``: it does not come before.
+    """
+
+    home: int
     flow: str
     limit: int
     percent: int
     ack: str
     pace: int
     chunk: int
+    selector: str | None = None
+    no_local: bool = False
+    subscription: str = ""
+    durable: bool = False
+    shared: bool = False
+    lease_ms: int = 0
+    outcomes: bool = False
+    begun: bool = False
+    from_time: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlan:
+class TransactorPlan:
+    """Sends to and consumes from several destinations in units of work; ``kind``: local, prepared or xa."""
+
+    kind: str
+    sends_to: tuple[ProducerPlan, ...]
+    takes_from: tuple[ConsumerPlan, ...]
+    size: int
+    interval: int
+    units: int
+    rollback_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class HomePlan:
+    kind: str
+    name: str
     attributes: dict[str, object]
     auto_created: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.name
+
+
+@dataclass(slots=True)
+class MachinePlan:
+    client_id: str | None
+    producers: list[ProducerPlan] = field(default_factory=list)
+    consumers: list[ConsumerPlan] = field(default_factory=list)
+    transactors: list[TransactorPlan] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Plan:
     """Times in microseconds; a rate of 0 means that the fault does not happen."""
 
-    queues: list[QueuePlan] = field(default_factory=list)
-    machines: list[tuple[list[ProducerPlan], list[ConsumerPlan]]] = field(default_factory=list)
+    homes: list[HomePlan] = field(default_factory=list)
+    machines: list[MachinePlan] = field(default_factory=list)
     rates: dict[str, int] = field(default_factory=dict)
+    features: set[str] = field(default_factory=set)
     duration: int = 0
     delay_max: int = 0
     sync_max: int = 0
@@ -76,12 +134,19 @@ class Plan:
     cache_bytes: int = 0
     checkpoint_entries: int = 0
     relocation: float = 0.0
+    scan_s: int = 0
+    sort_max: int = 0
+    transaction_timeout_ms: int = 0
+    remembered_max: int = 0
+    jump_ms: int = 0
 
 
 def draw(rng: Random) -> Plan:
     """A plan for a few thousand events."""
     pick, chance = rng.choice, rng.random
     plan = Plan()
+    if chance() < 0.8:
+        plan.features = {name for name, share in FEATURES.items() if chance() < share}
     for name, mean in FAULTS.items():
         plan.rates[name] = int(mean * pick((0.3, 1, 3))) if chance() < 0.5 else 0
     plan.duration = rng.randrange(1500, 4000) * MS
@@ -93,18 +158,43 @@ def draw(rng: Random) -> Plan:
     plan.cache_bytes = pick((0, 400, 1 << 20))
     plan.checkpoint_entries = pick((15, 60, 1 << 30))
     plan.relocation = pick((0.0, 0.3))
-    plan.queues = [_queue(rng) for _ in range(pick((1, 1, 2, 3)))]
-    count = len(plan.queues)
-    machines = pick((1, 2, 3, 4))
-    plan.machines = [([], []) for _ in range(machines)]
-    for index in range(pick((1, 2, 2, 3))):
-        plan.machines[rng.randrange(machines)][0].append(_producer(rng, index % count))
-    for index in range(max(count, pick((1, 2, 3, 5)))):
-        plan.machines[rng.randrange(machines)][1].append(_consumer(rng, index % count))
+    plan.scan_s = pick((0, 1, 1))
+    plan.sort_max = pick((2048, 2048, 3))
+    plan.transaction_timeout_ms = pick((3_600_000, 1000))
+    plan.remembered_max = 500
+    timed = plan.features & {"expiry", "delay", "outcomes", "leases", "transactions"}
+    plan.jump_ms = 300 if timed else 3_600_000
+    count = _draw_homes(rng, plan)
+    plan.machines = [MachinePlan(pick((None, f"m{index}"))) for index in range(pick((1, 2, 3, 4)))]
+    _draw_clients(rng, plan, count)
     return plan
 
 
-def _queue(rng: Random) -> QueuePlan:
+def _draw_homes(rng: Random, plan: Plan) -> int:
+    """The destinations; returns how many of them clients use (the dead message queue comes last)."""
+    pick = rng.choice
+    for index in range(pick((1, 1, 2, 3))):
+        topic = "topics" in plan.features and rng.random() < 0.6
+        plan.homes.append(_home(rng, plan, "topic" if topic else "queue", f"{'t' if topic else 'q'}{index}"))
+    count = len(plan.homes)
+    if "dead" in plan.features:
+        plan.homes.append(HomePlan("queue", DMQ, {"useDMQ": False}, auto_created=False))
+    return count
+
+
+def _draw_clients(rng: Random, plan: Plan, count: int) -> None:
+    pick = rng.choice
+    machines = plan.machines
+    for index in range(pick((1, 2, 2, 3))):
+        pick(machines).producers.append(producer(rng, plan, index % count))
+    for index in range(max(count, pick((1, 2, 3, 5)))):
+        pick(machines).consumers.append(consumer(rng, plan, index % count, index))
+    if "transactions" in plan.features:
+        for number in range(pick((1, 1, 2, 3))):
+            pick(machines).transactors.append(_transactor(rng, plan, count, number))
+
+
+def _home(rng: Random, plan: Plan, kind: str, name: str) -> HomePlan:
     pick, chance = rng.choice, rng.random
     attributes: dict[str, object] = {"consumerFlowLimit": pick((-1, 3, 10, 1000))}
     if chance() < 0.35:
@@ -113,37 +203,80 @@ def _queue(rng: Random) -> QueuePlan:
         attributes["maxTotalMsgBytes"] = rng.randrange(30, 2500)
     if chance() < 0.15:
         attributes["maxBytesPerMsg"] = rng.randrange(20, 60)
-    if chance() < 0.4:
+    if kind == "queue" and chance() < 0.4:
         attributes["maxNumActiveConsumers"] = pick((1, 1, 2))
         attributes["maxNumBackupConsumers"] = pick((0, 1, -1))
     if chance() < 0.15:
         attributes["maxNumProducers"] = pick((1, 2))
-    return QueuePlan(attributes, chance() < 0.15)
+    if "behaviors" in plan.features:
+        attributes["limitBehavior"] = pick(("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"))
+        attributes.setdefault("maxNumMsgs", rng.randrange(3, 40))
+    if "outcomes" in plan.features or "begun" in plan.features:
+        attributes["redeliveryLimit"] = pick((-1, 0, 1, 2, 5))
+        attributes["redeliveryDelayOverride"] = pick((-1, -1, 20))
+        attributes["redeliveryBackoffPercent"] = pick((100, 200))
+    attributes["useDMQ"] = chance() < 0.8
+    if "expiry" in plan.features:
+        attributes["expirationPolicy"] = pick(("Default", "Default", "Discard", "Log"))
+    return HomePlan(kind, name, attributes, chance() < 0.15)
 
 
-def _producer(rng: Random, queue: int) -> ProducerPlan:
-    pick = rng.choice
+def producer(rng: Random, plan: Plan, home: int) -> ProducerPlan:
+    pick, features = rng.choice, plan.features
     return ProducerPlan(
-        queue=queue,
+        home=home,
         persistent_share=pick((1.0, 1.0, 0.7, 0.0)),
         mean_batch=pick((1, 2, 4, 12)),
         interval=pick((3, 8, 20)) * MS,
         window=pick((1, 3, 16)),
         body_bytes_max=pick((12, 40, 90)),
         total=pick((60, 200, 500)),
+        headers="selectors" in features,
+        spread=pick((1, 2, 3)) if "priorities" in features else 1,
+        ttls_ms=pick(((0,), (0, 0, 40, 200), (30,), (0, 1, 1500))) if "expiry" in features else (0,),
+        delays_ms=pick(((0,), (0, 0, 20, 90), (40,), (0, 400))) if "delay" in features else (0,),
     )
 
 
-def _consumer(rng: Random, queue: int) -> ConsumerPlan:
-    pick = rng.choice
+def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
+    from tests.simulation.messages import SELECTORS
+
+    pick, chance, features = rng.choice, rng.random, plan.features
     flow = pick(("credit", "prefetch"))
     limit = pick((1, 2, 3, 10, 50, -1)) if flow == "credit" else pick((0, 1, 2, 3, 10, 50, -1))
+    topic = plan.homes[home].kind == "topic"
+    named = topic and chance() < 0.75
+    shared = named and chance() < 0.4
     return ConsumerPlan(
-        queue=queue,
+        home=home,
         flow=flow,
         limit=limit,
         percent=pick((0, 10, 50, 100)),
         ack=pick(("each", "each", "all", "some", "up_to", "lazy", "none")),
         pace=pick((200, 2 * MS, 8 * MS, 30 * MS)),
         chunk=pick((1, 1, 3, 20)),
+        selector=pick(list(SELECTORS)) if "selectors" in features and chance() < 0.5 else None,
+        no_local=topic and chance() < 0.2,
+        subscription=("shared" if shared else f"s{number}") if named else "",
+        durable=named and (not shared or chance() < 0.7),
+        shared=shared,
+        lease_ms=pick((0, 30, 150)) if "leases" in features else 0,
+        outcomes="outcomes" in features and chance() < 0.7,
+        begun="begun" in features and chance() < 0.7,
+        from_time=rng.randrange(3000) * MS if chance() < 0.15 else 0,
+    )
+
+
+def _transactor(rng: Random, plan: Plan, count: int, number: int) -> TransactorPlan:
+    pick = rng.choice
+    sends = tuple(producer(rng, plan, rng.randrange(count)) for _ in range(pick((0, 1, 1, 2))))
+    takes = tuple(consumer(rng, plan, rng.randrange(count), 100 + 10 * number + k) for k in range(pick((0, 1, 1, 2))))
+    return TransactorPlan(
+        kind=pick(("local", "local", "prepared", "xa")),
+        sends_to=sends,
+        takes_from=takes,
+        size=pick((1, 3, 8)),
+        interval=pick((3, 10, 30)) * MS,
+        units=pick((10, 40, 100)),
+        rollback_share=pick((0.1, 0.4)),
     )

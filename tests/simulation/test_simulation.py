@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.run import describe, run_batches
+from tests.simulation.twin_commands import HANDLERS
 from tests.simulation.world import World
 
-SEEDS = 2000
-CHUNK = 500
+SEEDS = 1000
+CHUNK = 250
 
 
 @pytest.mark.slow
@@ -55,3 +56,14 @@ def test_every_fault_happens_in_some_seed() -> None:
         world.run()
         seen |= world.counts.keys()
     assert seen == World(0).plan.rates.keys()
+
+
+def test_every_command_every_death_and_every_kind_of_restart_happens_in_some_seed() -> None:
+    seen: set[str] = set()
+    for seed in range(60):
+        world = World(seed)
+        world.run()
+        seen |= {name for name, count in world.watch.seen.items() if count}
+    wanted = {kind.__name__ for kind in HANDLERS} | {"OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR"}
+    wanted |= {"prepared at a restart", "subscriptions at a restart", "resting at a restart"}
+    assert wanted <= seen, f"never happened: {sorted(wanted - seen)}"

@@ -1,334 +1,397 @@
-"""A queue as dumb as possible: one entry per message, no runs, no ranges, nothing incremental that could be wrong.
+"""A destination as dumb as possible, compared with every outcome of the real one.
 
-It does by itself what each command asks and is compared with every outcome of the real queue: which messages are taken
-and refused, which are handed to whom and in which order, what is settled, what retires, what must be recorded.
+It does by itself what each command asks: which messages are taken and refused, which are handed to whom and in which
+order, what is settled, rests, dies or retires, what must be recorded and what must wait for the disk.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.outcome import Acked, Deliver, Outcome, Promoted, Released, Retire, Sent
-from raybroker.core.queue import Queue
-from tests.simulation.history import value_of
-from tests.simulation.windows import make_twin_window
+from raybroker.core import picks as pk
+from raybroker.core.backlog import UNSORTED
+from raybroker.core.destination import Destination
+from raybroker.core.notes import REJECTED
+from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Outcome, Promoted, Released, Retire, Sent
+from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
+from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinLane
 
-INDEX_BITS = 11
-
-
-class Message:
-    """``attempts``: how often it was handed out."""
-
-    __slots__ = ("attempts", "persistent", "size", "value")
-
-    def __init__(self, value: int, size: int, persistent: bool, attempts: int = 0) -> None:
-        self.value = value
-        self.size = size
-        self.persistent = persistent
-        self.attempts = attempts
-
-
-class Holder:
-    """A consumer: tag → key of what it has not settled."""
-
-    def __init__(self, command: cmd.AttachConsumer) -> None:
-        self.window = make_twin_window(command.flow, command.limit)
-        self.no_ack = command.no_ack
-        self.held = command.held
-        self.active = False
-        self.next_tag = 1
-        self.unsettled: dict[int, int] = {}
-
-
-class Delta:
-    """What one outcome changes on disk: messages added (key, value, size), removed, handed out (key → attempts)."""
-
-    __slots__ = ("added", "gone", "number", "removed", "tried")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.added: list[tuple[int, int, int]] = []
-        self.removed: list[int] = []
-        self.tried: dict[int, int] = {}
-        self.gone = False
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.tried or self.gone)
+Effects = dict[type, list[Any]]
+LIMITS = ("OLDEST", "LOW_PRIORITY")
 
 
 class Twin:
-    """``waiting`` is the sorted keys of messages with nobody; a key is ordinal and index in one integer."""
+    """``messages``: everything that is held, by key; ``told``: keys whose death a topic has told already."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, home: Destination) -> None:
+        self.home = home
         self.messages: dict[int, Message] = {}
         self.bytes_held = 0
-        self.waiting: list[int] = []
+        self.lanes: dict[int, TwinLane] = {0: TwinLane(0, None)} if home.kind == "queue" else {}
+        self.lane_of: dict[int, TwinLane] = {}
         self.left: dict[int, int] = {}
-        self.holders: dict[int, Holder] = {}
+        self.stored: set[int] = set()
+        self.transacted: set[int] = set()
+        """Blocks that came by a transaction: nobody sees them before its end is durable."""
+        self.staged: dict[int, Staged] = {}
+        self.told: set[int] = set()
+        self.gates = Gates()
         self.newest: dict[int, int] = {}
+        self.attached: dict[int, int] = {}
         self.generations: dict[int, int] = {}
         self.taken: set[int] = set()
         self.top: dict[int, int] = {}
-        self.first: dict[tuple[int, bool], int] = {}
-        self.delta = Delta(queue.number)
-        self.discarded: list[int] = []
-        self._settled: list[int] = []
+        self.paused: dict[str, int] = {}
+        self.values: list[int] = []
+        """Which messages the host itself sends next: their values."""
+        self.delta = Delta(home.number)
+        self.discarded: list[tuple[int, int]] = []
+        self.arrived: list[tuple[int, int]] = []
+        self.transient: set[int] = set()
+        """Values that were taken and that no restart would bring back."""
+        self.doomed: dict[tuple[int, int], str] = {}
+        self.now = 0
+        self.damaged = False
+        """A block could not be read, so that the destination is about to halt."""
+        self._settled: set[int] = set()
 
-    def restore(self, key: int, message: Message) -> None:
-        """A message that a disk gave back."""
+    # ---- what is held ----------------------------------------------------------------------------------------------
+
+    def hold(self, key: int, message: Message) -> None:
         self.messages[key] = message
         self.bytes_held += message.size
-        insort(self.waiting, key)
         self.left[key >> INDEX_BITS] = self.left.get(key >> INDEX_BITS, 0) + 1
 
-    # ---- one step --------------------------------------------------------------------------------------------------
-
-    def step(self, command: cmd.Command, out: Outcome) -> None:
-        """``command`` led to ``out``; raises AssertionError when it should not have."""
-        self.delta = Delta(self.queue.number)
-        self.discarded = []
-        self._settled = []
-        by_type: dict[type, list[Any]] = {}
-        assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"
-        for effect in out.immediate:
-            assert not isinstance(effect, Sent | Acked | Retire), f"{effect} does not wait for the disk"
-            by_type.setdefault(type(effect), []).append(effect)
-        early = len(by_type.get(Deliver, ()))
-        for effect in out.after_durable:
-            by_type.setdefault(type(effect), []).append(effect)
-        expected = _COMMANDS[type(command)](self, command, out)
-        for kind in (Sent, Acked, Released, Promoted):
-            found = by_type.get(kind, [])
-            assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
-        if Deliver in by_type:
-            self._handed_out(by_type[Deliver], early)
-        if self.waiting:
-            for number, holder in self.holders.items():
-                assert not self._room(holder), f"consumer {number:#x} has room and {len(self.waiting)} messages wait"
-        self._check_retired(by_type.get(Retire, []))
-        ledger = self.queue.ledger
-        assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
-        assert bool(self.delta) <= bool(out.records), f"nothing is recorded of what {command} did"
-
-    def _room(self, holder: Holder) -> int:
-        return holder.window.room() if holder.active and not holder.held else 0
-
-    def _handed_out(self, deliveries: list[Deliver], early: int) -> None:
-        """Messages leave in order, to active consumers, as far as windows have room, each with its next attempt."""
-        for index, item in enumerate(deliveries):
-            message = self.messages.get(item.ordinal << INDEX_BITS | item.start)
-            assert message is not None, f"{item} is of a message that is not held"
-            assert message.persistent == (index >= early), f"{item} is in the wrong tuple"
-            assert item.attachment in self.holders, f"{item} goes to nobody"
-        deliveries = sorted(deliveries, key=lambda d: (d.ordinal, d.start))
-        waiting, messages = self.waiting, self.messages
-        at = 0
-        for item in deliveries:
-            holder, size = self.holders[item.attachment], item.end - item.start
-            assert self._room(holder) >= size, f"{item} exceeds the window of its consumer"
-            holder.window.sent(size)
-            assert item.tag == holder.next_tag, f"{item} should have tag {holder.next_tag}"
-            for offset in range(size):
-                key = (item.ordinal << INDEX_BITS) + item.start + offset
-                assert at < len(waiting), f"{item} does not wait"
-                assert waiting[at] == key, f"{item} is not next; next is {_text(waiting[at])}"
-                at += 1
-                message = messages[key]
-                message.attempts += 1
-                assert message.attempts == item.attempt, f"{item} should be attempt {message.attempts}"
-                if message.attempts == 1:
-                    self._check_first(message)
-                if message.persistent:
-                    self.delta.tried[key] = message.attempts
-                if holder.no_ack:
-                    self.discarded.append(message.value)
-                    self._settle(key)
-                else:
-                    holder.unsettled[holder.next_tag + offset] = key
-            if holder.no_ack:
-                holder.window.settled(size)
-            holder.next_tag += size
-        del waiting[:at]
-
-    def _check_first(self, message: Message) -> None:
-        """A producer's messages of one class are handed out in the order of sending."""
-        key = message.value >> 32, message.persistent
-        before = self.first.get(key, 0)
-        assert message.value > before, f"{message.value:#x} is first handed out after {before:#x}"
-        self.first[key] = message.value
-
-    def _settle(self, key: int) -> None:
+    def release(self, key: int) -> None:
+        """Nobody is owed it any more."""
         message = self.messages.pop(key)
         self.bytes_held -= message.size
         self.left[key >> INDEX_BITS] -= 1
-        self._settled.append(key)
-        if message.persistent:
-            self.delta.removed.append(key)
+        self._settled.add(key >> INDEX_BITS)
+        self.told.discard(key)
+
+    def settle(self, lane: TwinLane, key: int, *, recorded: bool = True) -> None:
+        """The lane is done with it."""
+        item = lane.items.pop(key)
+        if recorded and lane.durable and key >> INDEX_BITS in self.stored:
+            self.delta.add("removed", lane.number, key)
+        item.message.claims -= 1
+        if not item.message.claims:
+            self.release(key)
+
+    def discard(self, lane: TwinLane, key: int) -> None:
+        """It goes although no consumer had it."""
+        self.discarded.append((lane.number, lane.items[key].message.value))
+        self.settle(lane, key)
+
+    def give_back(self, lane: TwinLane, key: int) -> None:
+        lane.put(key, hidden="insertion" in self.paused)
+
+    def fail(self, lane: TwinLane, key: int, delay_ms: int, *, rest: bool = True) -> None:
+        """Handing it out has failed."""
+        attributes = self.home.attributes
+        item = lane.items[key]
+        item.failures += 1
+        limit, due = attributes.redeliveryLimit, 0
+        if rest and attributes.redeliveryDelayOverride >= 0:
+            delay_ms = attributes.redeliveryDelayOverride
+        if 0 <= limit < item.failures:
+            self.doomed[lane.number, key] = "UNDELIVERABLE"
+        elif delay_ms > 0:
+            for _ in range(item.failures - 1):
+                if delay_ms < attributes.redeliveryDelayMax:
+                    delay_ms = delay_ms * max(attributes.redeliveryBackoffPercent, 100) // 100
+            due = self.now + min(delay_ms, attributes.redeliveryDelayMax)
+            lane.rest(key, due)
+        else:
+            self.give_back(lane, key)
+        if lane.durable and key >> INDEX_BITS in self.stored:
+            self.delta.add("failed", lane.number, key, item.failures, due)
+
+    def charged(self) -> int:
+        """How many messages count for the limits: those that are not dead for everybody who is owed them."""
+        dying = {key for lane in self.lanes.values() for key in lane.dying}
+        alive = {key for key in dying for lane in self.lanes.values() if key in lane.items and key not in lane.dying}
+        return len(self.messages) - len(dying - alive)
+
+    def full(self) -> bool:
+        limits = self.home.attributes
+        return 0 <= limits.maxNumMsgs <= self.charged() or 0 <= limits.maxTotalMsgBytes <= self.bytes_held
+
+    # ---- one step --------------------------------------------------------------------------------------------------
+
+    def step(self, command: cmd.Command, out: Outcome, now_ms: int) -> None:
+        """``command`` led to ``out``; raises AssertionError when it should not have."""
+        from tests.simulation.twin_commands import HANDLERS
+
+        self.delta = Delta(self.home.number)
+        self.discarded, self.arrived, self.doomed, self._settled = [], [], {}, set()
+        self.now = now_ms
+        self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
+        effects: Effects = {}
+        assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"
+        staging = isinstance(command, cmd.Send) and command.txn
+        for effect in out.immediate:
+            early = Acked | Retire if staging else Sent | Acked | Retire
+            assert not isinstance(effect, early), f"{effect} does not wait for the disk"
+            effects.setdefault(type(effect), []).append(effect)
+        early_count = len(effects.get(Deliver, ()))
+        for effect in out.after_durable:
+            assert not isinstance(effect, Bury), f"{effect} waits for the disk"
+            effects.setdefault(type(effect), []).append(effect)
+        expected = HANDLERS[type(command)](self, command, out)
+        self._deaths(effects.get(Bury, []), effects.get(Deliver, []))
+        if out.accepted is not None and isinstance(command, cmd.Send):
+            self._check_limits()
+        if Deliver in effects:
+            self._handed_out(effects[Deliver], early_count)
+        self._check_nobody_waits()
+        self._check_gates(effects.get(Gate, []), expected)
+        for kind in (Sent, Acked, Released, Promoted):
+            found = effects.get(kind, [])
+            assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
+        self._check_retired(effects.get(Retire, []))
+        ledger = self.home.ledger
+        assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
+        recorded = bool(out.records) or isinstance(command, cmd.Decide)
+        assert recorded or not self.delta, f"nothing is recorded of what {command} did"
+
+    def _check_nobody_waits(self) -> None:
+        if "consumption" in self.paused:
+            return
+        for lane in self.lanes.values():
+            for number, holder in lane.holders.items() if lane.waiting else ():
+                if not holder.room() or (holder.selector and self._unsorted(lane)):
+                    continue
+                for_him = next((row for row in lane.waiting if holder.wants(lane.items[row[2]])), None)
+                assert for_him is None, f"consumer {number:#x} has room and {_text(for_him[2])} waits"
+
+    def _unsorted(self, lane: TwinLane) -> bool:
+        """The real lane has not compared everything with its selectors yet, or could not."""
+        shelves = self.home.lanes[lane.number].backlog.shelves
+        return self.damaged or any(signature == UNSORTED for _, signature in shelves)
+
+    # ---- handing out -----------------------------------------------------------------------------------------------
+
+    def _handed_out(self, deliveries: list[Deliver], early: int) -> None:
+        """Messages leave in order, to active consumers, as far as windows have room, each with its next attempt."""
+        assert "consumption" not in self.paused, "messages are handed out although that is paused"
+        by_holder: dict[int, list[Deliver]] = {}
+        for index, effect in enumerate(deliveries):
+            lane = self.lane_of.get(effect.attachment)
+            assert lane is not None, f"{effect} goes to nobody"
+            key = effect.ordinal << INDEX_BITS | pk.first_of(effect.picks)
+            assert key in lane.items, f"{_text(key)} is handed out and not held"
+            waits = effect.ordinal in self.transacted or lane.items[key].message.persistent
+            assert waits == (index >= early), f"{effect} is in the wrong tuple"
+            by_holder.setdefault(effect.attachment, []).append(effect)
+        last: dict[int, list[tuple[int, int, int]]] = {}
+        for attachment, effects in by_holder.items():
+            lane = self.lane_of[attachment]
+            rows = [row for effect in sorted(effects, key=lambda e: e.tag) for row in self._hand(lane, effect)]
+            assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
+            last[attachment] = rows
+        for attachment, rows in last.items():
+            lane = self.lane_of[attachment]
+            holder = lane.holders[attachment]
+            if holder.selector and self._unsorted(lane):
+                continue
+            for row in lane.waiting:
+                if row > rows[-1]:
+                    break
+                assert not holder.wants(lane.items[row[2]]), f"{_text(rows[-1][2])} is before {_text(row[2])}"
+
+    def _hand(self, lane: TwinLane, effect: Deliver) -> list[tuple[int, int, int]]:
+        holder = lane.holders[effect.attachment]
+        indexes = pk.indexes(effect.picks)
+        size, rows = len(indexes), []
+        assert holder.room() >= size, f"{effect} exceeds the window of its consumer"
+        holder.window.sent(size)
+        assert effect.tag == holder.next_tag, f"{effect} should have tag {holder.next_tag}"
+        for tag, index in enumerate(indexes, effect.tag):
+            key = effect.ordinal << INDEX_BITS | index
+            assert key in lane.items, f"{_text(key)} is handed out and not held"
+            item = lane.items[key]
+            assert lane.is_waiting(key), f"{_text(key)} is handed out and does not wait"
+            rows.append(lane.row(key))
+            lane.take_out(key)
+            self._check_fit(item, holder, key)
+            item.attempts += 1
+            assert item.attempts == effect.attempt, f"{_text(key)} should be attempt {item.attempts}: {effect}"
+            if lane.durable and effect.ordinal in self.stored:
+                self.delta.add("tried", lane.number, key, item.attempts)
+            if holder.no_ack:
+                self.discard(lane, key)
+            else:
+                holder.unsettled[tag] = key
+                if holder.lease_ms:
+                    holder.until[tag] = self.now + holder.lease_ms
+        if holder.no_ack:
+            holder.window.settled(size)
+        holder.next_tag += size
+        return rows
+
+    def _check_fit(self, item: Item, holder: Holder, key: int) -> None:
+        message = item.message
+        assert holder.wants(item), f"{_text(key)} is not what the consumer wants: {holder.selector}"
+        assert not 0 < message.expires <= self.now, f"{_text(key)} has expired and is handed out"
+        limit = self.home.attributes.redeliveryLimit
+        assert not 0 <= limit < item.failures, f"{_text(key)} failed {item.failures} times and is handed out again"
+
+    # ---- dying -----------------------------------------------------------------------------------------------------
+
+    def _deaths(self, effects: list[Bury], deliveries: list[Deliver]) -> None:
+        removed: dict[int, list[tuple[int, int, int]]] = {}
+        for effect in effects:
+            lane = self.lanes.get(effect.lane)
+            if lane is None:
+                continue  # The lane ended in this very step.
+            for index in pk.indexes(effect.picks):
+                key = effect.ordinal << INDEX_BITS | index
+                assert key in lane.items, f"{_text(key)} dies and is not held"
+                row = lane.row(key)
+                self._check_death(lane, key, effect)
+                assert key not in lane.dying, f"{_text(key)} dies twice"
+                lane.dying[key] = effect.reason
+                if self.home.kind == "topic" and effect.reason not in ("UNDELIVERABLE", "ERROR"):
+                    self.told.add(key)
+                if effect.reason in LIMITS:
+                    removed.setdefault(lane.number, []).append(row)
+        handed = {(e.attachment, e.ordinal << INDEX_BITS | i) for e in deliveries for i in pk.indexes(e.picks)}
+        self._told_already(handed)
+        assert not self.doomed, f"these should be dead: {self.doomed}"
+        if removed:
+            others = [self.messages[e.ordinal << INDEX_BITS | i].size for e in effects if e.reason not in LIMITS
+                      for i in pk.indexes(e.picks)]  # fmt: skip
+            self._check_removed(removed, others)
+
+    def _check_death(self, lane: TwinLane, key: int, effect: Bury) -> None:
+        item, reason = lane.items[key], effect.reason
+        assert effect.attempts == item.attempts, f"{_text(key)} died after {item.attempts} attempts: {effect}"
+        wanted = self.doomed.pop((lane.number, key), None)
+        if wanted is not None:
+            assert wanted == reason, f"{_text(key)} died of {reason}, expected {wanted}"
+            return
+        assert lane.take_out(key), f"{_text(key)} dies and did not wait"
+        limits = self.home.attributes
+        if reason == "EXPIRED":
+            assert 0 < item.message.expires <= self.now, f"{_text(key)} has not expired"
+        elif reason == "UNDELIVERABLE":
+            assert 0 <= limits.redeliveryLimit < item.failures, f"{_text(key)} may be tried again"
+        elif reason == "ERROR":
+            assert item.failures == REJECTED, f"{_text(key)} was not rejected"
+        else:
+            assert limits.limitBehavior == f"REMOVE_{reason}", f"{_text(key)} dies of {reason}"
+
+    def _told_already(self, handed: set[tuple[int, int]]) -> None:
+        """In other lanes of a topic a message that has died goes without a word."""
+        for key in list(self.told):
+            for lane in self.lanes.values():
+                if key not in lane.items or key in lane.dying or any((a, key) in handed for a in lane.holders):
+                    continue
+                if not self.home.lanes[lane.number].owed(key >> INDEX_BITS) >> (key & (1 << INDEX_BITS) - 1) & 1:
+                    assert self.doomed.pop((lane.number, key), None) or lane.take_out(key), f"{_text(key)} has vanished"
+                    self.discard(lane, key)
+
+    def _check_removed(self, removed: dict[int, list[tuple[int, int, int]]], others: list[int]) -> None:
+        """The limits made these go: the first blocks, and no more messages than necessary."""
+        limits = self.home.attributes
+        low = limits.limitBehavior == "REMOVE_LOW_PRIORITY"
+
+        def order(row: tuple[int, int, int]) -> tuple[int, ...]:
+            return (-row[0], row[1]) if low else (row[1],)
+
+        for number, rows in removed.items():
+            last = max(map(order, rows))
+            waiting = [order(row) for row in self.lanes[number].waiting]
+            assert not waiting or min(waiting) >= last, "a message was discarded before an older one"
+        count = self.charged() + len(others)
+        dying_bytes = sum(self.messages[key].size for lane in self.lanes.values() for key in lane.dying) - sum(others)
+        biggest = max(self.messages[row[2]].size for rows in removed.values() for row in rows)
+        assert (
+            0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < self.bytes_held - dying_bytes + biggest
+        ), "more was discarded than necessary"
+
+    def _check_limits(self) -> None:
+        """After a message was taken, what is too much has gone, as far as it is with nobody."""
+        limits = self.home.attributes
+        if limits.limitBehavior.startswith("REMOVE"):
+            too_many = 0 <= limits.maxNumMsgs < self.charged()
+            waiting = any(lane.waiting for lane in self.lanes.values())
+            assert not (too_many and waiting), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
+
+    # ---- the rest --------------------------------------------------------------------------------------------------
+
+    def gate(self) -> str:
+        if "insertion" in self.paused or "production" in self.paused:
+            return "paused"
+        return "slow" if self.gates.slow else "open"
+
+    def _check_gates(self, effects: list[Gate], expected: Effects) -> None:
+        """Confirmations that wait for room, and what producers know of it."""
+        gates, flow = self.gates, self.home.attributes.limitBehavior == "FLOW_CONTROL"
+        if (gates.slow or gates.withheld) and not (flow and self.full()):
+            expected.setdefault(Sent, []).extend(gates.withheld)
+            gates.slow, gates.withheld = False, []
+        for effect in effects:
+            gates.told[effect.attachment] = effect.state
+        for attachment in self.attached:
+            told = gates.told.get(attachment, "open")
+            assert told == self.gate(), f"a producer knows {told}, it is {self.gate()}"
 
     def _check_retired(self, effects: list[Retire]) -> None:
         """A block retires with its last message, once."""
         retired = sorted(ordinal for effect in effects for ordinal in effect.ordinals)
-        done = sorted({key >> INDEX_BITS for key in self._settled})
-        expected = [ordinal for ordinal in done if not self.left[ordinal]]
+        expected = sorted(ordinal for ordinal in self._settled if not self.left[ordinal])
         assert retired == expected, f"blocks {retired} retire, expected {expected}"
+        for effect in effects:
+            for ordinal in effect.ordinals:
+                assert effect.persistent == (ordinal in self.stored), f"block {ordinal}: {effect}"
         for ordinal in expected:
             del self.left[ordinal]
+            self.stored.discard(ordinal)
+            self.transacted.discard(ordinal)
 
-    # ---- commands --------------------------------------------------------------------------------------------------
+    # ---- after a restart -------------------------------------------------------------------------------------------
 
-    def attach_producer(self, command: cmd.AttachProducer, out: Outcome) -> dict[type, list[Any]]:
-        assert command.generation >= self.generations.get(command.producer, 0), "an old connection took over"
-        self.generations[command.producer] = command.generation
-        self.newest[command.producer] = command.attachment
-        return {}
-
-    def send(self, command: cmd.Send, out: Outcome) -> dict[type, list[Any]]:
-        attachment, producer, first, sizes, persistent, _, room = command
-        if self.newest.get(producer) != attachment:
-            assert out.accepted is None, "a message came over a connection that its producer has left"
-            return {}
-        limits = self.queue.attributes
-        refused, accepted = [], []
-        top = self.top.get(producer, 0)
-        count, held_bytes = len(self.messages), self.bytes_held
-        for index, size in enumerate(sizes):
-            value = value_of(producer, first + index)
-            if persistent and value in self.taken:
-                continue
-            if (
-                (persistent and (value < top or not room))
-                or 0 <= limits.maxBytesPerMsg < size
-                or 0 <= limits.maxNumMsgs <= count
-                or 0 <= limits.maxTotalMsgBytes <= held_bytes
-            ):
-                refused.append(index)
-            else:
-                accepted.append(index)
-                count += 1
-                held_bytes += size
-        self._accept(command, accepted, out)
-        if not persistent:
-            return {}
-        sent = [e for e in out.after_durable if isinstance(e, Sent)]
-        assert len(sent) == 1
-        found = [i for r in sent[0].refused for i in range(r.start, r.end)]
-        assert found == refused, f"{found} were refused, expected {refused}"
-        return {Sent: [Sent(attachment, first, len(sizes), sent[0].refused)]}
-
-    def _accept(self, command: cmd.Send, accepted: list[int], out: Outcome) -> None:
-        _, producer, first, sizes, persistent, _, _ = command
-        ordinal = out.accepted
-        assert (ordinal is not None) == bool(accepted), f"block {ordinal} was made for {len(accepted)} messages"
-        if ordinal is None:
-            return
-        for index in accepted:
-            message = Message(value_of(producer, first + index), sizes[index], persistent)
-            key = ordinal << INDEX_BITS | index
-            assert key not in self.messages, "an ordinal was used twice"
-            self.restore(key, message)
-            if persistent:
-                self.taken.add(message.value)
-                self.top[producer] = message.value
-                self.delta.added.append((key, message.value, message.size))
-
-    def attach_consumer(self, command: cmd.AttachConsumer, out: Outcome) -> dict[type, list[Any]]:
-        holder = Holder(command)
-        holder.active = self._has_place()
-        self.holders[command.attachment] = holder
-        return {}
-
-    def _has_place(self) -> bool:
-        most = self.queue.attributes.maxNumActiveConsumers
-        return most < 0 or sum(h.active for h in self.holders.values()) < most
-
-    def detach_consumer(self, command: cmd.DetachConsumer, out: Outcome) -> dict[type, list[Any]]:
-        holder = self.holders.pop(command.attachment, None)
-        if holder is None:
-            return {}
-        self._give_back(holder)
-        return self._promote()
-
-    def _promote(self) -> dict[type, list[Any]]:
-        promoted = []
-        for number, holder in self.holders.items():
-            if not holder.active and self._has_place():
-                holder.active = True
-                promoted.append(Promoted(number))
-        return {Promoted: promoted}
-
-    def _give_back(self, holder: Holder) -> None:
-        for key in holder.unsettled.values():
-            insort(self.waiting, key)
-        holder.unsettled.clear()
-
-    def grant(self, command: cmd.Grant, out: Outcome) -> dict[type, list[Any]]:
-        holder = self.holders.get(command.attachment)
-        if holder is not None:
-            holder.window.granted(command.credit)
-        return {}
-
-    def acknowledge(self, command: cmd.Acknowledge, out: Outcome) -> dict[type, list[Any]]:
-        holder = self.holders.get(command.attachment)
-        unknown = count = 0
-        for first, last in command.ranges:
-            for tag in range(first, last + 1):
-                key = holder.unsettled.pop(tag, None) if holder is not None else None
-                if key is None:
-                    unknown += 1
+    def restore(self, disk: OnDisk, now_ms: int) -> None:
+        """What a disk gave back."""
+        for number, subscription in disk.subscriptions.items():
+            self.lanes[number] = TwinLane(number, subscription)
+        for number, rows in disk.lanes.items():
+            lane = self.lanes[number]
+            staged = {key for keys in disk.staged.values() for n, key in keys if n == number}
+            for key, row in sorted(rows.items()):
+                self.stored.add(key >> INDEX_BITS)
+                message = self.messages.get(key)
+                if message is None:
+                    self.hold(key, message := row.message.copy())
+                message.claims += 1
+                lane.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
+                lane.next_place = max(lane.next_place, (key >> INDEX_BITS) + 1)
+                due = row.due if row.attempts else message.deliver_at
+                if key in staged:
+                    continue
+                if due > now_ms:
+                    lane.rest(key, due)
                 else:
-                    self._settle(key)
-                    count += 1
-        if holder is not None:
-            holder.window.settled(count)
-        return {Acked: [Acked(command.attachment, command.request, unknown)] if command.request else []}
-
-    def release(self, command: cmd.Release, out: Outcome) -> dict[type, list[Any]]:
-        holder = self.holders.get(command.attachment)
-        if holder is None:
-            return {Released: [Released(command.attachment, command.request, 1)]}
-        self._give_back(holder)
-        holder.window.restart(command.credit)
-        return {Released: [Released(command.attachment, command.request, holder.next_tag)]}
-
-    def hold(self, command: cmd.Hold | cmd.Proceed, out: Outcome) -> dict[type, list[Any]]:
-        holder = self.holders.get(command.attachment)
-        if holder is not None:
-            holder.held = isinstance(command, cmd.Hold)
-        return {}
-
-    def update(self, command: cmd.Update, out: Outcome) -> dict[type, list[Any]]:
-        return self._promote()
-
-    def purge(self, command: cmd.Purge, out: Outcome) -> dict[type, list[Any]]:
-        for key in self.waiting:
-            self.discarded.append(self.messages[key].value)
-            self._settle(key)
-        self.waiting.clear()
-        return {}
-
-    def nothing(self, command: cmd.Command, out: Outcome) -> dict[type, list[Any]]:
-        return {}
+                    self.give_back(lane, key)
+        for txn, waiting in disk.waiting.items():
+            self.staged[txn] = Staged()
+            for key, (message, lanes) in sorted(waiting.items()):
+                self.stored.add(key >> INDEX_BITS)
+                self.hold(key, message.copy())
+                self.staged[txn].blocks[key] = self.messages[key]
+                self.staged[txn].claims[key] = lanes
+        for txn, keys in disk.staged.items():
+            self.staged.setdefault(txn, Staged()).acks = sorted(keys)
+        for staged in self.staged.values():
+            staged.prepared = True
+        self.taken, self.top, self.told = set(disk.taken), dict(disk.top), disk.told & self.messages.keys()
+        ledger = self.home.ledger
+        assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
 
 
 def _text(key: int) -> str:
     return f"message {key & (1 << INDEX_BITS) - 1} of block {key >> INDEX_BITS}"
-
-
-_COMMANDS: dict[type, Any] = {
-    cmd.AttachProducer: Twin.attach_producer,
-    cmd.DetachProducer: Twin.nothing,
-    cmd.Send: Twin.send,
-    cmd.AttachConsumer: Twin.attach_consumer,
-    cmd.DetachConsumer: Twin.detach_consumer,
-    cmd.Grant: Twin.grant,
-    cmd.Acknowledge: Twin.acknowledge,
-    cmd.Release: Twin.release,
-    cmd.Hold: Twin.hold,
-    cmd.Proceed: Twin.hold,
-    cmd.Update: Twin.update,
-    cmd.Purge: Twin.purge,
-    cmd.Tick: Twin.nothing,
-}

@@ -1,101 +1,223 @@
-"""Looks over the host's shoulder: every step is compared with a twin, every effect with the disk, recovery with both.
-
-What is on disk is kept as a dumb model of its own: messages per destination, changed when a batch is synced.
-"""
+"""Looks over the host's shoulder: every step is compared with a twin, effects with the disk, recovery with both."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raybroker.core import command as cmd
+from raybroker.core import picks as pk
+from raybroker.core.destination import Destination
 from raybroker.core.invariants import check
-from raybroker.core.outcome import Outcome, Refused
-from raybroker.core.queue import Queue
+from raybroker.core.notes import REJECTED
+from raybroker.core.outcome import Bury, Outcome, Refused
 from raybroker.engine.host import Host
+from raybroker.engine.ports import Death
 from raybroker.model.block import Block
-from tests.simulation.history import History, value_of
-from tests.simulation.twin import INDEX_BITS, Delta, Message, Twin
+from raybroker.services.codec import WireCodec
+from tests.simulation.history import PASSING_SHIFT, History, lane_id, value_of
+from tests.simulation.ondisk import INDEX_BITS, Delta, OnDisk, Row
+from tests.simulation.plan import DMQ
+from tests.simulation.twin import Twin
 
 if TYPE_CHECKING:
     from tests.simulation.network import Connection
     from tests.simulation.world import World
 
+Asked = tuple[int, int, list[int]]
+"""Destination, lane and values that an acknowledgement is about."""
 
-class OnDisk:
-    """One destination as the disk knows it: key → [value, size, attempts]."""
+
+def values_of(block: Block) -> list[int]:
+    return [value_of(block.producer, block.seq_of(index)) for index in range(block.count)]
+
+
+class SimCodec(WireCodec):
+    """Remembers which dead message is which.
+
+    moved  old value → new one, of the latest block of dead messages
+    old    the way back, for all of them
+    once   new ones of which there can be only one: a topic has one for each subscription that cannot deliver it
+    """
 
     def __init__(self) -> None:
-        self.held: dict[int, list[int]] = {}
-        self.left: dict[int, int] = {}
-        self.taken: set[int] = set()
-        self.top: dict[int, int] = {}
-        self.first: dict[tuple[int, bool], int] = {}
-        self.gone = False
+        self.moved: dict[int, int] = {}
+        self.old: dict[int, int] = {}
+        self.once: set[int] = set()
 
-    def apply(self, delta: Delta) -> None:
-        for key, value, size in delta.added:
-            assert key not in self.held
-            self.held[key] = [value, size, 0]
-            self.left[key >> INDEX_BITS] = self.left.get(key >> INDEX_BITS, 0) + 1
-            self.taken.add(value)
-            self.top[value >> 32] = value
-        for key, attempts in delta.tried.items():
-            assert key in self.held, "a message is recorded as handed out before it is recorded"
-            row = self.held[key]
-            row[2] = attempts
-            if attempts == 1:
-                self.first[row[0] >> 32, True] = row[0]
-        for key in delta.removed:
-            assert key in self.held, "a message is recorded as settled before it is recorded"
-            del self.held[key]
-            self.left[key >> INDEX_BITS] -= 1
-        self.gone = self.gone or delta.gone
+    def dead_block(
+        self, block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+    ) -> bytes:
+        old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(picks)]
+        new = [value_of(producer, first_seq + index) for index in range(len(old))]
+        self.moved = dict(zip(old, new, strict=True))
+        self.old.update(zip(new, old, strict=True))
+        if death.origin[0] == "queue" or death.reason not in ("UNDELIVERABLE", "ERROR"):
+            self.once.update(new)
+        return super().dead_block(
+            block, picks, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate
+        )
+
+    def root(self, value: int) -> int:
+        """The message as its producer made it."""
+        while value in self.old:
+            value = self.old[value]
+        return value
 
 
 class Watch:
-    """``committed``: values that are on disk, or were."""
+    """``committed``: values that are on disk, or were. ``moved``: dead ones that are elsewhere.
+
+    ``where``: consumer → what it consumes from (see Op). ``classes``: see the checker of order.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.history = History()
+        self.codec = SimCodec()
         self.twins: dict[int, Twin] = {}
         self.disks: dict[int, OnDisk] = {}
         self.committed: set[int] = set()
+        self.refused: set[int] = set()
+        self.moved: set[int | None] = set()
         self.first_tags: dict[int, int] = {}
+        self.lane_of: dict[int, tuple[int, int]] = {}
+        self.where: dict[int, int] = {}
+        self.durable_at: dict[int, bool] = {}
+        self.classes: dict[int, int | None] = {}
+        self.overdue: dict[tuple[int, int, int], int] = {}
         self.steps = 0
+        self.seen: Counter[str] = Counter()
+        """What happened in the core: names of commands, reasons of death, what a restart found."""
 
     # ---- the core --------------------------------------------------------------------------------------------------
 
-    def wrap(self, queue: Queue) -> None:
-        """Watch every step of a new queue."""
-        twin = self.twins[queue.number] = Twin(queue)
-        self._restore(twin, self.disks.setdefault(queue.number, OnDisk()))
-        queue.step = lambda command, *, now_ms: self._step(queue, twin, command, now_ms)  # type: ignore[method-assign]
+    def wrap(self, home: Destination) -> None:
+        """Watch every step of a new destination."""
+        twin = self.twins[home.number] = Twin(home)
+        disk = self._disk_of(home)
+        twin.restore(disk, self.world.clock.now_ms())
+        home.step = lambda command, *, now_ms: self._step(home, twin, command, now_ms)  # type: ignore[method-assign]
 
-    def _step(self, queue: Queue, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
-        out = Queue.step(queue, command, now_ms=now_ms)
-        twin.step(command, out)
+    def _disk_of(self, home: Destination) -> OnDisk:
+        """A number may be used again after a crash when nothing of its first use was durable."""
+        queue = home.kind == "queue"
+        disk = self.disks.get(home.number)
+        if disk is None or (disk.queue != queue and disk.empty and not disk.subscriptions):
+            disk = self.disks[home.number] = OnDisk(queue=queue)
+        return disk
+
+    def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
+        fates = self._fates(home, twin, command)
+        out = Destination.step(home, command, now_ms=now_ms)
+        own = isinstance(command, cmd.Send) and not command.attachment
+        if own:
+            twin.values = list(self.codec.moved.values())
+            self._add_all("enqueue", twin.values, kind="invoke")
+            self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
+        twin.step(command, out, now_ms)
+        if isinstance(command, cmd.Buried):
+            assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
+            self.codec.moved = {}
+        if isinstance(command, cmd.AttachConsumer):
+            self._attached(home, twin, command.attachment)
+        self._note_dying(home, out)
         self.steps += 1
+        self.seen[type(command).__name__] += 1
         if self.steps % 4 == 0:
-            check(queue)
-        if twin.delta:
-            self.world.committer.delta = twin.delta
-        for value in twin.discarded:
-            self._add("discard", value, 1)
+            check(home)
+        self._log(home, twin)
         return out
 
-    def _add(self, f: str, first: int, count: int, attempt: int = 0, process: int = 0, persistent: bool = True) -> None:
-        self.history.add(self.world.loop.now, process, "ok", f, first, count, attempt, persistent)
+    def _log(self, home: Destination, twin: Twin) -> None:
+        for lane, value in twin.arrived:
+            self._add("enqueue", value, where=self.where_of(home, lane), kind="invoke")
+        discarded = [(self.where_of(home, lane), value) for lane, value in twin.discarded]
+        if twin.delta:
+            twin.delta.discarded = discarded
+            self.world.committer.deltas.append(twin.delta)
+        else:
+            for where, value in discarded:
+                self._add("discard", value, where=where)
+
+    def _attached(self, home: Destination, twin: Twin, attachment: int) -> None:
+        lane = twin.lane_of[attachment]
+        self.lane_of[attachment] = home.number, lane.number if lane.durable else -1
+        where = self.where[attachment] = self.where_of(home, lane.number)
+        self.durable_at[where] = lane.durable
+
+    def where_of(self, home: Destination, lane: int) -> int:
+        """Numbers of lanes that are not durable are used again after a restart."""
+        if home.kind == "queue":
+            return 0
+        twin = self.twins[home.number].lanes.get(lane)
+        durable = lane in self.disks[home.number].lanes or (twin is not None and twin.durable)
+        return lane_id(home.number, lane) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
+
+    def _fates(self, home: Destination, twin: Twin, command: cmd.Command) -> set[int]:
+        """Values that have to be elsewhere when this command says that they are buried."""
+        if not isinstance(command, cmd.Buried) or command.lane not in twin.lanes:
+            return set()
+        lane, found = twin.lanes[command.lane], set()
+        for index in pk.indexes(command.picks):
+            key = command.ordinal << INDEX_BITS | index
+            reason = lane.dying.get(key)
+            if reason is None or not lane.items[key].message.persistent:
+                continue
+            if self._target(home, reason) is not None:
+                found.add(lane.items[key].message.value)
+        return found
+
+    def _target(self, home: Destination, reason: str) -> str | None:
+        """Where the dead of a destination go, by its attributes."""
+        attributes, host = home.attributes, self.world.host
+        there = host is not None and ("queue", DMQ) in host.destinations
+        if home.name == DMQ or (reason == "EXPIRED" and attributes.expirationPolicy != "Default"):
+            return None
+        return DMQ if attributes.useDMQ and there else None
+
+    def _note_dying(self, home: Destination, out: Outcome) -> None:
+        lanes = self.disks[home.number].lanes
+        for effect in out.immediate:
+            if isinstance(effect, Bury):
+                self.seen[effect.reason] += 1
+                for index in pk.indexes(effect.picks):
+                    row = lanes.get(effect.lane, {}).get(effect.ordinal << INDEX_BITS | index)
+                    if row is not None:
+                        row.dying = True
+
+    def _add(
+        self, f: str, first: int, count: int = 1, attempt: int = 0, process: int = 0, *, persistent: bool = True,
+        where: int = 0, kind: str = "ok",
+    ) -> None:  # fmt: skip
+        self.history.add(self.world.loop.now, process, kind, f, first, count, attempt, persistent, where)
+
+    def _add_all(self, f: str, values: Sequence[int], *, where: int = 0, kind: str = "ok") -> None:
+        for value in values:
+            self._add(f, value, where=where, kind=kind)
 
     # ---- the disk --------------------------------------------------------------------------------------------------
 
     def durable(self, delta: Delta) -> None:
         """A batch with these changes is synced."""
-        self.disks.setdefault(delta.number, OnDisk()).apply(delta)
-        for _, value, _ in delta.added:
-            self.committed.add(value)
-            self._add("commit", value, 1)
+        disk = self.disks[delta.number]
+        disk.apply(delta)
+        queue = disk.queue
+        for op in delta.ops:
+            if op[0] == "add":
+                _, lane, _, message = op
+                where = 0 if queue else lane_id(delta.number, lane)
+                old = self.codec.old.get(message.value)
+                if message.value in self.codec.once and old in self.committed:
+                    assert old not in self.moved, f"{old:#x} is dead and stored elsewhere twice"
+                    self.moved.add(old)
+                self.committed.add(message.value)
+                self._add("commit", message.value, where=where)
+                if not queue or message.value in self.codec.old:
+                    self._add("enqueue", message.value, where=where)
+        for where, value in delta.discarded:
+            self._add("discard", value, where=where)
 
     def freed(self, number: int, ordinal: int) -> None:
         """The store may forget a block: nobody may be owed it, as far as the disk knows."""
@@ -104,67 +226,147 @@ class Watch:
         assert not early, f"block {ordinal} of {number} is freed too early"
 
     def crash(self) -> None:
-        self._add("crash", 0, 1)
+        self._add("crash", 0)
+        for where in {w for w in self.where.values() if w}:
+            self._add("crash", 0, where=where)
 
     def recovered(self, host: Host) -> None:
-        """A host has started: its queues hold exactly what was on disk, and what it does not open is empty."""
+        """A host has started: it holds exactly what was on disk, and what it does not open is empty."""
         self.twins.clear()
+        self.overdue.clear()
         for number, disk in self.disks.items():
             if number not in host.definitions:
-                assert disk.gone or not disk.held, f"destination {number} is gone, with {len(disk.held)} messages"
-        for queue in host.queues.values():
-            disk = self.disks.setdefault(queue.number, OnDisk())
-            assert not disk.gone, f"destination {queue.name} is back although it was destroyed"
-            found = {}
-            for run in (*queue.backlog.returned, *queue.backlog.fresh):
-                for index in range(run.start, run.end):
-                    found[run.ordinal << INDEX_BITS | index] = run.attempts
-            expected = {key: row[2] for key, row in disk.held.items()}
-            if found != expected:
-                both = found.keys() | expected.keys()
-                rows = [(k >> INDEX_BITS, k & 2047, found.get(k), expected.get(k)) for k in sorted(both)]
-                wrong = [row for row in rows if row[2] != row[3]]
-                raise AssertionError(f"recovery of {queue.name}: (block, index, attempts, expected) {wrong[:8]}")
-            check(queue)
-            self.wrap(queue)
+                assert disk.gone or disk.empty, f"destination {number} is gone, with {len(disk.lanes)} lanes"
+        for home in host.destinations.values():
+            disk = self._disk_of(home)
+            assert not disk.gone, f"destination {home.name} is back although it was destroyed"
+            self.seen["prepared at a restart"] += len(disk.waiting) + len(disk.staged)
+            self.seen["subscriptions at a restart"] += len(disk.subscriptions)
+            self.seen["resting at a restart"] += sum(
+                1 for rows in disk.lanes.values() for row in rows.values() if row.due
+            )
+            compare(home, disk, host.clock.now_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
+            check(home)
+            self.wrap(home)
 
-    def _restore(self, twin: Twin, disk: OnDisk) -> None:
-        for key, (value, size, attempts) in sorted(disk.held.items()):
-            twin.restore(key, Message(value, size, True, attempts))
-        twin.taken = set(disk.taken)
-        twin.top = dict(disk.top)
-        twin.first = dict(disk.first)
-        ledger = twin.queue.ledger
-        assert (ledger.messages, ledger.bytes_held) == (len(twin.messages), twin.bytes_held), "totals differ"
+    def check_scanned(self, longest: int) -> None:
+        """Nothing that has expired waits longer than that, microseconds, whether anybody asks for it or not."""
+        host, now, now_ms = self.world.host, self.world.loop.now, self.world.clock.now_ms()
+        alive = [twin for twin in self.twins.values() if host is not None and twin.home.number in host.definitions]
+        overdue = {
+            (twin.home.number, lane.number, key)
+            for twin in alive for lane in twin.lanes.values() for _, _, key in lane.waiting
+            if 0 < lane.items[key].message.expires < now_ms
+        }  # fmt: skip
+        self.overdue = {row: self.overdue.get(row, now) for row in overdue}
+        for row, since in self.overdue.items():
+            assert now - since <= longest, f"(destination, lane, key) {row} has expired and waits"
 
     # ---- effects ---------------------------------------------------------------------------------------------------
 
     def sent(self, connection: Connection, handle: int, first: int, count: int, refused: Sequence[Refused]) -> None:
-        """The host confirms messages: those that were not refused are on disk."""
-        producer = connection.session.producer_ids[handle]
-        start = value_of(producer, first)
+        """The host confirms messages: those that were not refused are on disk, or nobody would miss them."""
+        producer = connection.session.producer_ids.get(handle)
+        if producer is None or producer in self.world.transactional:
+            hidden = {i for row in refused for i in range(row.start, row.end)}
+            self.refused.update(value_of(producer or 0, first + index) for index in hidden)
+            return
+        number = connection.session.producers[handle].home.number
+        twin, disk = self.twins[number], self.disks[number]
         hidden = {i for row in refused for i in range(row.start, row.end)}
         for index in range(count):
-            value = start + index
-            assert index in hidden or value in self.committed, f"{value:#x} is confirmed too early"
+            value = value_of(producer, first + index)
+            safe = value in self.committed or value in disk.taken or value in twin.transient
+            assert index in hidden or safe, f"{value:#x} is confirmed too early"
 
     def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
         """The host writes messages to a connection: persistent ones are on disk, and none was given back."""
         assert tag >= self.first_tags.get(epoch, 0), f"tag {tag} is delivered although the consumer gave it back"
-        first = value_of(block.producer, block.first_seq)
-        if block.persistent:
-            for value in range(first, first + block.count):
+        where = self.where[epoch]
+        stored = block.persistent and (not where or self.durable_at[where])
+        for at, value in enumerate(values_of(block), tag):
+            if stored:
                 assert value in self.committed, f"{value:#x} is delivered before it is durable"
-        self._add("deliver", first, block.count, attempt, epoch, block.persistent)
+            if self._too_late(epoch, at):
+                continue
+            self._add("deliver", value, 1, attempt, epoch, persistent=block.persistent, where=where)
 
-    def acked(self, asked: Any, unknown: int) -> None:
+    def _too_late(self, epoch: int, tag: int) -> bool:
+        """The time for acknowledging it was over before it was written: it may be with somebody else by now."""
+        lane = next((t.lane_of[epoch] for t in self.twins.values() if epoch in t.lane_of), None)
+        holder = lane.holders[epoch] if lane is not None else None
+        return holder is not None and holder.lease_ms > 0 and not holder.no_ack and tag not in holder.unsettled
+
+    def acked(self, asked: Asked | None, unknown: int) -> None:
         """The host confirms an acknowledgement: a restart would not bring the messages back."""
         if asked is None or unknown:
             return
-        number, values = asked
+        number, lane, values = asked
         disk = self.disks.get(number)
-        if disk is not None and not disk.gone:
-            back = {row[0] for row in disk.held.values()}.intersection(values) if len(values) > 0 else ()
+        if disk is not None and not disk.gone and lane in disk.lanes and values:
+            back = {row.message.value for row in disk.lanes[lane].values()}.intersection(values)
             assert not back, f"{len(back)} messages are confirmed as settled and still on disk"
-        for value in values:
-            self._add("settle", value, 1)
+        self._add_all("settle", values, where=0 if disk is None or disk.queue else lane_id(number, lane))
+
+
+# ---- recovery ------------------------------------------------------------------------------------------------------
+
+
+def compare(home: Destination, disk: OnDisk, now_ms: int, *, jumped: bool) -> None:
+    """A destination after a restart holds what is on disk, where it was."""
+    numbers = {number for number, lane in home.lanes.items() if lane.durable}
+    assert numbers == disk.lanes.keys(), f"recovery of {home.name}: lanes {numbers}, expected {list(disk.lanes)}"
+    for number, rows in disk.lanes.items():
+        found = _found(home, number, jumped=jumped)
+        staged = {key: txn for txn, keys in disk.staged.items() for lane, key in keys if lane == number}
+        expected = {key: _expected(row, key, staged, now_ms, found, jumped=jumped) for key, row in rows.items()}
+        _assert_equal(f"{home.name}, lane {number}: (attempts, failures, where)", found, expected)
+        _align(home, number, rows)
+    waiting = {
+        block.ordinal << INDEX_BITS | index: txn
+        for txn, one in home.staged.items() for block in one.blocks for index in pk.indexes(block.picks)
+    }  # fmt: skip
+    expected_waiting = {key: txn for txn, rows in disk.waiting.items() for key in rows}
+    _assert_equal(f"{home.name}, prepared", waiting, expected_waiting)
+
+
+def _align(home: Destination, number: int, rows: dict[int, Row]) -> None:
+    """How long messages rest is what the host says: its clock may have jumped."""
+    for row in rows.values():
+        row.due = 0
+    for due, run in home.lanes[number].timetable.runs():
+        for index in pk.indexes(run.picks):
+            rows[run.ordinal << INDEX_BITS | index].due = due
+
+
+def _assert_equal(what: str, found: dict[int, Any], expected: dict[int, Any]) -> None:
+    if found != expected:
+        both = sorted(found.keys() | expected.keys())
+        rows = [(k >> INDEX_BITS, k & 2047, found.get(k), expected.get(k)) for k in both]
+        wrong = [row for row in rows if row[2] != row[3]]
+        raise AssertionError(f"recovery of {what}: (block, index, found, expected) {wrong[:6]}")
+
+
+def _found(home: Destination, number: int, *, jumped: bool) -> dict[int, Any]:
+    lane = home.lanes[number]
+    places: list[tuple[str, Any]] = list(lane.places())
+    for txn, staged in home.staged.items():
+        places += [(f"in {txn}", delivery.run) for lane_number, delivery in staged.acks if lane_number == number]
+    found: dict[int, Any] = {}
+    for state, run in places:
+        for index in pk.indexes(run.picks):
+            key = run.ordinal << INDEX_BITS | index
+            assert key not in found, f"message {index} of block {run.ordinal} is at two places after a restart"
+            found[key] = run.attempts, run.failures, "waiting" if jumped and state == "delayed" else state
+    return found
+
+
+def _expected(
+    row: Row, key: int, staged: dict[int, int], now_ms: int, found: dict[int, Any], *, jumped: bool
+) -> tuple[int, int, str]:
+    if row.dying and key in found and found[key][1] == REJECTED:
+        row.failures = REJECTED
+    row.dying = False
+    due = row.due if row.attempts else row.message.deliver_at
+    state = "delayed" if due > now_ms and not jumped else "waiting"
+    return row.attempts, row.failures, f"in {staged[key]}" if key in staged else state

@@ -10,26 +10,32 @@ from collections.abc import Callable
 from random import Random
 
 from raybroker.config import Config
+from raybroker.core import lane as lanes
 from raybroker.engine.host import Host
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings import destination_attributes
-from tests.simulation.checkers import all_of
+from tests.simulation.checkers import all_of, atomic
 from tests.simulation.clients import Machine, SimProducer
 from tests.simulation.consumers import SimConsumer
 from tests.simulation.disk import SimCommitter, SimDisk, SimStore
 from tests.simulation.events import Loop, SimClock
+from tests.simulation.faults import Faults
 from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ConsumerPlan, draw
-from tests.simulation.twin import Delta
+from tests.simulation.transactors import SimTransactor, Unit
 from tests.simulation.watch import Watch
 
 HEAL_MAX = 60_000 * MS
 EVENTS_MAX = 120_000
 TICK = 100 * MS
+SWEEP = 200 * MS
 
 
 class World:
-    """``run`` raises AssertionError, or whatever the broker raises, when the seed finds something."""
+    """``run`` raises AssertionError, or whatever the broker raises, when the seed finds something.
+
+    ``decisions``: what was decided about prepared transactions, by key; ``active``: keys whose client sees to them.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -38,40 +44,56 @@ class World:
         self.clock = SimClock(self.loop)
         self.watch = Watch(self)
         self.disk = SimDisk()
+        self.faults = Faults(self)
         self.host: Host | None = None
         self.store: SimStore
         self.committer: SimCommitter
         self.connections: list[Connection] = []
         self.machines: list[Machine] = []
         self.body_bytes_max: dict[int, int] = {}
+        self.with_headers: dict[int, bool] = {}
+        self.transactional: set[int] = set()
+        self.units: list[Unit] = []
+        self.decisions: dict[bytes, bool] = {}
+        self.active: set[bytes] = set()
+        self.destroyed: set[int] = set()
         self.healing = False
         self.full_until = 0
         self.incarnation = 0
-        self.counts: dict[str, int] = {}
         self._numbers = 0
-        self._config = Config.of(
-            {"imq.autocreate.reaptime": 1, "raybroker.memory.block_cache_bytes": self.plan.cache_bytes}
-        )
+        self._alarm_at = -1
+        self._config = Config.of({
+            "imq.autocreate.reaptime": 1,
+            "raybroker.memory.block_cache_bytes": self.plan.cache_bytes,
+            "imq.message.expiration.interval": self.plan.scan_s,
+            "raybroker.transaction.timeout_ms": self.plan.transaction_timeout_ms,
+            "imq.txn.reapLimit": self.plan.remembered_max,
+        })  # fmt: skip
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.faults.counts
 
     # ---- for the others --------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> Host | None:
+        return self.host if self.host is not None and self.host.failure is None else None
 
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     def log(
-        self, process: int, type: str, f: str, first: int, count: int, attempt: int = 0, *, persistent: bool = True  # noqa: A002
+        self, process: int, type: str, f: str, first: int, count: int, attempt: int = 0, *, persistent: bool = True,  # noqa: A002
+        where: int = 0,
     ) -> None:  # fmt: skip
-        self.watch.history.add(self.loop.now, process, type, f, first, count, attempt, persistent)
+        self.watch.history.add(self.loop.now, process, type, f, first, count, attempt, persistent, where)
 
-    def number_of(self, name: str) -> int:
-        queue = self.host.queues.get(name) if self.host is not None else None
-        return queue.number if queue is not None else 0
-
-    def opening_failed(self, name: str, code: str, again: Callable[[], None]) -> None:
-        """An endpoint was refused: create its queue if that is why, and let it try again."""
+    def opening_failed(self, index: int, code: str, again: Callable[[], None]) -> None:
+        """An endpoint was refused: create its destination if that is why, and let it try again."""
         if code == "invalid_destination":
-            self.loop.after(self.rng.randrange(50 * MS), self.ensure, int(name[1:]))
+            self.loop.after(self.rng.randrange(50 * MS), self.ensure, index)
         self.loop.after(self.rng.randrange(60 * MS) + 5 * MS, again)
 
     def has_room(self) -> bool:
@@ -79,12 +101,12 @@ class World:
         return not self.loop.now < self.full_until
 
     def ensure(self, index: int) -> None:
-        name, plan = f"q{index}", self.plan.queues[index]
-        if self.host is None or self.host.failure is not None or name in self.host.queues:
+        plan, host = self.plan.homes[index], self.running
+        if host is None or plan.key in host.destinations:
             return
-        attributes = destination_attributes(plan.attributes)
-        self.host.create(name, attributes, auto_created=plan.auto_created, done=_nothing)
-        self.watch.wrap(self.host.queues[name])
+        attributes = destination_attributes(plan.attributes, type=plan.kind)
+        host.catalogue.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
+        self.watch.wrap(host.destinations[plan.key])
 
     # ---- the host --------------------------------------------------------------------------------------------------
 
@@ -97,8 +119,9 @@ class World:
         self.store.on_free = self.watch.freed
         self.store.roomy = self.has_room
         host = Host(
-            self.store, self.clock, self._config, incarnation=self.incarnation, idle=self._idle, failed=self._failed
-        )
+            self.store, self.clock, self._config, codec=self.watch.codec, incarnation=self.incarnation,
+            identity=self.next_number(), idle=self._idle, failed=self._failed, alarm=self._alarm,
+        )  # fmt: skip
         self.committer = SimCommitter(
             self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
             failed=host.fail, durable=self.watch.durable,
@@ -123,123 +146,82 @@ class World:
         assert self.store.dead, f"the host stopped although the disk is well: {error}"
         self.loop.after(self.rng.randrange(20 * MS), self.crash)
 
-    def _idle(self, name: str) -> None:
-        self._destroy(name)
+    def _alarm(self, at_ms: int) -> None:
+        """One alarm is set at a time, for the earliest that was asked for."""
+        delay = max(at_ms - self.clock.now_ms(), 0) * MS
+        if delay < TICK and not self.loop.now <= self._alarm_at <= self.loop.now + delay:
+            at = self._alarm_at = self.loop.now + delay + self.rng.randrange(5 * MS)
+            self.loop.at(at, lambda: self._let_act() if self._alarm_at == at else None)
 
-    def _destroy(self, name: str) -> None:
-        host = self.host
-        if host is None or host.failure is not None or name not in host.queues:
-            return
-        queue = host.queues[name]
-        twin = self.watch.twins[queue.number]
-        self._note_destroyed({m.value for m in twin.messages.values()} | twin.taken)
-        delta = self.committer.delta = Delta(queue.number)
-        delta.gone = True
-        host.destroy(name, _nothing)
+    def _idle(self, kind: str, name: str) -> None:
+        self.loop.after(0, self.destroy, kind, name)
 
-    def _note_destroyed(self, values: set[int]) -> None:
-        """A destination forgets what it took: a retry of that would be a new message."""
+    def destroy(self, kind: str, name: str) -> None:
+        host = self.running
+        if host is not None and (kind, name) in host.destinations and self.faults.destroy(host, kind, name):
+            self.destroyed.update(i for i, plan in enumerate(self.plan.homes) if plan.key == (kind, name))
+
+    def note_destroyed(self, values: set[int]) -> None:
         for value in sorted(values):
             self.log(0, "ok", "destroy", value, 1)
 
     def _tick(self) -> None:
         self.loop.after(TICK, self._tick)
-        if self.host is None:
+        self._let_act()
+        if self.running is not None and self.plan.scan_s and not self.plan.rates["clock_jump"]:
+            self.watch.check_scanned(self.plan.scan_s * 1200 * MS)
+
+    def _let_act(self) -> None:
+        self._alarm_at = -1
+        host = self.running
+        if host is None:
             return
-        dormant = {queue.number for _, queue in self.host.dormant.values()}
-        self.host.tick()
-        for number in sorted(dormant - {queue.number for _, queue in self.host.dormant.values()}):
-            self._note_destroyed(self.watch.disks[number].taken)
+        dormant = {home.number for _, home in host.catalogue.dormant.values()}
+        host.tick()
+        for number in sorted(dormant - {home.number for _, home in host.catalogue.dormant.values()}):
+            self.note_destroyed(self.watch.disks[number].taken)
 
-    # ---- faults ----------------------------------------------------------------------------------------------------
-
-    def _schedule(self, name: str) -> None:
-        mean = self.plan.rates[name]
-        if mean:
-            self.loop.after(int(self.rng.expovariate(1 / mean)) + 1, self._fault, name)
-
-    def _fault(self, name: str) -> None:
-        if self.healing:
-            return
-        self._schedule(name)
-        self.counts[name] = self.counts.get(name, 0) + 1
-        rng = self.rng
-        machine = rng.choice(self.machines)
-        queue = f"q{rng.randrange(len(self.plan.queues))}"
-        host = self.host if self.host is not None and self.host.failure is None else None
-        if name == "crash":
-            self.crash()
-        elif name == "disk_error":
-            self.store.dead = True
-        elif name == "connection_loss":
-            if machine.connection is not None:
-                machine.connection.lose()
-        elif name == "machine_crash":
-            machine.crash()
-        elif name == "clock_jump":
-            self.clock.offset_ms += rng.randrange(-3_600_000, 3_600_000)
-        elif name == "checkpoint":
-            self.store.want_checkpoint = True
-        elif name == "disk_full":
-            self.full_until = self.loop.now + rng.randrange(80 * MS)
-        elif name == "damage":
-            self._damage()
-        elif name == "pause":
-            machine.pause()
-        elif host is not None and queue in host.queues:
-            self._administer(name, queue, host)
-        if name in ("consumer_close", "consumer_release", "slow"):
-            self._trouble(name, [c for m in self.machines for c in m.consumers])
-
-    def _damage(self) -> None:
-        """A block rots; once it is read its queue halts, and some time later somebody purges it."""
-        blocks = sorted(self.disk.blocks)
-        if blocks:
-            self.disk.damaged.add(self.rng.choice(blocks))
-        self.loop.after(self.rng.randrange(300 * MS), self._purge_halted)
-
-    def _purge_halted(self) -> None:
-        if self.host is not None and self.host.failure is None:
-            for name in [n for n, queue in self.host.queues.items() if queue.number in self.host.halted]:
-                self.host.purge(name, _nothing)
-
-    def _administer(self, name: str, queue: str, host: Host) -> None:
-        if name == "purge":
-            host.purge(queue, _nothing)
-        elif name == "destroy":
-            self._destroy(queue)
-        elif name == "update":
-            active = self.rng.choice((-1, 1, 2, 3))
-            host.update(queue, {"maxNumActiveConsumers": active, "maxNumMsgs": self.rng.choice((-1, 10, 40))}, _nothing)
-
-    def _trouble(self, name: str, consumers: list[SimConsumer]) -> None:
-        consumer = self.rng.choice(consumers)
-        if name == "consumer_close":
-            consumer.close()
-        elif name == "consumer_release":
-            consumer.release()
-        else:
-            consumer.slow_until = self.loop.now + 300 * MS
+    def _sweep(self) -> None:
+        """Tell the host how prepared transactions ended whose clients are gone."""
+        self.loop.after(SWEEP, self._sweep)
+        host = self.running
+        for row in host.transactions.rows() if host is not None else ():
+            key = bytes.fromhex(row["key"])
+            if row["state"] == "PREPARED" and key not in self.active and host is self.running and host is not None:
+                host.transactions.decide(key, self.decisions.setdefault(key, False), _nothing)
 
     # ---- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
+        sort_max, lanes.SORT_MESSAGES_MAX = lanes.SORT_MESSAGES_MAX, self.plan.sort_max
+        try:
+            self._run()
+        finally:
+            lanes.SORT_MESSAGES_MAX = sort_max
+
+    def _run(self) -> None:
         self.start_host()
-        for index in range(len(self.plan.queues)):
+        for index in range(len(self.plan.homes)):
             self.ensure(index)
-        for producers, consumers in self.plan.machines:
-            machine = Machine(self)
-            machine.producers = [SimProducer(self, machine, plan) for plan in producers]
-            machine.consumers = [SimConsumer(self, machine, plan) for plan in consumers]
+        for plan in self.plan.machines:
+            machine = Machine(self, plan.client_id)
+            machine.producers = [SimProducer(self, machine, p) for p in plan.producers]
+            machine.consumers = [SimConsumer(self, machine, p) for p in plan.consumers]
+            machine.transactors = [SimTransactor(self, machine, p) for p in plan.transactors]
             self.machines.append(machine)
             machine.connect_later()
         self._tick()
-        for name in self.plan.rates:
-            self._schedule(name)
+        self._sweep()
+        self.faults.start()
         self.loop.run(self.plan.duration, EVENTS_MAX)
         self._heal()
         self._restart_finds_nothing()
-        wrong = all_of(list(self.watch.history.ops()))
+        wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4))
+        for unit in self.units:
+            stored = [value for value, (persistent, where, home) in unit.sent.items()
+                      if persistent and not where and home not in self.destroyed]  # fmt: skip
+            stored = [value for value in stored if value not in self.watch.refused]
+            wrong += atomic(stored, self.watch.committed)
         assert not wrong, "; ".join(wrong[:5])
 
     def _heal(self) -> None:
@@ -249,19 +231,21 @@ class World:
         helper = Machine(self)
         helper.consumers = [
             SimConsumer(self, helper, ConsumerPlan(index, "credit", 50, 50, "all", MS, 20))
-            for index in range(len(self.plan.queues))
-        ]
+            for index, plan in enumerate(self.plan.homes) if plan.kind == "queue"
+        ]  # fmt: skip
         self.machines.append(helper)
         helper.connect_later()
         end = self.loop.now + HEAL_MAX
         while not self._drained():
             assert self.loop.now < end, f"not drained: {self._leftovers()}"
             self.loop.run(self.loop.now + 20 * MS, EVENTS_MAX)
-            self._purge_halted()
+            self.faults.make_way()
 
     def _drained(self) -> bool:
         host = self.host
-        if host is None or not self.committer.idle or any(q.ledger.messages for q in host.queues.values()):
+        if host is None or not self.committer.idle or any(h.ledger.messages for h in host.destinations.values()):
+            return False
+        if host.transactions.by_number or not all(t.settled for m in self.machines for t in m.transactors):
             return False
         return all(p.settled_all for m in self.machines for p in m.producers)
 
@@ -269,13 +253,16 @@ class World:
         if self.host is None:
             return "the host is down"
         rows = [
-            f"{q.name}: {q.ledger.messages} held, {q.backlog.count} waiting, {len(q.consumers.by_attachment)} consumers"
-            for q in self.host.queues.values()
-        ]
+            f"{home.name}: {home.ledger.messages} held, {home.dying} dying, {list(home.staged)} staged, lane {n}:"
+            f" {lane.backlog.count} wait, {lane.timetable.count} rest, {len(lane.consumers.by_attachment)} consumers"
+            for home in self.host.destinations.values() for n, lane in home.lanes.items()
+        ]  # fmt: skip
         rows += [
             f"producer {p.state.producer}: {len(p.state.unsettled)} unsettled, {len(p.state.ready)} ready"
             for m in self.machines for p in m.producers if not p.settled_all
         ]  # fmt: skip
+        rows += [f"transactor: {t.step}" for m in self.machines for t in m.transactors if not t.settled]
+        rows += [f"transaction {t.number}: {t.state}" for t in self.host.transactions.by_number.values()]
         return "; ".join(rows)
 
     def _restart_finds_nothing(self) -> None:
@@ -283,8 +270,8 @@ class World:
         self.crash()
         self.loop.run(self.loop.now + 60 * MS, EVENTS_MAX)
         assert self.host is not None
-        for queue in self.host.queues.values():
-            assert not queue.ledger.messages, f"{queue.ledger.messages} acknowledged messages are back in {queue.name}"
+        for home in self.host.destinations.values():
+            assert not home.ledger.messages, f"{home.ledger.messages} acknowledged messages are back in {home.name}"
 
 
 def _nothing() -> None:

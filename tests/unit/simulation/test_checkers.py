@@ -2,8 +2,9 @@
 
 A history is written as steps: ``send 1`` (invoked), ``ok 1``, ``fail 1``, ``info 1`` (what the producer heard),
 ``commit 1``, ``deliver 1 a #2`` (to consumer a, attempt 2; ``volatile`` when not persistent), ``get 1 #2`` (at the
-application), ``settle 1``, ``discard 1``, ``destroy 1``, ``crash``.  ``1-3`` are three messages of one producer;
-``2:1`` is message 1 of producer 2.
+application), ``done 1`` (acknowledged for good), ``undone 1`` (that was rolled back), ``settle 1``, ``discard 1``,
+``destroy 1``, ``crash``.  ``1-3`` are three messages of one producer; ``2:1`` is message 1 of producer 2.  ``@7`` is
+said of a lane of a topic, ``@sends`` of a topic's producers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation import checkers
-from tests.simulation.history import History, Op, value_of
+from tests.simulation.history import PASSING_SHIFT, SENDS, History, Op, value_of
 
 SENT = "send {0}; commit {0}; ok {0}"
 
@@ -25,8 +26,9 @@ def history(text: str) -> list[Op]:
         attempt = next((int(w[1:]) for w in words if w[0] == "#"), 1)
         process = next((ord(w) for w in words if len(w) == 1 and w.isalpha()), ord("a"))
         kind, f = _VERBS[verb]
+        where = next((_WHERE.get(w) or int(w[1:]) for w in words if w[0] == "@"), 0)
         values = _values(words[0]) if words and words[0][0].isdigit() else [0]
-        ops += [Op(time, process, kind, f, value, attempt, "volatile" not in words) for value in values]
+        ops += [Op(time, process, kind, f, value, attempt, "volatile" not in words, where) for value in values]
     return ops
 
 
@@ -39,8 +41,12 @@ def _values(word: str) -> list[int]:
 _VERBS = {
     "send": ("invoke", "enqueue"), "ok": ("ok", "enqueue"), "fail": ("fail", "enqueue"), "info": ("info", "enqueue"),
     "commit": ("ok", "commit"), "deliver": ("ok", "deliver"), "get": ("ok", "dequeue"), "settle": ("ok", "settle"),
-    "discard": ("ok", "discard"), "destroy": ("ok", "destroy"), "crash": ("ok", "crash"),
+    "done": ("ok", "consume"), "undone": ("fail", "consume"), "discard": ("ok", "discard"),
+    "destroy": ("ok", "destroy"), "crash": ("ok", "crash"),
 }  # fmt: skip
+
+
+_WHERE = {"@sends": SENDS, "@passing": 3 | 1 << PASSING_SHIFT}
 
 
 def _numbers(counter: Counter[int]) -> dict[int, int]:
@@ -117,6 +123,20 @@ CASES = [
     ("volatile", "deliver 1 a volatile; deliver 1 b #2 volatile", ""),
     ("volatile", "deliver 1 a volatile; crash; deliver 1 a #2 volatile", "delivered again after a crash"),
     ("volatile", "deliver 1 a; crash; deliver 1 a #2", ""),
+    # what went in is consumed for good
+    ("consumed", "send 1; ok 1; done 1", ""),
+    ("consumed", "send 1; ok 1; get 1", "acknowledged and never consumed"),
+    ("consumed", "send 1; ok 1; done 1; undone 1", "acknowledged and never consumed"),
+    ("consumed", "send 1; ok 1; done 1; undone 1; done 1", ""),
+    ("consumed", "send 1; info 1", ""),
+    ("consumed", "send 1; ok 1; discard 1", ""),
+    ("consumed", "send 1; ok 1; destroy 1", ""),
+    # what a topic's producer was told to be refused is in no durable subscription
+    ("refused", "send 1 @sends; fail 1 @sends", ""),
+    ("refused", "send 1 @sends; fail 1 @sends; deliver 1 a @7", "was refused and came out"),
+    ("refused", "send 1 @sends; deliver 1 a @7; fail 1 @sends", "was refused and came out"),
+    ("refused", "send 1 @sends; ok 1 @sends; deliver 1 a @7", ""),
+    ("refused", "send 1 @sends; fail 1 @sends; deliver 1 a @passing", ""),
 ]
 
 
@@ -147,7 +167,7 @@ def test_the_set_test_tells_lost_from_unexpected_from_recovered() -> None:
 
 
 def test_all_checkers_together_accept_a_good_run_and_name_each_fault() -> None:
-    good = SENT.format("1-2") + "; deliver 1-2 a; get 1-2; settle 1-2"
+    good = SENT.format("1-2") + "; deliver 1-2 a; get 1-2; done 1-2; settle 1-2"
     assert checkers.all_of(history(good)) == []
     bad = SENT.format("1-3") + "; deliver 1 a; deliver 1 b; get 1; settle 1; deliver 1 c #3"
     text = "\n".join(checkers.all_of(history(bad)))
@@ -155,6 +175,36 @@ def test_all_checkers_together_accept_a_good_run_and_name_each_fault() -> None:
     assert "message 1-1 was delivered as attempt 1 after attempt 1" in text
     assert "message 1-1 was delivered after its acknowledgement was confirmed" in text
     assert "set test: message 1-3 is lost" in text
+
+
+def test_subscriptions_are_judged_one_by_one() -> None:
+    sent = "send 1-2 @sends; send 1-2 @7; commit 1-2 @7; ok 1-2 @7; ok 1-2 @sends"
+    assert checkers.all_of(history(sent + "; deliver 1-2 a @7; get 1-2 @7; done 1-2 @7; settle 1-2 @7")) == []
+    text = "\n".join(checkers.all_of(history(sent + "; deliver 1 a @7; get 1 @7; done 1-2 @7")))
+    assert "message 1-2 was acknowledged and never came out (subscription 0x7)" in text
+    both = "send 1 @7; send 1 @8; commit 1 @7; commit 1 @8; deliver 1 a @7; deliver 1 b @8"
+    assert checkers.all_of(history(both)) == []
+    assert "attempt 1 after attempt 1" in "\n".join(checkers.all_of(history(both + "; deliver 1 b @8")))
+
+
+def test_a_subscription_that_passes_need_not_wait_for_the_disk() -> None:
+    assert checkers.all_of(history("send 1 @passing; deliver 1 a @passing")) == []
+    assert checkers.all_of(history("send 1 @7; deliver 1 a @7")) != []
+
+
+def test_order_is_that_of_a_priority_and_not_of_what_was_delayed() -> None:
+    ops = history("deliver 2 a; deliver 1 a")
+    assert checkers.order(ops, lambda value: 4) != []
+    assert checkers.order(ops, lambda value: value & 1) == []
+    assert checkers.order(ops, lambda value: None) == []
+
+
+def test_a_transaction_is_all_or_nothing() -> None:
+    assert checkers.atomic([1, 2, 3], {1, 2, 3, 9}) == []
+    assert checkers.atomic([1, 2, 3], {9}) == []
+    assert checkers.atomic([], {9}) == []
+    wrong = checkers.atomic([value_of(1, 1), value_of(1, 2)], {value_of(1, 2)})
+    assert wrong == ["message 1-2 was stored and message 1-1 of the same transaction was not"]
 
 
 def test_a_history_keeps_runs_and_gives_single_operations() -> None:

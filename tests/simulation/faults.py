@@ -1,0 +1,168 @@
+"""What goes wrong, and what administrators do meanwhile; a plan says how often."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from raybroker.core.topic import Topic
+from raybroker.engine.host import Host
+from raybroker.model.errors import IllegalStateError
+from tests.simulation.plan import DMQ, MS, HomePlan
+from tests.simulation.twin import Twin
+
+if TYPE_CHECKING:
+    from tests.simulation.consumers import SimConsumer
+    from tests.simulation.world import World
+
+
+class Faults:
+    """``counts``: fault → how often it happened."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.counts: dict[str, int] = {}
+
+    def start(self) -> None:
+        for name in self.world.plan.rates:
+            self._schedule(name)
+
+    def _schedule(self, name: str) -> None:
+        mean = self.world.plan.rates[name]
+        if mean:
+            self.world.loop.after(int(self.world.rng.expovariate(1 / mean)) + 1, self._happen, name)
+
+    def _happen(self, name: str) -> None:
+        world = self.world
+        if world.healing:
+            return
+        self._schedule(name)
+        self.counts[name] = self.counts.get(name, 0) + 1
+        rng = world.rng
+        machine = rng.choice(world.machines)
+        home = rng.choice(world.plan.homes)
+        host = world.running
+        if name == "crash":
+            world.crash()
+        elif name == "disk_error":
+            world.store.dead = True
+        elif name == "connection_loss":
+            if machine.connection is not None:
+                machine.connection.lose()
+        elif name == "machine_crash":
+            machine.crash()
+        elif name == "clock_jump":
+            world.clock.offset_ms += rng.randrange(-world.plan.jump_ms, world.plan.jump_ms)
+        elif name == "checkpoint":
+            world.store.want_checkpoint = True
+        elif name == "disk_full":
+            world.full_until = world.loop.now + rng.randrange(80 * MS)
+        elif name == "damage":
+            self._damage()
+        elif name == "pause":
+            machine.pause()
+        elif host is not None and home.key in host.destinations:
+            self._administer(name, home, host)
+        if name in ("consumer_close", "consumer_release", "slow", "unsubscribe"):
+            self._trouble(name, [c for m in world.machines for c in m.consumers])
+
+    def _damage(self) -> None:
+        """A block rots; once it is read its destination halts, and some time later somebody purges it."""
+        world = self.world
+        blocks = sorted(world.disk.blocks)
+        if blocks:
+            world.disk.damaged.add(world.rng.choice(blocks))
+        world.loop.after(world.rng.randrange(300 * MS), self.purge_halted)
+
+    def purge_halted(self) -> None:
+        host = self.world.running
+        if host is not None:
+            for kind, name in [key for key, home in host.destinations.items() if home.number in host.halted]:
+                host.catalogue.purge(name, _nothing, kind)
+
+    def make_way(self) -> None:
+        """Whatever keeps messages from getting to somebody ends."""
+        self.purge_halted()
+        host = self.world.running
+        for kind, name in list(host.destinations) if host is not None else ():
+            assert host is not None
+            home = host.destinations[kind, name]
+            if home.paused:
+                host.catalogue.resume(name, "all", kind)
+                host.catalogue.resume(name, "insertion", kind)
+            if kind == "queue" and home.attributes.maxNumActiveConsumers >= 0:
+                host.catalogue.update(name, {"maxNumActiveConsumers": -1}, _nothing, kind)
+
+    def _administer(self, name: str, home: HomePlan, host: Host) -> None:
+        rng, catalogue = self.world.rng, host.catalogue
+        if name == "purge":
+            catalogue.purge(home.name, _nothing, home.kind)
+        elif name == "destroy" and home.name != DMQ:
+            self.world.destroy(home.kind, home.name)
+        elif name == "update":
+            changes: dict[str, object] = {"maxNumMsgs": rng.choice((-1, 10, 40))}
+            if home.kind == "queue":
+                changes["maxNumActiveConsumers"] = rng.choice((-1, 1, 2, 3))
+            catalogue.update(home.name, changes, _nothing, home.kind)
+        elif name == "pause_home" and home.name != DMQ:
+            which = rng.choice(("producers", "consumers", "all", "insertion"))
+            until_ms = self.world.clock.now_ms() + rng.choice((20, 100)) if rng.random() < 0.5 else 0
+            catalogue.pause(home.name, which, until_ms, home.kind)
+            self.world.loop.after(rng.randrange(200 * MS), self.resume, home)
+        elif name == "purge_subscription" and home.kind == "topic":
+            topic = host.destinations[home.key]
+            assert isinstance(topic, Topic)
+            named = [one for lane in topic.lanes.values() if (one := lane.subscription) is not None and one.name]
+            if named:
+                one = rng.choice(named)
+                catalogue.purge_subscription(home.name, one.client_id, one.name, _nothing)
+
+    def resume(self, home: HomePlan) -> None:
+        host = self.world.running
+        if host is not None and home.key in host.destinations:
+            host.catalogue.resume(home.name, "all", home.kind)
+            host.catalogue.resume(home.name, "insertion", home.kind)
+
+    def _trouble(self, name: str, consumers: list[SimConsumer]) -> None:
+        if not consumers:
+            return
+        consumer = self.world.rng.choice(consumers)
+        if name == "consumer_close":
+            consumer.close()
+        elif name == "consumer_release":
+            consumer.release()
+        elif name == "unsubscribe":
+            consumer.unsubscribe()
+        else:
+            consumer.slow_until = self.world.loop.now + 300 * MS
+
+    # ---- destinations that go --------------------------------------------------------------------------------------
+
+    def destroy(self, host: Host, kind: str, name: str) -> bool:
+        """False when a prepared transaction needs it."""
+        world = self.world
+        home = host.destinations[kind, name]
+        twin = world.watch.twins[home.number]
+        with contextlib.suppress(IllegalStateError):
+            host.transactions.without(home)
+            self.note_destroyed(twin)
+            delta = twin.delta.__class__(home.number)
+            delta.add("gone")
+            world.committer.deltas.append(delta)
+            host.catalogue.destroy(name, _nothing, kind)
+            return True
+        return False
+
+    def note_destroyed(self, twin: Twin) -> None:
+        """A destination forgets what it took: a retry of that would be a new message."""
+        world = self.world
+        if twin.home.kind == "queue":
+            world.note_destroyed({m.value for m in twin.messages.values()} | twin.taken)
+        for lane in twin.lanes.values() if twin.home.kind == "topic" else ():
+            where = world.watch.where_of(twin.home, lane.number)
+            for item in lane.items.values():
+                world.log(0, "ok", "discard", item.message.value, 1, where=where)
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

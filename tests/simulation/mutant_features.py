@@ -1,0 +1,280 @@
+"""Mutants of topics, selectors, priorities, time, redelivery, dead messages, limits and transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.core import consuming, destination, intake, timekeeping, transaction
+from raybroker.core.backlog import Backlog
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
+from raybroker.core.ledger import Held
+from raybroker.core.outcome import Outcome
+from raybroker.core.topic import Topic
+from raybroker.engine import burial, txlog
+from raybroker.engine.burial import Burial
+from raybroker.engine.host import Host
+from raybroker.engine.steps import Step
+from raybroker.engine.transactions import Transactions
+from raybroker.engine.txlog import TxLog
+from tests.simulation.mutation import Patch, mutant
+
+# ---- topics, selectors, priorities ---------------------------------------------------------------------------------
+
+
+@mutant("a subscription with noLocal does not get what its own connection publishes")
+def no_local_ignored(patch: Patch) -> None:
+    old = Topic.claims
+    patch.set(Topic, "claims", lambda self, picks, content, origin: old(self, picks, content, ("?", "?")))
+
+
+@mutant("a subscription gets what its selector matches")
+def selectors_of_topics_ignored(patch: Patch) -> None:
+    old = Topic.claims
+    patch.set(Topic, "claims", lambda self, picks, content, origin: old(self, picks, None, origin))
+
+
+@mutant("a durable subscription outlives its consumers")
+def durable_ends_with_its_consumer(patch: Patch) -> None:
+    def left_by(self: Topic, lane: Lane, out: Outcome) -> None:
+        if not lane.consumers.by_attachment:
+            self._end(lane, out)
+
+    patch.set(Topic, "left_by", left_by)
+
+
+@mutant("what is given back is compared with the selectors again")
+def signature_of_returned_wrong(patch: Patch) -> None:
+    def put_back(self: Lane, run: Any) -> None:
+        if self.home.insertion_paused:
+            old(self, run)
+        else:
+            self.backlog.give_back(run)
+
+    old = Lane.put_back
+    patch.set(Lane, "put_back", put_back)
+
+
+@mutant("a new selector is compared with what waits already")
+def unsort_forgotten(patch: Patch) -> None:
+    patch.set(Backlog, "unsort", lambda self: None)
+
+
+@mutant("higher priorities go first")
+def priorities_ignored(patch: Patch) -> None:
+    patch.set(Held, "by_priority", lambda self, picks: [(4, picks)])
+
+
+# ---- time ----------------------------------------------------------------------------------------------------------
+
+
+@mutant("nothing is delivered before its time")
+def delivered_before_born(patch: Patch) -> None:
+    patch.set(Held, "by_birth", lambda self, picks, now_ms: (picks, []))
+
+
+@mutant("nothing is delivered that has expired")
+def expired_delivered(patch: Patch) -> None:
+    patch.set(Held, "expired", lambda self, picks, now_ms: 0)
+
+
+@mutant("what expires goes although nobody asks for it")
+def never_scanned(patch: Patch) -> None:
+    patch.set(timekeeping, "_scan", lambda home, out: None)
+
+
+@mutant("what failed rests before it comes again")
+def redelivery_delay_forgotten(patch: Patch) -> None:
+    patch.set(Lane, "_rest_ms", lambda self, delay_ms, failures: 0)
+
+
+@mutant("a message goes back when the time for acknowledging it is over")
+def leases_ignored(patch: Patch) -> None:
+    patch.set(Lane, "overdue", lambda self, now_ms: False)
+
+
+@mutant("nobody is served while consumption is paused")
+def paused_consumers_served(patch: Patch) -> None:
+    old = destination._HANDLERS[cmd.Pause]
+
+    def pause(self: Destination, command: Any, out: Outcome) -> None:
+        if command.which != "consumption":
+            old(self, command, out)
+
+    patch.handler(cmd.Pause, pause)
+
+
+# ---- failures, dead messages, limits -------------------------------------------------------------------------------
+
+
+@mutant("a message that has failed too often is dead")
+def one_failure_too_many(patch: Patch) -> None:
+    old = Destination.failures_max.fget  # type: ignore[attr-defined]
+    patch.set(Destination, "failures_max", property(lambda self: old(self) + (old(self) >= 0)))
+
+
+@mutant("a rejected message does not come again")
+def rejected_comes_again(patch: Patch) -> None:
+    patch.set(Lane, "rejected", lambda self, deliveries, reason, out: self.give_back(deliveries))
+
+
+@mutant("what a lost consumer's application had got counts as failed")
+def loss_not_counted(patch: Patch) -> None:
+    old = consuming.detach_consumer
+    patch.handler(cmd.DetachConsumer, lambda home, command, out: old(home, command._replace(lost=False), out))
+
+
+@mutant("a dead message is told once")
+def buried_told_twice(patch: Patch) -> None:
+    old = Lane.bury
+
+    def bury(self: Lane, run: Any, reason: str, comment: str, out: Outcome) -> None:
+        before = len(out.immediate)
+        old(self, run, reason, comment, out)
+        out.immediate.extend(out.immediate[before:])
+
+    patch.set(Lane, "bury", bury)
+
+
+@mutant("dead messages go where the destination says")
+def dead_discarded(patch: Patch) -> None:
+    patch.set(Burial, "_target", lambda self, home, reason: None)
+
+
+@mutant("a dead message is stored where it goes and forgotten where it was in one step")
+def dead_moved_in_two_steps(patch: Patch) -> None:
+    def here(self: Burial, home: Any, effect: Any, target: Any, block: Any) -> bool:
+        if not intake.would_take(target, block.lengths):
+            return False
+        self._host.perform(target, burial.own_send(self._host, target, block), block)
+        self._done(home, effect)
+        return True
+
+    patch.set(Burial, "_here", here)
+
+
+@mutant("the limit discards the oldest, or the lowest priority")
+def wrong_one_discarded(patch: Patch) -> None:
+    old = Backlog.take_to_remove
+
+    def take(self: Backlog, room: int, *, lowest_priority: bool) -> Any:
+        runs = list(self.runs())
+        if len(runs) < 2:
+            return old(self, room, lowest_priority=lowest_priority)
+        last = max(runs)
+        return self.remove({last.ordinal: last.picks})[0]
+
+    patch.set(Backlog, "take_to_remove", take)
+
+
+@mutant("what is too much is discarded")
+def nothing_discarded(patch: Patch) -> None:
+    patch.set(intake, "_discard", lambda home, reason, out: None)
+
+
+@mutant("producers go on when there is room again")
+def gate_never_opened(patch: Patch) -> None:
+    patch.set(intake, "open_gate", lambda home, out: None)
+
+
+@mutant("confirmations that wait for room are given when there is")
+def withheld_forgotten(patch: Patch) -> None:
+    old = intake.open_gate
+
+    def open_gate(home: Destination, out: Outcome) -> None:
+        withheld, home.withheld = home.withheld, []
+        old(home, out)
+        if home.slow:
+            home.withheld = withheld
+
+    patch.set(intake, "open_gate", open_gate)
+
+
+# ---- transactions --------------------------------------------------------------------------------------------------
+
+
+@mutant("a decision is written down")
+def decision_not_recorded(patch: Patch) -> None:
+    old = txlog.note
+
+    def note(word: str, number: int, key: bytes, *rest: Any) -> Any:
+        return old(txlog.FORGOTTEN, 0, b"?") if word == txlog.DECIDED else old(word, number, key, *rest)
+
+    patch.set(txlog, "note", note)
+
+
+@mutant("what a transaction does becomes durable at once or not at all")
+def commit_in_pieces(patch: Patch) -> None:
+    old = Host.perform_all
+
+    def perform_all(self: Host, steps: Any, extra: Any, done: Any) -> Any:
+        outcomes = []
+        for step in steps:
+            outcomes += old(self, [Step(*step)], (), lambda: None)
+        return outcomes + old(self, [], extra, done)
+
+    patch.set(Host, "perform_all", perform_all)
+
+
+@mutant("a commit is confirmed when it is durable")
+def commit_confirmed_at_once(patch: Patch) -> None:
+    old = Transactions._decide
+
+    def decide(self: Transactions, transaction: Any, commit: bool, done: Any, **rest: Any) -> None:
+        old(self, transaction, commit, lambda: None, **rest)
+        done()
+
+    patch.set(Transactions, "_decide", decide)
+
+
+@mutant("a rollback gives back what was acknowledged")
+def rollback_loses_acks(patch: Patch) -> None:
+    old = transaction._roll_back
+
+    def roll_back(home: Any, staged: Any, delay_ms: int, out: Outcome) -> None:
+        staged.acks.clear()
+        old(home, staged, delay_ms, out)
+
+    patch.set(transaction, "_roll_back", roll_back)
+
+
+@mutant("a rollback makes what was sent vanish")
+def rollback_commits_sends(patch: Patch) -> None:
+    old = destination._HANDLERS[cmd.Decide]
+    patch.handler(cmd.Decide, lambda home, command, out: old(home, command._replace(commit=True), out))
+
+
+@mutant("acknowledgements of a prepared transaction are written down")
+def prepared_acks_not_recorded(patch: Patch) -> None:
+    patch.set(transaction, "rows_of", lambda home, acks: {})
+
+
+@mutant("a checkpoint has prepared transactions")
+def checkpoint_without_prepared(patch: Patch) -> None:
+    old = TxLog.encode
+
+    def encode(self: TxLog) -> bytes:
+        prepared, self.prepared = self.prepared, {}
+        try:
+            return old(self)
+        finally:
+            self.prepared = prepared
+
+    patch.set(TxLog, "encode", encode)
+
+
+@mutant("who asks what became of a transaction is told the truth")
+def outcome_forgotten(patch: Patch) -> None:
+    patch.set(TxLog, "remember", lambda self, *args, **rest: None)
+
+
+@mutant("what a session leaves open is rolled back")
+def open_transactions_stay(patch: Patch) -> None:
+    patch.set(Transactions, "closed", lambda self, session: None)
+
+
+@mutant("nobody sees what a transaction sent before it commits")
+def sends_not_staged(patch: Patch) -> None:
+    old = intake.send
+    patch.handler(cmd.Send, lambda home, command, out: old(home, command._replace(txn=0, confirm=True), out))

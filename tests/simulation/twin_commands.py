@@ -1,0 +1,198 @@
+"""What a twin does with transactions, administrators and time; and the table of all commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.core.outcome import Outcome, Promoted
+from tests.simulation import twin_consuming as consuming
+from tests.simulation import twin_producing as producing
+from tests.simulation.ondisk import INDEX_BITS, Message
+from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_consuming import end_lane, holder_of, promote, take
+from tests.simulation.twin_producing import arrive, owed, record, store
+from tests.simulation.twin_state import Staged
+
+# ---- transactions --------------------------------------------------------------------------------------------------
+
+
+def stage_acks(twin: Twin, command: cmd.StageAcks, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    assert found is not None, "a consumer that is gone acknowledges"
+    keys, unknown = take(found[1], command.ranges)
+    assert not unknown, f"{unknown} messages are acknowledged in a transaction and were not with this consumer"
+    twin.staged.setdefault(command.txn, Staged()).acks.extend((found[0].number, key) for key in keys)
+    return {}
+
+
+def prepare(twin: Twin, command: cmd.Prepare, out: Outcome) -> Effects:
+    staged = twin.staged.setdefault(command.txn, Staged())
+    staged.prepared = True
+    for ordinal, messages in _blocks(staged).items():
+        claims = {key: owed(twin, message, staged.origins[key]) for key, message in messages.items()}
+        staged.claims |= claims
+        if store(twin, ordinal, claims, messages):
+            for key, lanes in claims.items():
+                durable = tuple(number for number in lanes if twin.lanes[number].durable)
+                twin.delta.add("wait", command.txn, key, twin.messages[key], durable)
+    for number, key in staged.acks:
+        if twin.lanes[number].durable and key >> INDEX_BITS in twin.stored:
+            twin.delta.add("stage", command.txn, number, key)
+    return {}
+
+
+def _blocks(staged: Staged) -> dict[int, dict[int, Message]]:
+    found: dict[int, dict[int, Message]] = {}
+    for key, message in staged.blocks.items():
+        found.setdefault(key >> INDEX_BITS, {})[key] = message
+    return found
+
+
+def decide(twin: Twin, command: cmd.Decide, out: Outcome) -> Effects:
+    staged = twin.staged.pop(command.txn, None)
+    if staged is None:
+        return {}
+    keys = (*staged.blocks, *(key for _, key in staged.acks))
+    if staged.prepared and any(key >> INDEX_BITS in twin.stored for key in keys):
+        twin.delta.add("decided", command.txn)
+    if not command.commit:
+        for key in staged.blocks:
+            twin.release(key)
+        for number, key in staged.acks:
+            twin.fail(twin.lanes[number], key, command.delay_ms)
+        return {}
+    for ordinal, messages in _blocks(staged).items():
+        claims = {key: _claims(twin, staged, key, message) for key, message in messages.items()}
+        stored = ordinal in twin.stored if staged.prepared else store(twin, ordinal, claims, messages)
+        if stored:
+            record(twin, claims)
+        for key, lanes in claims.items():
+            if not lanes:
+                twin.release(key)
+        arrive(twin, {key: lanes for key, lanes in claims.items() if lanes})
+    for number, key in staged.acks:
+        twin.settle(twin.lanes[number], key)
+    return {}
+
+
+def _claims(twin: Twin, staged: Staged, key: int, message: Message) -> tuple[int, ...]:
+    """Who gets it: durable lanes as they were when it was prepared, others as they are now."""
+    now = owed(twin, message, staged.origins.get(key, ("", "")))
+    if not staged.prepared:
+        return now
+    then = [number for number in staged.claims[key] if number in twin.lanes and twin.lanes[number].durable]
+    return tuple(sorted({*then, *(number for number in now if not twin.lanes[number].durable)}))
+
+
+# ---- administration and time ---------------------------------------------------------------------------------------
+
+
+def update(twin: Twin, command: cmd.Update, out: Outcome) -> Effects:
+    expected: Effects = {Promoted: []}
+    for lane in twin.lanes.values():
+        expected[Promoted] += promote(twin, lane)[Promoted]
+    return expected
+
+
+def purge(twin: Twin, command: cmd.Purge, out: Outcome) -> Effects:
+    for lane in list(twin.lanes.values()):
+        if command.lane in (None, lane.number):
+            for key in lane.dying:
+                if key in twin.told and key >> INDEX_BITS in twin.stored:
+                    twin.delta.add("tell", key)
+            for key in [*(row[2] for row in lane.waiting), *lane.delayed, *lane.hidden, *lane.dying]:
+                twin.discard(lane, key)
+            lane.dying.clear()
+            lane.waiting.clear()
+            lane.delayed.clear()
+            lane.hidden.clear()
+    return {}
+
+
+def buried(twin: Twin, command: cmd.Buried, out: Outcome) -> Effects:
+    lane = twin.lanes.get(command.lane)
+    for index in range(command.picks.bit_length()) if lane is not None else ():
+        key = command.ordinal << INDEX_BITS | index
+        if command.picks >> index & 1 and lane is not None and lane.dying.pop(key, None):
+            if key in twin.told and command.ordinal in twin.stored:
+                twin.delta.add("tell", key)
+            twin.discard(lane, key)
+    return {}
+
+
+def pause(twin: Twin, command: cmd.Pause, out: Outcome) -> Effects:
+    twin.paused[command.which] = command.until_ms
+    return {}
+
+
+def resume(twin: Twin, command: cmd.Resume, out: Outcome) -> Effects:
+    if twin.paused.pop(command.which, None) is not None and command.which == "insertion":
+        for lane in twin.lanes.values():
+            hidden, lane.hidden = sorted(lane.hidden), set()
+            for key in hidden:
+                lane.put(key, hidden=False)
+    return {}
+
+
+def unsubscribe(twin: Twin, command: cmd.Unsubscribe, out: Outcome) -> Effects:
+    for lane in list(twin.lanes.values()):
+        own = lane.subscription
+        if own is not None and (own.client_id, own.name) == (command.client_id, command.name):
+            assert not lane.holders, "a subscription in use ended"
+            end_lane(twin, lane)
+    return {}
+
+
+def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
+    for which in [w for w, until in twin.paused.items() if 0 < until <= twin.now]:
+        resume(twin, cmd.Resume(which), out)
+    for lane in twin.lanes.values():
+        born = sorted((*row, key) for key, row in lane.delayed.items() if row[0] <= twin.now)
+        places: dict[tuple[int, int], int] = {}
+        for due, _, key in born:
+            del lane.delayed[key]
+            item = lane.items[key]
+            if not item.attempts:
+                item.place = places.setdefault((due, key >> INDEX_BITS), lane.next_place)
+                lane.next_place = max(lane.next_place, item.place + 1)
+            twin.give_back(lane, key)
+        for holder in lane.holders.values():
+            late = [tag for tag, until in holder.until.items() if until <= twin.now]
+            for tag in late:
+                del holder.until[tag]
+                twin.give_back(lane, holder.unsettled.pop(tag))
+            holder.window.settled(len(late))
+            holder.stalled = holder.stalled or bool(late)
+    return {}
+
+
+def nothing(twin: Twin, command: cmd.Command, out: Outcome) -> Effects:
+    return {}
+
+
+HANDLERS: dict[type, Any] = {
+    cmd.AttachProducer: producing.attach_producer,
+    cmd.DetachProducer: producing.detach_producer,
+    cmd.Send: producing.send,
+    cmd.AttachConsumer: consuming.attach_consumer,
+    cmd.DetachConsumer: consuming.detach_consumer,
+    cmd.Grant: consuming.grant,
+    cmd.Acknowledge: consuming.acknowledge,
+    cmd.Settle: consuming.acknowledge,
+    cmd.Begun: consuming.begun,
+    cmd.Extend: consuming.extend,
+    cmd.Release: consuming.release,
+    cmd.Hold: consuming.hold,
+    cmd.Proceed: consuming.hold,
+    cmd.Update: update,
+    cmd.Purge: purge,
+    cmd.Buried: buried,
+    cmd.Pause: pause,
+    cmd.Resume: resume,
+    cmd.Unsubscribe: unsubscribe,
+    cmd.StageAcks: stage_acks,
+    cmd.Prepare: prepare,
+    cmd.Decide: decide,
+    cmd.Tick: tick,
+}

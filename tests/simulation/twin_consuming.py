@@ -1,0 +1,180 @@
+"""What a twin does when consumers come, ask, settle and leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.core.notes import REJECTED
+from raybroker.core.outcome import Acked, Outcome, Promoted, Released
+from tests.simulation.ondisk import INDEX_BITS
+from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_state import Holder, TwinLane
+
+
+def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Effects:
+    holder = Holder(command)
+    number = twin.home.lane_of[command.attachment].number
+    lane = twin.lanes.get(number)
+    if command.subscription is not None:
+        wanted = command.subscription
+        same = [one for one in twin.lanes.values() if wanted.name and one.subscription is not None
+                and one.subscription[:2] == wanted[:2]]  # fmt: skip
+        if same and same[0].subscription != wanted:
+            assert not same[0].holders, "a subscription in use was replaced"
+            end_lane(twin, same[0])
+            same = []
+        if same:
+            assert same[0] is lane, "a consumer serves another subscription than its own"
+            assert wanted.shared or not lane.holders, "a second consumer came to a subscription that is not shared"
+        else:
+            assert lane is None, "a new subscription has an old number"
+            lane = twin.lanes[number] = TwinLane(number, wanted)
+            if lane.durable:
+                twin.delta.add("lane", number, wanted)
+    assert lane is not None
+    holder.active = _has_place(twin, lane)
+    lane.holders[command.attachment] = holder
+    twin.lane_of[command.attachment] = lane
+    return {}
+
+
+def _has_place(twin: Twin, lane: TwinLane) -> bool:
+    most = twin.home.attributes.maxNumActiveConsumers if twin.home.kind == "queue" else -1
+    return most < 0 or sum(h.active for h in lane.holders.values()) < most
+
+
+def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Effects:
+    lane = twin.lane_of.pop(command.attachment, None)
+    if lane is None:
+        return {}
+    holder = lane.holders.pop(command.attachment)
+    for tag, key in holder.unsettled.items():
+        if command.lost and tag <= holder.begun:
+            twin.fail(lane, key, 0, rest=False)
+        else:
+            twin.give_back(lane, key)
+    expected = promote(twin, lane)
+    if not lane.durable and not lane.holders:
+        end_lane(twin, lane)
+    return expected
+
+
+def end_lane(twin: Twin, lane: TwinLane) -> None:
+    if lane.durable:
+        twin.delta.add("lane_gone", lane.number)
+    for staged in twin.staged.values():
+        staged.acks = [(number, key) for number, key in staged.acks if number != lane.number]
+    lane.dying.clear()
+    for key in list(lane.items):
+        twin.discarded.append((lane.number, lane.items[key].message.value))
+        twin.doomed.pop((lane.number, key), None)
+        twin.settle(lane, key, recorded=False)
+    del twin.lanes[lane.number]
+
+
+def promote(twin: Twin, lane: TwinLane) -> Effects:
+    promoted = []
+    for number, holder in lane.holders.items():
+        if not holder.active and _has_place(twin, lane):
+            holder.active = True
+            promoted.append(Promoted(number))
+    return {Promoted: promoted}
+
+
+def holder_of(twin: Twin, attachment: int) -> tuple[TwinLane, Holder] | None:
+    lane = twin.lane_of.get(attachment)
+    return (lane, lane.holders[attachment]) if lane is not None else None
+
+
+def grant(twin: Twin, command: cmd.Grant, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    if found is not None:
+        found[1].stalled = False
+        found[1].window.granted(command.credit)
+    return {}
+
+
+def take(holder: Holder | None, ranges: Any) -> tuple[list[int], int]:
+    """Keys of these tags, and how many tags were unknown."""
+    keys, unknown = [], 0
+    for first, last in ranges:
+        for tag in range(first, last + 1):
+            key = holder.unsettled.pop(tag, None) if holder is not None else None
+            if key is None:
+                unknown += 1
+            else:
+                assert holder is not None
+                holder.until.pop(tag, None)
+                keys.append(key)
+    if holder is not None:
+        holder.window.settled(len(keys))
+    return keys, unknown
+
+
+def acknowledge(twin: Twin, command: cmd.Acknowledge | cmd.Settle, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    keys, unknown = take(found[1] if found is not None else None, command.ranges)
+    if found is not None:
+        found[1].stalled = False
+    for key in keys:
+        assert found is not None
+        lane = found[0]
+        outcome = command.outcome if isinstance(command, cmd.Settle) else "acknowledge"
+        if outcome == "acknowledge":
+            twin.settle(lane, key)
+        elif outcome == "reject":
+            twin.doomed[lane.number, key] = "ERROR"
+            if lane.durable and key >> INDEX_BITS in twin.stored:
+                twin.delta.add("failed", lane.number, key, REJECTED, 0)
+        elif outcome == "fail":
+            assert isinstance(command, cmd.Settle)
+            twin.fail(lane, key, max(command.delay_ms, 0))
+        elif outcome == "expired":
+            twin.doomed[lane.number, key] = "EXPIRED"
+        else:
+            twin.give_back(lane, key)
+    return {Acked: [Acked(command.attachment, command.request, unknown)] if command.request else []}
+
+
+def begun(twin: Twin, command: cmd.Begun, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    if found is not None:
+        found[1].stalled = False
+        found[1].begun = max(found[1].begun, command.tag)
+    return {}
+
+
+def extend(twin: Twin, command: cmd.Extend, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    if found is not None and found[1].lease_ms:
+        for first, last in command.ranges:
+            for tag in range(first, last + 1):
+                if tag in found[1].until:
+                    found[1].until[tag] = twin.now + found[1].lease_ms
+    return {}
+
+
+def release(twin: Twin, command: cmd.Release, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    if found is None:
+        return {Released: [Released(command.attachment, command.request, 1)]}
+    lane, holder = found
+    holder.stalled = False
+    for tag, key in holder.unsettled.items():
+        if tag <= command.consumed:
+            twin.fail(lane, key, command.delay_ms)
+        else:
+            twin.give_back(lane, key)
+    holder.unsettled.clear()
+    holder.until.clear()
+    holder.window.restart(command.credit)
+    return {Released: [Released(command.attachment, command.request, holder.next_tag)]}
+
+
+def hold(twin: Twin, command: cmd.Hold | cmd.Proceed, out: Outcome) -> Effects:
+    found = holder_of(twin, command.attachment)
+    if found is not None:
+        found[1].held = isinstance(command, cmd.Hold)
+        found[1].stalled = found[1].stalled and found[1].held
+    return {}

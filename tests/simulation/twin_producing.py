@@ -1,0 +1,172 @@
+"""What a twin does with messages that come: which are taken, who is owed them, and what of that is on disk."""
+
+from __future__ import annotations
+
+from raybroker.core import command as cmd
+from raybroker.core.outcome import Outcome, Sent
+from tests.simulation.history import value_of
+from tests.simulation.ondisk import INDEX_BITS, Message
+from tests.simulation.twin import Effects, Twin
+from tests.simulation.twin_state import Item, Staged
+
+
+def attach_producer(twin: Twin, command: cmd.AttachProducer, out: Outcome) -> Effects:
+    assert command.generation >= twin.generations.get(command.producer, 0), "an old connection took over"
+    twin.generations[command.producer] = command.generation
+    twin.newest[command.producer] = command.attachment
+    for older in [a for a, producer in twin.attached.items() if producer == command.producer]:
+        del twin.attached[older]
+    twin.attached[command.attachment] = command.producer
+    return {}
+
+
+def detach_producer(twin: Twin, command: cmd.DetachProducer, out: Outcome) -> Effects:
+    twin.attached.pop(command.attachment, None)
+    twin.gates.withheld = [sent for sent in twin.gates.withheld if sent.attachment != command.attachment]
+    return {}
+
+
+def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
+    own = not command.attachment
+    if not own and twin.newest.get(command.producer) != command.attachment:
+        assert out.accepted is None, "a message came over a connection that its producer has left"
+        told = [e for e in out.immediate if isinstance(e, Sent) and command.txn]
+        return {Sent: told}  # Its transaction is told, so that it does not commit without the message.
+    count = len(command.sizes)
+    values = twin.values if own else [value_of(command.producer, command.first_seq + i) for i in range(count)]
+    accepted, refused = _sort(twin, command, values)
+    _accept(twin, command, values, accepted, out)
+    flow = twin.home.attributes.limitBehavior == "FLOW_CONTROL" and not command.txn
+    gates = twin.gates
+    gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
+    if not (command.persistent if command.confirm is None else command.confirm):
+        return {}
+    if command.txn and not refused:
+        return {}  # The end of the transaction tells.
+    sent = [e for e in (*out.after_durable, *out.immediate) if isinstance(e, Sent)]
+    told = next((s for s in sent if s.first_seq == command.first_seq and s.attachment == command.attachment), None)
+    if flow and (gates.slow or twin.full()):
+        withheld = twin.home.withheld
+        told = withheld[-1] if withheld else told
+        assert told is not None
+        gates.withheld.append(told)
+    assert told is not None, f"{command} is not confirmed"
+    assert (told.attachment, told.first_seq, told.messages) == (command.attachment, command.first_seq, count)
+    found = [i for r in told.refused for i in range(r.start, r.end)]
+    assert found == refused, f"{found} were refused, expected {refused}"
+    return {} if told in gates.withheld else {Sent: [told]}
+
+
+def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int]]:
+    """Which messages are taken, and which are refused; the others are here already."""
+    limits = twin.home.attributes
+    rejecting = limits.limitBehavior == "REJECT_NEWEST"
+    refused, accepted = [], []
+    checked = command.persistent and not command.txn and command.attachment > 0
+    top = twin.top.get(command.producer, 0)
+    count, held_bytes = twin.charged(), twin.bytes_held
+    paused = "insertion" in twin.paused or "production" in twin.paused
+    for index, size in enumerate(command.sizes):
+        value = values[index]
+        if checked and value in twin.taken:
+            continue
+        if (
+            (checked and value < top)
+            or (command.persistent and not command.room)
+            or paused
+            or 0 <= limits.maxBytesPerMsg < size
+            or (rejecting and (0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes))
+        ):
+            refused.append(index)
+        else:
+            accepted.append(index)
+            count += 1
+            held_bytes += size
+    return accepted, refused
+
+
+def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int], out: Outcome) -> None:
+    columns = command.columns
+    messages: dict[int, Message] = {}
+    for index in accepted:
+        messages[index] = Message(
+            values[index], command.sizes[index], command.persistent,
+            columns.priority if columns.priorities is None else columns.priorities[index],
+            columns.expires[index] if columns.expires else 0,
+            columns.deliver_at[index] if columns.deliver_at else 0,
+        )  # fmt: skip
+        if command.persistent and command.attachment and not command.txn:
+            twin.taken.add(values[index])
+            twin.top[command.producer] = values[index]
+            twin.delta.add("take", values[index])
+    claims = {i: owed(twin, message, command.origin) for i, message in messages.items()}
+    for index, lanes in claims.items():
+        if not command.txn and not any(twin.lanes[number].durable for number in lanes):
+            twin.transient.add(values[index])
+    ordinal = out.accepted
+    wanted = bool(accepted) if command.txn else any(claims.values())
+    assert (ordinal is not None) == wanted, f"block {ordinal} was made for {len(accepted)} messages"
+    if ordinal is None:
+        twin.delta.ops.clear()  # Nobody is owed anything of it, so it need not be remembered.
+        return
+    keys = {ordinal << INDEX_BITS | index: message for index, message in messages.items()}
+    assert not keys.keys() & twin.messages.keys(), "an ordinal was used twice"
+    if command.txn:
+        staged = twin.staged.setdefault(command.txn, Staged())
+        twin.transacted.add(ordinal)
+        for key, message in keys.items():
+            twin.hold(key, message)
+            staged.blocks[key] = message
+            staged.origins[key] = command.origin
+        return
+    for index, lanes in claims.items():
+        if lanes:
+            twin.hold(ordinal << INDEX_BITS | index, messages[index])
+    if store(twin, ordinal, claims, messages):
+        record(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
+    else:
+        twin.delta.ops.clear()
+    arrive(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
+
+
+def owed(twin: Twin, message: Message, origin: tuple[str, str]) -> tuple[int, ...]:
+    """Which lanes get it."""
+    return tuple(number for number, lane in twin.lanes.items() if lane.wants(message, origin))
+
+
+def store(twin: Twin, ordinal: int, claims: dict[int, tuple[int, ...]], messages: dict[int, Message]) -> bool:
+    """A block is stored when it is persistent and owed to somebody who outlives a restart."""
+    persistent = any(message.persistent for message in messages.values())
+    if persistent and any(twin.lanes[number].durable for lanes in claims.values() for number in lanes):
+        twin.stored.add(ordinal)
+        return True
+    return False
+
+
+def record(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
+    for key, lanes in claims.items():
+        for number in lanes:
+            if twin.lanes[number].durable:
+                twin.delta.add("add", number, key, twin.messages[key])
+
+
+def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
+    """New messages of one block come to their lanes."""
+    by_lane: dict[int, list[int]] = {}
+    for key, lanes in sorted(claims.items()):
+        for number in lanes:
+            by_lane.setdefault(number, []).append(key)
+    for number, keys in by_lane.items():
+        lane = twin.lanes[number]
+        place = lane.next_place
+        lane.next_place += 1
+        for key in keys:
+            message = twin.messages[key]
+            message.claims += 1
+            lane.items[key] = Item(message, place)
+            if lane.subscription is not None:
+                twin.arrived.append((number, message.value))
+            if message.deliver_at > twin.now:
+                lane.rest(key, message.deliver_at)
+            else:
+                twin.give_back(lane, key)

@@ -1,0 +1,128 @@
+"""The state of a twin: one entry per message and lane, no runs, no masks, nothing incremental that could be wrong."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from raybroker.core import command as cmd
+from raybroker.core.outcome import Sent
+from raybroker.core.subscription import Subscription
+from tests.simulation.messages import matches
+from tests.simulation.ondisk import Message
+from tests.simulation.windows import make_twin_window
+
+
+class Item:
+    """A message of a lane. ``attempts``: how often it was handed out; ``place``: order of arrival."""
+
+    __slots__ = ("attempts", "failures", "message", "place")
+
+    def __init__(self, message: Message, place: int, attempts: int = 0, failures: int = 0) -> None:
+        self.message = message
+        self.place = place
+        self.attempts = attempts
+        self.failures = failures
+
+
+class Holder:
+    """A consumer: tag → key of what it has not settled."""
+
+    def __init__(self, command: cmd.AttachConsumer) -> None:
+        self.window = make_twin_window(command.flow, command.limit)
+        self.no_ack = command.no_ack
+        self.held = command.held
+        self.selector = command.selector
+        self.lease_ms = command.lease_ms
+        self.active = False
+        self.stalled = False
+        self.begun = 0
+        self.next_tag = 1
+        self.unsettled: dict[int, int] = {}
+        self.until: dict[int, int] = {}
+
+    def room(self) -> int:
+        return self.window.room() if self.active and not self.held and not self.stalled else 0
+
+    def wants(self, item: Item) -> bool:
+        message = item.message
+        return self.selector is None or matches(self.selector, message.value, message.priority, item.attempts)
+
+
+Waiting = tuple[int, int, int]
+"""(9 - priority, place, key): in the order of handing out."""
+
+
+class TwinLane:
+    """Where each of ``items`` is: waiting, resting (key → due, number), hidden, with a holder, staged or dying."""
+
+    def __init__(self, number: int, subscription: Subscription | None) -> None:
+        self.number = number
+        self.subscription = subscription
+        self.durable = subscription is None or subscription.durable
+        self.items: dict[int, Item] = {}
+        self.waiting: list[Waiting] = []
+        self.delayed: dict[int, tuple[int, int]] = {}
+        self.hidden: set[int] = set()
+        self.dying: dict[int, str] = {}
+        self.holders: dict[int, Holder] = {}
+        self.next_place = 1
+        self.next_delay = 1
+
+    def row(self, key: int) -> Waiting:
+        item = self.items[key]
+        return 9 - item.message.priority, item.place, key
+
+    def put(self, key: int, *, hidden: bool) -> None:
+        """It becomes available at its place."""
+        if hidden:
+            self.hidden.add(key)
+        else:
+            insort(self.waiting, self.row(key))
+
+    def rest(self, key: int, due: int) -> None:
+        self.delayed[key] = due, self.next_delay
+        self.next_delay += 1
+
+    def is_waiting(self, key: int) -> bool:
+        row = self.row(key)
+        at = bisect_left(self.waiting, row)
+        return at < len(self.waiting) and self.waiting[at] == row
+
+    def take_out(self, key: int) -> bool:
+        """It waits or rests no longer; False when it did not."""
+        if self.delayed.pop(key, None) is not None:
+            return True
+        row = self.row(key)
+        at = bisect_left(self.waiting, row)
+        if at < len(self.waiting) and self.waiting[at] == row:
+            del self.waiting[at]
+            return True
+        return False
+
+    def wants(self, message: Message, origin: tuple[str, str]) -> bool:
+        own = self.subscription
+        if own is None:
+            return True
+        if own.no_local and own.origin and own.origin in origin:
+            return False
+        return matches(own.selector, message.value, message.priority, 0)
+
+
+class Staged:
+    """What a transaction does here. ``blocks``: key → message; ``acks``: (lane, key) in order."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Message] = {}
+        self.origins: dict[int, tuple[str, str]] = {}
+        self.acks: list[tuple[int, int]] = []
+        self.claims: dict[int, tuple[int, ...]] = {}
+        self.prepared = False
+
+
+class Gates:
+    """What producers were told, and confirmations that wait for room (D-10)."""
+
+    def __init__(self) -> None:
+        self.slow = False
+        self.withheld: list[Sent] = []
+        self.told: dict[int, str] = {}
