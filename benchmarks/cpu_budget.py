@@ -30,7 +30,6 @@ from raybroker.client.directory import Place
 from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.model.setting import PortRange
-from raybroker.model.settings import destination_attributes
 from raybroker.services.hosting import HostService
 from raybroker.store.journal import Journal
 from raybroker.system import entropy
@@ -55,7 +54,7 @@ def host(pipe: Any, folder: str) -> None:
         service = HostService(journal, clock, Config.of(), token=TOKEN, incarnation=journal.incarnation)
         await service.start(threaded=True)
         _, port = await service.listen("127.0.0.1", PortRange(0, 0))
-        await service.create("q", destination_attributes({"consumerFlowLimit": -1}).as_dict(), False)
+        await service.create("queue", "q", {"consumerFlowLimit": -1}, False)
         pipe.send(port)
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         await service.close()
@@ -65,7 +64,7 @@ def host(pipe: Any, folder: str) -> None:
 
 
 class OneHost:
-    """A directory with one place in it."""
+    """A directory with one place in it; what is not here is not asked for."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -87,7 +86,8 @@ class OneHost:
 
 
 def _connect(port: int) -> Connection:
-    connection = Connection(ConnectionCore(OneHost(port), Config.of(), client_id=None, io=IoThread.shared()))
+    directory: Any = OneHost(port)
+    connection = Connection(ConnectionCore(directory, Config.of(), client_id=None, io=IoThread.shared()))
     connection.start()
     return connection
 

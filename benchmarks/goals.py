@@ -43,6 +43,8 @@ class Goal:
 
 
 BEST_PEER: Final = "best peer"
+PLAIN: Final = (OURS, "through")
+"""The plain queue of the same run."""
 
 GOALS: Final[tuple[Goal, ...]] = (
     Goal("persistent, producer → consumer → ack, against the bare pipe", "through", 0.6, (PIPE, "through")),
@@ -57,6 +59,14 @@ GOALS: Final[tuple[Goal, ...]] = (
     Goal("idle dedicated host, MB", "host", 90.0),
     Goal("idle queue in a shared host, kB", "queue", 200.0),
     Goal("creating a queue in a shared host, ms", "create", 20.0),
+    Goal("selector of three comparisons on the consumer, against the plain queue", "selector", 0.5, PLAIN),
+    Goal("priorities 0 to 9 mixed, against the plain queue", "priority", 0.5, PLAIN),
+    Goal("one of ten messages with a time to live, against the plain queue", "expiry", 0.5, PLAIN),
+    Goal("sends in transactions of 100, against the plain queue", "tx_send", 0.5, PLAIN),
+    Goal("receive and acknowledge in transactions of 100, against the plain queue", "tx_take", 0.5, PLAIN),
+    Goal("topic with 1 subscriber, against the plain queue", "topic_1", 1.0, PLAIN),
+    Goal("topic with 64 subscribers, deliveries, against the plain queue", "topic_64", 0.7, PLAIN),
+    Goal("selector of three comparisons, headers decoded, µs a message", "selector_eval", 2.0),
 )
 
 

@@ -1,6 +1,7 @@
 """raybroker as one of the compared systems, through its public names only: durable queue, sync on, one broker.
 
-The size and time figures (memory, restart, idle queues, …) are in :mod:`benchmarks.ours_scale`.
+The size and time figures (memory, restart, idle queues, …) are in :mod:`benchmarks.ours_scale`; what features cost
+against this plain queue is in :mod:`benchmarks.ours_features`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from benchmarks import ours_scale
+from benchmarks import ours_scale, selector_cost
 from benchmarks.peers.base import Address, Peer, Span, bodies_of, stream_of
 from benchmarks.ray_head import RayHead, join
 from benchmarks.readings import OURS, Amounts, Reading, Skipped
@@ -141,16 +142,17 @@ class Raybroker(Peer):
     def start(self, folder: Path) -> Address:
         self._head.environment["PYTHONPATH"] = self.environment()["PYTHONPATH"]
         address = {**self._head.start(), "root": os.getpid()}
-        self._run(_boot, address, str(folder / "store"))
+        self.run(_boot, address, str(folder / "store"))
         return address
 
     def stop(self) -> None:
         self._head.stop()
 
     def prepare(self, address: Address, queue: str) -> None:
-        self._run(_create, address, queue)
+        self.run(_create, address, queue)
 
-    def _run(self, work: Any, *args: Any) -> Any:
+    def run(self, work: Any, *args: Any) -> Any:
+        """One worker alone; what its function returns."""
         with Team(self.environment()) as team:
             worker = team.start(work, *args)
             worker.wait_ready()
@@ -158,10 +160,13 @@ class Raybroker(Peer):
             return worker.result()
 
     def figures(self, address: Address, amounts: Amounts, round_no: int) -> Iterator[Reading | Skipped]:
+        from benchmarks import ours_features
+
         yield from super().figures(address, amounts, round_no)
-        for keys, work in ours_scale.FIGURES.items():
+        yield from ours_features.figures(self, address, amounts, round_no)
+        for keys, work in {**ours_scale.FIGURES, ("selector_eval",): selector_cost.evaluation}.items():
             try:
-                found = self._run(work, address, amounts)
+                found = self.run(work, address, amounts)
             except WorkerError as error:
                 yield from (Skipped(self.name, str(error).strip().splitlines()[-1], key) for key in keys)
                 continue

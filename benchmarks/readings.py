@@ -29,7 +29,21 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("host", "idle dedicated host, USS", "MB", False),
     Figure("queue", "idle queue in a shared host", "kB", False),
     Figure("create", "creating a queue in a shared host", "ms", False),
+    Figure("selector_eval", "selector of three comparisons, headers decoded", "µs", False),
+    Figure("each", "plain queue, sent one by one with send_async", "msg/s"),
+    Figure("selector", "selector of three comparisons on the consumer", "msg/s"),
+    Figure("priority", "priorities 0 to 9 mixed", "msg/s"),
+    Figure("expiry", "one of ten messages with a time to live", "msg/s"),
+    Figure("tx_send", "sends in transactions of 100", "msg/s"),
+    Figure("tx_take", "receive and acknowledge in transactions of 100", "msg/s"),
+    Figure("topic_1", "topic, 1 subscriber", "msg/s"),
+    Figure("topic_8", "topic, deliveries to 8 subscribers", "msg/s"),
+    Figure("topic_64", "topic, deliveries to 64 subscribers", "msg/s"),
 )
+FEATURES: Final = ("each", "selector", "priority", "expiry", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64")
+"""What :mod:`benchmarks.ours_features` measures against the plain queue."""
+ONE_BY_ONE: Final = ("selector", "priority", "expiry")
+"""Those of them that are sent as "each" is."""
 FIGURE: Final[dict[str, Figure]] = {figure.key: figure for figure in FIGURES}
 
 PIPE: Final = "bare pipe"

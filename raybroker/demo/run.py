@@ -1,4 +1,4 @@
-"""The course of the demo: queue, consumers, producers, a kill, the end of the data, the checks, the summary."""
+"""The course of the demo: queue, consumers, producers, a kill, the end of the data, the weather, checks, summary."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from raybroker.demo.display import Display
 from raybroker.demo.producers import Replayer
 from raybroker.demo.stage import stage
 from raybroker.demo.watch import Picture, Watcher
+from raybroker.demo.weather import Weather
 from raybroker.system.clock import SystemClock
 
 QUEUE: Final = "flights"
@@ -62,15 +63,18 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
         play = Play(plan, picture, display, stack)
         try:
             play.perform()
+            weather = Weather(plan.rows, plan.cluster, picture, display, stack)
+            weather.perform()
         finally:
             display.end(picture)
-        checks = play.checks()
-        facts = play.facts()
+        checks = [*play.checks(), *weather.checks()]
+        facts = {**play.facts(), **weather.facts()}
     display.summary(facts, checks)
     good = all(check.good for check in checks)
     display.say("all checks hold" if good else "SOME CHECKS FAILED")
     if plan.json is not None:
-        plan.json.write_text(json.dumps(play.summary(checks), indent=1) + "\n", encoding="utf-8")
+        summary = {**play.summary(checks), "weather": weather.summary()}
+        plan.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return good
 
 

@@ -43,6 +43,8 @@ class Picture:
     redelivered: int = 0
     stored_rate: Rate = field(default_factory=Rate)
     done_rate: Rate = field(default_factory=Rate)
+    subscribers: list[dict[str, Any]] = field(default_factory=list)
+    """Of the weather, once it is under way: name, selector, durable, open, got, of."""
     events: list[tuple[float, str]] = field(default_factory=list)
     started_ns: int = field(default_factory=lambda: SystemClock().monotonic_ns())
 
