@@ -80,12 +80,15 @@ def test_up_says_how_programs_find_the_cluster(shell: Shell, up: str) -> None:
     export = up.splitlines()[-1]
     assert export == f"export RAY_ADDRESS={place.address} RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={place.token_path}"
     variables = dict(part.split("=", 1) for part in export.removeprefix("export ").split())
-    code = "import raybroker as rb\nwith rb.connect() as c: print(c.admin().list_destinations())"
+    code = (
+        "import raybroker as rb\n"
+        "with rb.connect() as c: print([row['name'] for row in c.admin().list_destinations()])"
+    )
     program = subprocess.run(
         [sys.executable, "-c", code], env={**shell.environment, **variables}, capture_output=True, text=True,
         timeout=COMMAND_S, check=True,
     )  # fmt: skip
-    assert program.stdout == "[]\n"
+    assert program.stdout == "['mq.sys.dmq']\n"
 
 
 def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
@@ -95,7 +98,9 @@ def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
     assert (attributes["consumerFlowLimit"], attributes["maxNumMsgs"]) == (20, 100)
     shell.output("send", "JMSQueue", "-", "--lines", stdin="one\ntwo\nthree\n")
     assert json.loads(shell.output("receive", "JMSQueue", "--json"))["body"] == "one"
-    assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [("JMSQueue", 2)]
+    assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [
+        ("JMSQueue", 2), ("mq.sys.dmq", 0)
+    ]
     shell.output("purge", "dst", "-t", "q", "-n", "JMSQueue")
     assert shell.json("query", "dst", "-n", "JMSQueue")["messages"] == 0
     shell.output("destroy", "dst", "-t", "q", "-n", "JMSQueue")

@@ -114,7 +114,7 @@ def test_after_stopping_and_starting_a_cluster_over_the_same_store_everything_pe
         session.producer("unused").close()
     with rb.start("again", config=config), rb.connect(cluster="again") as connection:
         rows = {row["name"]: row for row in connection.admin().list_destinations()}
-        assert set(rows) == {"dedicated", "empty", "automatic"}
+        assert set(rows) == {"dedicated", "empty", "automatic", "mq.sys.dmq"}
         assert rows["dedicated"]["attributes"]["maxNumMsgs"] == 500
         for name in ("dedicated", "automatic"):
             found = take(connection.session().consumer(name), 90)

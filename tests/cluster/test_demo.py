@@ -45,6 +45,14 @@ def test_the_demo_kills_a_consumer_loses_nothing_and_leaves_nothing(folder: Path
     assert found["redelivered"] > 0
     assert found["unflagged_duplicates"] == 0
     assert found["latency_ms"].keys() == {"p50", "p95", "p99", "p100"}
+    weather = found["weather"]
+    assert weather["readings"] == 3000
+    assert weather["kept_while_away"] >= 750
+    got = {name: (one["received"], one["expected"], one["durable"]) for name, one in weather["subscribers"].items()}
+    assert got == {
+        "archive": (3000, 3000, True), "gales": (112, 112, True), "frost": (1239, 1239, False), "wet": (265, 265, False)
+    }  # fmt: skip
+    assert "weather kept while away" in done.stdout
     assert "all checks hold" in done.stdout
     assert not Path(f"/proc/{found['killed']}").exists()
     assert [path.name for path in folder.glob("rbdemo*")] == []

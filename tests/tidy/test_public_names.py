@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 PUBLIC = frozenset({
-    "start", "connect", "loopback", "ConnectionFactory", "listener", "deploy", "aio", "errors",
+    "start", "connect", "connect_xa", "loopback", "ConnectionFactory", "Xid", "listener", "deploy", "aio", "errors",
 })  # fmt: skip
 """What ``import raybroker as rb`` promises in this version.  A name that is added is added here too."""
 
@@ -19,20 +19,27 @@ ERRORS = frozenset({
     "MasterUnavailableError", "TransactionRolledBackError", "TransactionInProgressError", "OrderError", "StoreError",
     "ConfigError",
 })  # fmt: skip
-AIO = frozenset({"connect", "loopback"})
+AIO = frozenset({"connect", "connect_xa", "loopback"})
 
 CONNECTION = frozenset({"session", "start", "stop", "close", "admin", "__enter__", "__exit__"})
-SESSION = frozenset({"queue", "producer", "consumer", "recover", "close"})
+SESSION = frozenset({
+    "queue", "topic", "temporary_queue", "temporary_topic", "producer", "consumer", "durable_consumer",
+    "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "recover", "commit", "rollback",
+    "close",
+})  # fmt: skip
 PRODUCER = frozenset({"send", "send_async", "send_many", "close"})
 CONSUMER = frozenset({"receive", "receive_nowait", "receive_many", "on_message", "close", "__iter__"})
 MESSAGE = frozenset({
     "id", "body", "properties", "destination", "timestamp", "expiration", "priority", "persistent", "redelivered",
     "delivery_count", "correlation_id", "reply_to", "type", "unit_of_order",
-    "acknowledge", "acknowledge_this", "acknowledge_up_to",
+    "acknowledge", "acknowledge_this", "acknowledge_up_to", "reject", "release", "fail", "extend", "body_type",
 })  # fmt: skip
 ADMIN = frozenset({
     "create_destination", "destroy_destination", "update_destination", "list_destinations", "query_destination",
-    "purge_destination",
+    "purge_destination", "pause_destination", "resume_destination", "list_consumers", "query_consumer",
+    "list_subscriptions", "destroy_subscription", "purge_subscription", "list_transactions", "query_transaction",
+    "commit_transaction", "rollback_transaction", "browse_messages", "delete_messages", "move_messages",
+    "retry_messages", "export_messages", "import_messages", "create_template", "list_templates", "destroy_template",
 })  # fmt: skip
 
 
