@@ -89,8 +89,11 @@ class TwinLane:
         return at < len(self.waiting) and self.waiting[at] == row
 
     def take_out(self, key: int) -> bool:
-        """It waits or rests no longer; False when it did not."""
+        """It waits, rests or is hidden no longer; False when it was not."""
         if self.delayed.pop(key, None) is not None:
+            return True
+        if key in self.hidden:
+            self.hidden.discard(key)
             return True
         row = self.row(key)
         at = bisect_left(self.waiting, row)

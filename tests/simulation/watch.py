@@ -151,8 +151,10 @@ class Watch:
         """Numbers of lanes that are not durable are used again after a restart."""
         if home.kind == "queue":
             return 0
-        twin = self.twins[home.number].lanes.get(lane)
-        durable = lane in self.disks[home.number].lanes or (twin is not None and twin.durable)
+        twin = self.twins[home.number]
+        living = twin.lanes.get(lane)
+        durable = lane in self.disks[home.number].lanes or (living is not None and living.durable)
+        durable = durable or ("lane_gone", lane) in twin.delta.ops  # It ends before the disk knows that it began.
         return lane_id(home.number, lane) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
 
     def _fates(self, home: Destination, twin: Twin, command: cmd.Command) -> set[int]:
