@@ -15,8 +15,8 @@ from raybroker.engine.ports import Store
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
 
-OPENED_MAX: Final = 8
-OPENED_BYTES_MAX: Final = 4 << 20
+OPENED_MAX: Final = 64
+OPENED_BYTES_MAX: Final = 32 << 20
 """Opened blocks that wait for their next piece; the latest one stays whatever its size."""
 
 

@@ -165,13 +165,30 @@ def pack_fields(fields: dict[str, Any]) -> bytes:
     return data
 
 
+_PLAIN_TYPES: Final = frozenset((bool, float, str, bytes, type(None)))
+NAMES_KNOWN_MAX: Final = 4_096
+"""Property names that are known to be right: programs use the same few for all messages."""
+_known_names: set[str] = set()
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise MessageFormatError(f"property name {name!r} is not an identifier")
+    if len(_known_names) >= NAMES_KNOWN_MAX:
+        _known_names.clear()
+    _known_names.add(name)
+
+
 def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Properties with names and values that JMS allows: bool, int, float, str, bytes or None."""
     if len(properties) > PROPERTIES_MAX:
         raise MessageFormatError(f"{len(properties)} properties; at most {PROPERTIES_MAX}")
     for name, value in properties.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            raise MessageFormatError(f"property name {name!r} is not an identifier")
+        if name not in _known_names:
+            _check_name(name)
+        kind = type(value)
+        if kind in _PLAIN_TYPES or (kind is int and _INT_MIN <= value <= _INT_MAX):
+            continue
         if isinstance(value, bool | float | str | bytes) or value is None:
             continue
         if not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
