@@ -6,7 +6,6 @@ that the store does not give back is damage, not absence: recovery stops and nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from raybroker.core import notes, ranges
@@ -354,12 +353,6 @@ def _end_staged(found: LaneFound, decided: dict[int, bool]) -> None:
         for row in found.staged.pop(txn):
             if decided[txn]:
                 found.settled[row.ordinal] = found.settled.get(row.ordinal, 0) | row.picks
-
-
-def dead_of(recovery: Recovery, alive: Iterable[int]) -> list[int]:
-    """Blocks that nobody is owed, beside those of ``alive``."""
-    known = set(alive)
-    return [*recovery.dead, *(o for o in recovery.blocks if o not in known)]
 
 
 _NOTES: Final = {

@@ -12,7 +12,7 @@ from raybroker.core import command as cmd
 from raybroker.core import notes
 from raybroker.core.destination import Destination
 from raybroker.core.invariants import check
-from raybroker.core.recovery import Recovery, dead_of
+from raybroker.core.recovery import Recovery
 from raybroker.core.snapshot import snapshot
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, NOTE_BYTES_MAX, Entry
@@ -149,8 +149,8 @@ def test_blocks_that_nobody_is_owed_are_named_for_the_store() -> None:
     recovery = Recovery(1)
     for entry in home.log:
         recovery.apply(entry)
-    again = recovery.finish("d", home.core.attributes)
-    assert sorted(set(dead_of(recovery, again.ledger.held))) == [1]
+    recovery.finish("d", home.core.attributes)
+    assert sorted(set(recovery.dead)) == [1]
 
 
 def test_notes_of_a_very_scattered_queue_stay_small() -> None:
