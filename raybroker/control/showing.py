@@ -1,0 +1,116 @@
+"""What others may know of a member machine: who it is, whom it follows, and why it takes no clients yet."""
+
+from __future__ import annotations
+
+from raybroker.control.applying import Applier
+from raybroker.control.claim import Claim
+from raybroker.control.greeting import Peers
+from raybroker.control.life import INTEGRATED, Life, MemberState
+from raybroker.control.mastering import Master
+from raybroker.control.membership import Membership
+from raybroker.control.messages import Position
+from raybroker.control.record import ChangeRecord, RecordState
+from raybroker.model.errors import MasterUnavailableError
+
+
+class Shown:
+    """The part of a member that is read only."""
+
+    def __init__(self, life: Life, applier: Applier, peers: Peers, master: Master) -> None:
+        self._life = life
+        self._applier = applier
+        self._peers = peers
+        self._master = master
+
+    @property
+    def name(self) -> str:
+        return self._life.name
+
+    @property
+    def incarnation(self) -> int:
+        """Number of this instance; a later one of the same broker has a greater number."""
+        return self._life.incarnation
+
+    @property
+    def state(self) -> MemberState:
+        return self._life.state
+
+    @property
+    def opened(self) -> bool:
+        """Clients are taken."""
+        return self._life.state in INTEGRATED
+
+    @property
+    def claim(self) -> Claim:
+        """Who the master is, as far as this broker knows."""
+        return self._life.claim
+
+    @property
+    def is_master(self) -> bool:
+        return self._life.reigning
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id; "" while it is not known."""
+        return self._life.cluster
+
+    @property
+    def record(self) -> ChangeRecord:
+        """The record, or the copy of it here. To be read only; its end may not be durable yet."""
+        return self._life.record
+
+    @property
+    def durable(self) -> Position:
+        """How far the record is on disk here."""
+        return self._life.durable
+
+    @property
+    def agreed(self) -> RecordState:
+        """What there has to be by the durable part of the record. To be read only."""
+        return self._life.agreed
+
+    @property
+    def applied(self) -> int:
+        """The entry up to which the record is carried out here; -1 before the first time."""
+        return self._applier.applied
+
+    @property
+    def membership(self) -> Membership:
+        """The view of the brokers. To be read only."""
+        return self._life.membership
+
+    @property
+    def refusal(self) -> str:
+        """Why clients are not taken now, in words; "" when they are."""
+        life = self._life
+        if life.state in INTEGRATED:
+            return ""
+        texts = [text for text in (life.trouble, *self._peers.refused.values(), self._applier.failure) if text]
+        what = {
+            MemberState.STARTING: "it is starting",
+            MemberState.WAITING_FOR_MASTER: f"it waits for the master broker {life.claim.master} (K-12)",
+            MemberState.REPLAYING: "it replays the configuration record (K-11)",
+            MemberState.EXCHANGING: "it gets to know the consumers of the other brokers (K-11)",
+            MemberState.STOPPED: "it has stopped",
+        }[life.state]
+        return f"broker {life.name} takes no clients yet: {'; '.join([what, *texts])}"
+
+    def check_change(self) -> None:
+        """Raises MasterUnavailableError when a change would be refused at once (K-13)."""
+        life = self._life
+        if not life.settings.master:
+            return
+        if life.reigning:
+            if self._master.frozen:
+                raise MasterUnavailableError("the cluster is getting another master; try again in a moment (K-15)")
+        elif life.trouble or not life.master_heard or life.claim.master == life.name:
+            why = f": {life.trouble}" if life.trouble else ""
+            raise MasterUnavailableError(
+                f"the master broker {life.claim.master} cannot be reached{why}; destinations and durable subscriptions"
+                " cannot be created, changed or destroyed until it is back (K-13)"
+            )
+
+    @property
+    def wake_at_ms(self) -> int:
+        """A Tick is needed then, if nothing happens before."""
+        return max(self._peers.next_ms(), self._life.now_ms)

@@ -1,0 +1,337 @@
+"""``python -m tests.simulation_control.mutants``: how many seeds it takes to notice that one rule is switched off.
+
+A simulation that notices nothing proves nothing.  Every mutant has to be caught within ``SEEDS_MAX`` seeds; the search
+stops at the first catch, and the same seed has to be clean without the mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from raybroker.control import starting
+from raybroker.control.applying import Applier
+from raybroker.control.claim import Claim
+from raybroker.control.following import Follower
+from raybroker.control.life import Life
+from raybroker.control.mastering import Asked, Master
+from raybroker.control.member import Member
+from raybroker.control.membership import Membership
+from raybroker.control.record import ChangeRecord
+from raybroker.control.telling import Heard
+from raybroker.model.errors import BrokerError
+from raybroker.store.record import RecordFile
+from tests.simulation_control.disk import SimIO
+from tests.simulation_control.world import World
+
+SEEDS_MAX = 200
+
+Patch = Callable[[Any, str, Any], None]
+"""Replaces an attribute for as long as the mutant lives."""
+TABLE: dict[str, Callable[[Patch], None]] = {}
+
+
+def mutant(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    TABLE[apply.__name__] = apply
+    return apply
+
+
+@contextmanager
+def applied(name: str) -> Iterator[None]:
+    undo: list[tuple[Any, str, Any]] = []
+
+    def patch(owner: Any, attribute: str, value: Any) -> None:
+        undo.append((owner, attribute, owner.__dict__[attribute]))
+        setattr(owner, attribute, value)
+
+    TABLE[name](patch)
+    try:
+        yield
+    finally:
+        for item in reversed(undo):
+            setattr(*item)
+
+
+# ---- durability
+
+
+@mutant
+def acknowledged_before_it_is_on_disk(patch: Patch) -> None:
+    old = Life.persist
+
+    def persist(life: Life, frames: Any, then: Any = None, *, replace: bool = False) -> None:
+        written = list(frames)
+        early = then is not None and all(frame.startswith(b'["entry"') for frame in written) and life.reigning
+        old(life, written, None if early else then, replace=replace)
+        if early:
+            then()
+
+    patch(Life, "persist", persist)
+
+
+@mutant
+def the_record_file_does_not_sync(patch: Patch) -> None:
+    old = SimIO.fdatasync
+    patch(SimIO, "fdatasync", lambda self, fd: old(self, fd) if self.size(fd) < 400 else None)
+
+
+@mutant
+def an_opened_file_is_believed_to_be_on_disk(patch: Patch) -> None:
+    old = RecordFile._rewrite
+
+    def rewrite(file: RecordFile, frames: Any) -> None:
+        if file._fd < 0 and file._io.exists(file.path):
+            file._fd = file._io.open(file.path)
+            file._size = file._io.size(file._fd) - file.cut_bytes
+        else:
+            old(file, frames)
+
+    patch(RecordFile, "_rewrite", rewrite)
+
+
+# ---- the record
+
+
+@mutant
+def a_change_is_made_again_when_it_is_proposed_again(patch: Patch) -> None:
+    old = Master.proposed
+
+    def proposed(master: Master, sender: str, incarnation: int, message: Any) -> None:
+        master._asked[sender] = Asked(incarnation)
+        old(master, sender, incarnation, message)
+
+    patch(Master, "proposed", proposed)
+
+
+@mutant
+def a_proposal_goes_to_whatever_instance_of_the_master(patch: Patch) -> None:
+    old = Follower.tick
+
+    def tick(follower: Follower) -> None:
+        for pending in follower._pending.values():
+            pending.instance = follower._life.matched.get(pending.master, pending.instance)
+        old(follower)
+
+    patch(Follower, "tick", tick)
+
+
+@mutant
+def an_overtaken_record_replaces_the_copy(patch: Patch) -> None:
+    def whole(follower: Follower, message: Any) -> None:
+        if message.claim == follower._life.claim:
+            follower.target = 0
+            follower._take(load(message.dump))
+
+    from raybroker.control.backup import load
+
+    patch(Follower, "whole", whole)
+
+
+@mutant
+def a_compressed_record_forgets_a_row(patch: Patch) -> None:
+    old = ChangeRecord.compress
+
+    def compress(record: ChangeRecord) -> ChangeRecord:
+        short = old(record)
+        if short.state.templates:
+            short.base_state.templates.popitem()
+            short.state.templates.popitem()
+        return short
+
+    patch(ChangeRecord, "compress", compress)
+
+
+# ---- masters
+
+
+@mutant
+def changes_are_taken_during_a_change_of_master(patch: Patch) -> None:
+    patch(Master, "frozen", False)
+
+
+@mutant
+def the_successor_may_have_less_than_all(patch: Patch) -> None:
+    old = Master.taken
+
+    def taken(master: Master, sender: str, message: Any) -> None:
+        life = master._life
+        end = type(message.position)(life.record.id, life.record.number, life.record.digest)
+        old(master, sender, type(message)(message.claim, end))
+
+    patch(Master, "taken", taken)
+    patch(Master, "frozen", False)
+
+
+@mutant
+def a_change_of_master_is_told_before_it_is_on_disk(patch: Patch) -> None:
+    old = Life.persist
+
+    def persist(life: Life, frames: Any, then: Any = None, *, replace: bool = False) -> None:
+        written = list(frames)
+        early = then is not None and any(frame.startswith(b'["claim"') for frame in written) and not replace
+        old(life, written, None if early else then, replace=replace)
+        if early:
+            then()
+
+    patch(Life, "persist", persist)
+
+
+@mutant
+def a_replaced_master_goes_on(patch: Patch) -> None:
+    patch(Master, "resign", lambda self, why: None)
+
+
+@mutant
+def a_higher_term_does_not_win(patch: Patch) -> None:
+    patch(Claim, "beats", lambda self, other: self.term > other.term and not other.record)
+
+
+@mutant
+def a_restored_record_begins_no_new_term(patch: Patch) -> None:
+    from raybroker.control import saved
+
+    patch(saved, "restored_term", lambda *known: max(*known, 1))
+
+
+@mutant
+def a_reign_begins_whatever_was_heard_meanwhile(patch: Patch) -> None:
+    def resume(life: Life, claim: Claim) -> None:
+        life.reigning = True
+
+    patch(starting, "_resume", resume)
+    patch(starting, "_with_master", _reigns_always)
+
+
+def _reigns_always(life: Life, master: Master, found: Any, new_id: str) -> None:
+    """A broker that is configured to be the master reigns, whoever has the record by now."""
+    if life.settings.master == life.name and found.record is not None:
+        term = found.claim.term if found.claim is not None else 1
+        life.claim = Claim(max(term, 1), life.name, found.record.id)
+        life.when_durable(lambda: setattr(life, "reigning", True))
+    else:
+        _with_master(life, master, found, new_id)
+
+
+_with_master = starting._with_master
+
+
+# ---- instances
+
+
+@mutant
+def old_instances_are_listened_to(patch: Patch) -> None:
+    patch(Membership, "check", lambda self, name, incarnation: None)
+
+
+@mutant
+def an_incarnation_is_not_a_new_one(patch: Patch) -> None:
+    old = Life.__init__
+
+    def init(life: Life, name: str, settings: Any, found: Any, now_ms: int) -> None:
+        old(life, name, settings, found, now_ms)
+        life.incarnation = max(found.incarnation, 1)
+        life.membership = Membership(name, life.incarnation, settings.brokers)
+
+    patch(Life, "__init__", init)
+
+
+# ---- integration
+
+
+@mutant
+def clients_are_taken_before_the_record_is_carried_out(patch: Patch) -> None:
+    patch(Applier, "settled", True)
+    patch(Member, "_target", lambda self: -1)
+
+
+@mutant
+def consumers_are_not_exchanged(patch: Patch) -> None:
+    patch(Member, "_exchange_new", lambda self: None)
+
+
+@mutant
+def what_failed_is_not_carried_out_again(patch: Patch) -> None:
+    old = Applier.done
+    patch(Applier, "done", lambda self, number, failure: old(self, number, ""))
+
+
+@mutant
+def a_replaced_record_is_not_carried_out(patch: Patch) -> None:
+    old = Applier.whole
+
+    def whole(applier: Applier) -> None:
+        if applier.applied < 0:
+            old(applier)
+
+    patch(Applier, "whole", whole)
+
+
+# ---- without a master
+
+
+@mutant
+def what_was_told_twice_is_made_twice(patch: Patch) -> None:
+    patch(Heard, "add", lambda self, sequence: True)
+
+
+@mutant
+def nobody_is_told(patch: Patch) -> None:
+    from raybroker.control.telling import Teller
+
+    patch(Teller, "_instances", lambda self: {})
+
+
+class Catch(NamedTuple):
+    """``seeds`` were run until ``how`` was raised; 0 seeds: never."""
+
+    name: str
+    seeds: int
+    how: str
+
+
+def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
+    """Run seeds under one mutant until one fails that does not fail without it."""
+    for seed in range(seeds_max):
+        with applied(name):
+            try:
+                World(seed).run()
+            except (AssertionError, BrokerError) as error:
+                found = error
+            else:
+                continue
+        World(seed).run()
+        text = str(found).splitlines()
+        return Catch(name, seed + 1, f"{type(found).__name__}: {text[0][:90] if text else ''}")
+    return Catch(name, 0, "not caught")
+
+
+def hunt_all(names: list[str], jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:
+    """These mutants, in order."""
+    if jobs <= 1:
+        yield from (hunt(name, seeds_max) for name in names)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(hunt, names, [seeds_max] * len(names))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation_control.mutants", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
+    args = parser.parse_args()
+    missed = []
+    for catch in hunt_all(list(TABLE), args.jobs, args.seeds_max):
+        print(f"{catch.name:56} {catch.seeds or '-':>5}  {catch.how}", flush=True)
+        if not catch.seeds:
+            missed.append(catch.name)
+    print(f"{len(TABLE) - len(missed)} of {len(TABLE)} mutants caught" + (f"; missed: {missed}" if missed else ""))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

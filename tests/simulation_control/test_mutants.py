@@ -1,0 +1,32 @@
+"""Whoever switches off one rule of the control plane is noticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation_control.mutants import SEEDS_MAX, TABLE, applied, hunt_all
+from tests.simulation_control.world import World
+
+HARD = frozenset({"a_change_of_master_is_told_before_it_is_on_disk"})
+"""Found after a hundred seeds or so, with ``python -m tests.simulation_control.mutants``; test_masters has it too."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_mutant_is_caught() -> None:
+    catches = list(hunt_all([name for name in TABLE if name not in HARD], jobs=2))
+    for catch in catches:
+        print(f"{catch.name:56} {catch.seeds or '-':>5}  {catch.how}")
+    assert [catch.name for catch in catches if not catch.seeds] == [], f"not caught within {SEEDS_MAX} seeds"
+
+
+def test_a_mutant_is_gone_when_its_block_ends() -> None:
+    for name in TABLE:
+        with applied(name):
+            pass
+    World(3).run()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(TABLE) >= 20
+    assert TABLE.keys() > HARD
