@@ -56,7 +56,7 @@ def _backwards(run: Run) -> int:
     return -run.place
 
 
-def _in_order(runs: Iterable[Run]) -> list[Run]:
+def in_order(runs: Iterable[Run]) -> list[Run]:
     """Runs of one block, joined where they match and cut where they overlap."""
     left: dict[tuple[int, ...], Run] = {}
     for run in runs:
@@ -121,7 +121,7 @@ class Shelf:
         if low == high:
             returned.insert(low, run)
         else:
-            returned[low:high] = reversed(_in_order([run, *returned[low:high]]))
+            returned[low:high] = reversed(in_order([run, *returned[low:high]]))
 
     def take(self, room: int) -> Run:
         """The next run of at most ``room`` messages."""
@@ -202,14 +202,30 @@ class Backlog:
             if not shelf:
                 self._drop(shelf)
             return run
+        for_him = self._for(selector)
+        return self._take_first(for_him, room) if for_him else None
+
+    def _for(self, selector: int) -> list[Shelf]:
+        """The shelves with the highest priority that there is for a consumer with that selector."""
         for_him = [
-            s for s in shelves.values()
+            s for s in self.shelves.values()
             if selector == ANY or (s.signature != UNSORTED and s.signature >> selector & 1)
         ]  # fmt: skip
-        if not for_him:
-            return None
+        if len(for_him) < 2:
+            return for_him
         highest = max(s.priority for s in for_him)
-        return self._take_first([s for s in for_him if s.priority == highest], room)
+        return [s for s in for_him if s.priority == highest]
+
+    def first(self, selector: int = ANY) -> Run | None:
+        """The run with which :meth:`take` would begin."""
+        heads = [shelf.head() for shelf in self._for(selector)]
+        return min(heads, key=position) if heads else None
+
+    def has_for(self, selector: int) -> bool:
+        """Whether :meth:`take` would find something for a consumer with that selector."""
+        if selector == ANY:
+            return bool(self.shelves)
+        return any(s.signature != UNSORTED and s.signature >> selector & 1 for s in self.shelves.values())
 
     def _take_first(self, shelves: list[Shelf], room: int) -> Run:
         """The next messages of these shelves: of one block, alike, and before everything else on them."""

@@ -75,6 +75,9 @@ class AttachConsumer(NamedTuple):
     selector      what it wants (B-22); of a queue only, a subscription has its own
     subscription  which subscription of a topic it serves; None for a queue
     lease_ms      how long it may keep a message unacknowledged (B6); 0 for ever
+    drain         start in drain mode, see Drain
+    owner         the session it belongs to (W-81); "" it is one of its own
+    remote        its home is another broker (D-19)
     """
 
     attachment: int
@@ -85,6 +88,9 @@ class AttachConsumer(NamedTuple):
     selector: str | None = None
     subscription: Subscription | None = None
     lease_ms: int = 0
+    drain: bool = False
+    owner: str = ""
+    remote: bool = False
 
 
 class DetachConsumer(NamedTuple):
@@ -98,10 +104,31 @@ class DetachConsumer(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The consumer asks for ``credit`` more messages (F-09); with prefetch 0 it polls for that many (F-20)."""
+    """The consumer asks for ``credit`` more messages (F-09); with prefetch 0 it polls for that many (F-20).
+
+    This ends drain mode.
+    """
 
     attachment: int
     credit: int
+
+
+class Drain(NamedTuple):
+    """The consumer goes over to drain mode, or is in it: up to ``credit`` messages at once, and then no credit is left.
+
+    Answered by Drained unless all credit was used; that of 0 always is. When there is something for it later, it is
+    told once: Ready.
+    """
+
+    attachment: int
+    credit: int
+
+
+class Missed(NamedTuple):
+    """``messages`` that were handed out were taken back before they left: the consumer may have as many others."""
+
+    attachment: int
+    messages: int
 
 
 class Acknowledge(NamedTuple):
@@ -143,6 +170,7 @@ class Extend(NamedTuple):
 class Release(NamedTuple):
     """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover, R-11).
 
+    In drain mode a credit of 0 keeps that mode, and another one ends it.
     Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67).
     """
 
@@ -183,11 +211,24 @@ class Remove(NamedTuple):
 
 
 class Buried(NamedTuple):
-    """What became of dead messages (Bury) is settled: they are elsewhere, or discarded."""
+    """What became of dead messages (Bury) is settled: they are elsewhere, or discarded.
+
+    ``dead`` False: they were not dead, and are with another destination now.
+    """
 
     lane: int
     ordinal: int
     picks: int
+    dead: bool = True
+
+
+class Composed(NamedTuple):
+    """The message of a complete unit of work takes the place of its ``parts``, as (block, message); ``send`` brings it
+    (W-96). Limits do not count: the parts were within them."""
+
+    lane: int
+    parts: Sequence[tuple[int, int]]
+    send: Send
 
 
 class Unbury(NamedTuple):
@@ -207,6 +248,15 @@ class Pause(NamedTuple):
 
 class Resume(NamedTuple):
     which: str
+
+
+class Subscribe(NamedTuple):
+    """Make a durable subscription of a topic that nobody has attached to yet; one that is there already stays (K-08).
+
+    Raises IllegalStateError when its name is in use with other options (D-27).
+    """
+
+    subscription: Subscription
 
 
 class Unsubscribe(NamedTuple):
@@ -243,7 +293,7 @@ class Tick(NamedTuple):
 
 
 Command = (
-    AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Acknowledge | Settle | Begun
-    | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Unbury | Pause | Resume | Unsubscribe
-    | StageAcks | Prepare | Decide | Tick
+    AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
+    | Settle | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Composed | Unbury
+    | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
 )  # fmt: skip

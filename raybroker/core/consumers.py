@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raybroker.core import picks as pk
 from raybroker.core.backlog import ANY, Run
-from raybroker.core.window import Window
+from raybroker.core.window import DrainWindow, PrefetchWindow, Window, make_window
 from raybroker.model.errors import ResourceAllocationError
 
 
@@ -41,36 +41,49 @@ def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
 class Consumer:
     """One attachment. ``unsettled`` is in order of tags.
 
+    flow      the rule of its window when it is not in drain mode, see make_window
     selector  number of its selector in the lane, or ANY
+    owner     its session: the messages of a unit of order are with one session at a time (W-81)
+    remote    its home broker is another one (D-19)
+    serving   it is active, and no consumer is preferred to it; :meth:`Consumers.rank` says so
+    armed     in drain mode: it is to be told when there is something for it
     lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
     begun     deliveries up to this tag are known to have reached the application
     stalled   it has let a deadline pass, and gets nothing before it is heard of again (B6)
     """
 
     __slots__ = (
-        "active", "attachment", "begun", "held", "lease_ms", "limit", "next_tag", "no_ack", "queued", "selector",
-        "sent", "stalled", "unsettled", "window",
+        "active", "armed", "attachment", "begun", "flow", "held", "lease_ms", "limit", "next_tag", "no_ack", "owner",
+        "queued", "remote", "selector", "sent", "serving", "stalled", "unsettled", "window",
     )  # fmt: skip
 
     def __init__(
         self,
         attachment: int,
-        window: Window,
+        flow: str,
         *,
         limit: int,
         no_ack: bool,
         held: bool,
         selector: int = ANY,
         lease_ms: int = 0,
+        drain: bool = False,
+        owner: str = "",
+        remote: bool = False,
     ) -> None:
         self.attachment = attachment
-        self.window = window
+        self.flow = flow
         self.limit = limit
+        self.window: Window = DrainWindow() if drain else make_window(flow, limit)
+        self.owner = owner
+        self.remote = remote
         self.no_ack = no_ack
         self.held = held
         self.selector = selector
         self.lease_ms = lease_ms
         self.active = False
+        self.serving = False
+        self.armed = drain
         self.queued = False
         self.next_tag = 1
         self.begun = 0
@@ -79,7 +92,11 @@ class Consumer:
         self.unsettled: deque[Delivery] = deque()
 
     def room(self) -> int:
-        return self.window.room() if self.active and not self.held and not self.stalled else 0
+        return self.window.room() if self.serving and not self.held and not self.stalled else 0
+
+    def listening(self) -> bool:
+        """Whether it would get messages if its window had room."""
+        return self.serving and not self.held and not self.stalled
 
     def handed(self, run: Run, now_ms: int) -> Delivery:
         """Count a run as sent to this consumer."""
@@ -106,6 +123,16 @@ class Consumer:
                     break
                 total += max(0, min(item.tag + item.count - 1, last) - max(item.tag, first) + 1)
         return total
+
+    def tagged(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Delivery]:
+        """The unsettled deliveries with these tags, which stay."""
+        for first, last in ranges:
+            for item in self.unsettled:
+                if item.tag > last:
+                    break
+                if item.tag + item.count > first:
+                    part = _cut(item, first - item.tag)[1] if item.tag < first else item
+                    yield _cut(part, last + 1 - part.tag)[0] if part.tag + part.count - 1 > last else part
 
     def settle(self, first: int, last: int) -> Iterator[Delivery]:
         """Take the deliveries tagged first … last out of what is unsettled; yields what was found."""
@@ -151,10 +178,12 @@ class Consumer:
 class Consumers:
     """All consumers in order of registration, and the active ones with room in order of service."""
 
-    __slots__ = ("by_attachment", "turn")
+    __slots__ = ("by_attachment", "draining", "turn")
 
     def __init__(self) -> None:
         self.by_attachment: dict[int, Consumer] = {}
+        self.draining: dict[int, Consumer] = {}
+        """Those in drain mode."""
         self.turn: deque[Consumer] = deque()
 
     @property
@@ -175,12 +204,48 @@ class Consumers:
                 f" maxNumActiveConsumers or maxNumBackupConsumers"
             )
         self.by_attachment[consumer.attachment] = consumer
+        if isinstance(consumer.window, DrainWindow):
+            self.draining[consumer.attachment] = consumer
 
     def detach(self, attachment: int) -> Consumer | None:
         consumer = self.by_attachment.pop(attachment, None)
+        self.draining.pop(attachment, None)
         if consumer is not None:
-            consumer.active = False
+            consumer.active = consumer.serving = False
         return consumer
+
+    def rank(self, *, local_first: bool, dispatching: bool = True) -> None:
+        """Say who is served: the active ones, without the remote ones while there are others (D-19)."""
+        local = local_first and any(c.active and not c.remote for c in self.by_attachment.values())
+        for consumer in self.by_attachment.values():
+            consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
+            self.offer(consumer)
+
+    def drain(self, consumer: Consumer, credit: int) -> None:
+        """It goes over to drain mode, or stays in it, and gets that much for this step."""
+        if not isinstance(consumer.window, DrainWindow):
+            consumer.window = DrainWindow(consumer.window.left())
+            self.draining[consumer.attachment] = consumer
+        consumer.window.granted(credit)
+        consumer.armed = True
+
+    def stand(self, consumer: Consumer) -> None:
+        """It leaves drain mode, if it is in it: from now on its own rule holds, with nothing granted."""
+        if self.draining.pop(consumer.attachment, None) is None:
+            return
+        consumer.armed = False
+        consumer.window = make_window(consumer.flow, 0 if consumer.flow == "credit" else consumer.limit)
+        if isinstance(consumer.window, PrefetchWindow):
+            consumer.window.take_over(sum(item.count for item in consumer.unsettled))
+
+    def restart(self, consumer: Consumer, credit: int) -> None:
+        """It holds nothing any more and begins anew; in drain mode without credit, in that mode."""
+        if credit:
+            self.stand(consumer)
+        elif consumer.attachment in self.draining:
+            consumer.armed = True
+            consumer.next_tag += 1  # What it was told before has a smaller tag than what it is told from now on.
+        consumer.window.restart(credit)
 
     def promote(self, active_max: int) -> list[Consumer]:
         """Make backups active while there is a place, first registered first (D-16)."""

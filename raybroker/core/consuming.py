@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from raybroker.core import command as cmd
 from raybroker.core.consumers import Consumer, Delivery
 from raybroker.core.lane import Lane
-from raybroker.core.outcome import Acked, Outcome, Promoted, Released
-from raybroker.core.window import make_window
+from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
+from raybroker.core.window import DrainWindow
 
 if TYPE_CHECKING:
     from raybroker.core.destination import Destination
@@ -23,8 +23,8 @@ def _consumer(home: Destination, attachment: int) -> tuple[Lane, Consumer] | Non
 def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome) -> None:
     lane = home.lane_for(command, out)
     consumer = Consumer(
-        command.attachment, make_window(command.flow, command.limit), limit=command.limit, no_ack=command.no_ack,
-        held=command.held, lease_ms=command.lease_ms,
+        command.attachment, command.flow, limit=command.limit, no_ack=command.no_ack, held=command.held,
+        lease_ms=command.lease_ms, drain=command.drain, owner=command.owner, remote=command.remote,
     )  # fmt: skip
     queue = lane.subscription is None
     lane.consumers.attach(
@@ -40,7 +40,7 @@ def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome
         raise
     lane.unfinished = lane.unfinished or any(lane.backlog.has_unsorted(p) for p in range(10))
     home.lane_of[command.attachment] = lane
-    lane.consumers.offer(consumer)
+    rank(home, lane)
     home.touch(lane)
 
 
@@ -51,9 +51,12 @@ def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome
         return
     lane.selector_leaves(consumer.selector)
     begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
-    lane.give_back(list(consumer.unsettled))
+    rest = list(consumer.unsettled)
     consumer.unsettled.clear()
+    lane.give_back(rest, out)
     lane.failed(begun, 0, out, rest=False)
+    if lane.order is not None:
+        lane.order.left()
     if lane.subscription is None:
         promote(home, lane, out)
     home.touch(lane)
@@ -62,15 +65,43 @@ def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome
 
 def promote(home: Destination, lane: Lane, out: Outcome) -> None:
     for promoted in lane.consumers.promote(home.attributes.maxNumActiveConsumers):
-        lane.consumers.offer(promoted)
         out.after_durable.append(Promoted(promoted.attachment))
+    rank(home, lane)
+
+
+def rank(home: Destination, lane: Lane) -> None:
+    """Say which consumers are served: all, only local ones (D-19), or none before enough have come (B20)."""
+    attributes, there = home.attributes, len(lane.consumers.by_attachment)
+    dispatching = lane.gathering.look(there, attributes, home.now_ms)
+    lane.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
 
 
 def grant(home: Destination, command: cmd.Grant, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         lane, consumer = found
+        lane.consumers.stand(consumer)
         consumer.window.granted(command.credit)
+        _go_on(home, lane, consumer)
+
+
+def drain(home: Destination, command: cmd.Drain, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        lane, consumer = found
+        lane.consumers.drain(consumer, command.credit)
+        _go_on(home, lane, consumer)
+
+
+def missed(home: Destination, command: cmd.Missed, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None:
+        lane, consumer = found
+        if isinstance(consumer.window, DrainWindow):
+            out.after_durable.append(Drained(consumer.attachment, command.messages, consumer.next_tag))
+            consumer.armed = True
+        else:
+            consumer.window.granted(command.messages)
         _go_on(home, lane, consumer)
 
 
@@ -115,10 +146,11 @@ def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
         elif command.outcome == "fail":
             lane.failed(items, max(command.delay_ms, 0), out)
         elif command.outcome == "expired":
+            lane.done(items)
             for item in items:
                 lane.bury(item.run, "EXPIRED", command.reason, out)
         else:
-            lane.give_back(items)
+            lane.give_back(items, out)
         if count or consumer.stalled:
             _go_on(home, lane, consumer)
     if command.request:
@@ -146,10 +178,11 @@ def release(home: Destination, command: cmd.Release, out: Outcome) -> None:
     if found is not None:
         lane, consumer = found
         consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
-        lane.give_back(list(consumer.unsettled))
+        rest = list(consumer.unsettled)
         consumer.unsettled.clear()
+        lane.give_back(rest, out)
         lane.failed(consumed, command.delay_ms, out)
-        consumer.window.restart(command.credit)
+        lane.consumers.restart(consumer, command.credit)
         _go_on(home, lane, consumer)
         next_tag = consumer.next_tag
     out.immediate.insert(0, Released(command.attachment, command.request, next_tag))

@@ -17,7 +17,7 @@ from heapq import heappush
 from typing import Any, ClassVar, Final
 
 from raybroker.core import command as cmd
-from raybroker.core import consuming, intake, notes, timekeeping, transaction
+from raybroker.core import consuming, dying, intake, notes, timekeeping, transaction
 from raybroker.core.consumers import Delivery
 from raybroker.core.duplicates import Duplicates
 from raybroker.core.lane import Lane
@@ -26,6 +26,7 @@ from raybroker.core.outcome import Idle, Outcome, Retire, Sent
 from raybroker.core.producers import Producers
 from raybroker.core.selector.content import Content
 from raybroker.core.staged import Staged
+from raybroker.core.work import works_for
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.names import DestinationType
 from raybroker.model.record import NOTE, Entry
@@ -37,16 +38,17 @@ LANE_ALL: Final = 0xFFFF_FFFF
 
 
 class Counters:
-    """Totals since the host started; bytes are body bytes."""
+    """Totals since the host started; bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers."""
 
     __slots__ = (
         "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "redelivered",
-        "refused",
+        "refused", "slow_ms", "slow_since_ms", "slowed",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0
         self.dead = self.duplicates = self.expired = 0
+        self.slowed = self.slow_ms = self.slow_since_ms = 0
 
 
 class Destination(ABC):
@@ -71,9 +73,11 @@ class Destination(ABC):
         self.lanes: dict[int, Lane] = {}
         self.lane_of: dict[int, Lane] = {}
         """Consumer's attachment → its lane."""
+        self.works = works_for(attributes)
+        """Its units of work, if it composes them (W-96)."""
         self.staged: dict[int, Staged] = {}
-        self.dying = 0
-        """Messages in the lanes that are dead and not settled."""
+        self.dying = self.dying_bytes = 0
+        """Messages in the lanes that are dead and not settled, and their bytes."""
         self.paused: dict[str, int] = {}
         """Which of PAUSES → until when, milliseconds; 0 until told otherwise."""
         self.slow = False
@@ -89,6 +93,8 @@ class Destination(ABC):
         self.expiring: list[tuple[int, int]] = []
         """(when, block) for the scan."""
         self.idle_since_ms: int | None = None
+        self.kept = False
+        """The host has something to do for it later, so it is never idle (B17)."""
         self.now_ms = 0
         self.read_headers: Callable[[int], Content | None] = lambda ordinal: None
         self.arriving: Content | None = None
@@ -107,10 +113,17 @@ class Destination(ABC):
             for lane in self._touched.values():
                 if lane.unfinished:
                     lane.unfinished = lane.sort_some()
-                    out.unfinished = out.unfinished or lane.unfinished
-                if consuming and lane.backlog.count and lane.consumers.turn:
+                if lane.order is not None:
+                    lane.settle_order()
+                if consuming and lane.consumers.turn and (lane.backlog.count or lane.order is not None):
                     lane.dispatch(out)
+                if lane.consumers.draining:
+                    lane.tell_draining(out, paused=not consuming)
+                if lane.unfinished:
+                    out.unfinished = True
                 self.wake(lane.next_ms())
+        if self.works is not None:
+            self.works.settle(self, out)
         if self.slow or self.withheld:
             intake.open_gate(self, out)
         if self.reap_ms is not None:
@@ -137,6 +150,10 @@ class Destination(ABC):
     @abstractmethod
     def clear_lane(self, lane: Lane, ordinal: int, picks: int) -> tuple[int, bool]:
         """The lane is done with these: the messages nobody is owed any more, and whether the lane is done with all."""
+
+    def parts_lane(self, out: Outcome) -> int:
+        """The lane that parts of units of work are owed to (W-94)."""
+        return 0
 
     # ---- for the handlers and lanes --------------------------------------------------------------------------------
 
@@ -219,6 +236,7 @@ class Destination(ABC):
         if not found:
             return 0
         held = self.ledger.held
+        lane.done(found)
         self.counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.picks) for d in found)
         count = self.settle(lane, [(d.run.ordinal, d.run.picks) for d in found], out)
         self.counters.messages_out += count
@@ -269,6 +287,7 @@ class Destination(ABC):
     def _update(self, command: cmd.Update, out: Outcome) -> None:
         """New attributes, checked by whoever made them (D-03); raised consumer limits promote backups."""
         self.attributes = command.attributes
+        self.works = self.works or works_for(command.attributes)
         for lane in self.lanes.values():
             if lane.subscription is None:
                 consuming.promote(self, lane, out)
@@ -278,7 +297,7 @@ class Destination(ABC):
         for lane in [self.lanes[command.lane]] if command.lane is not None else list(self.lanes.values()):
             self.settle(lane, [(run.ordinal, run.picks) for run in lane.clear()], out)
             for ordinal, picks in list(lane.dying.items()):
-                lane.buried(ordinal, picks, out)
+                dying.buried(lane, ordinal, picks, out)
 
     def _remove(self, command: cmd.Remove, out: Outcome) -> None:
         for lane in self.lanes.values():
@@ -292,13 +311,13 @@ class Destination(ABC):
     def _buried(self, command: cmd.Buried, out: Outcome) -> None:
         lane = self.lanes.get(command.lane)
         if lane is not None:
-            self.counters.dead += command.picks.bit_count()
-            lane.buried(command.ordinal, command.picks, out)
+            self.counters.dead += command.picks.bit_count() if command.dead else 0
+            dying.buried(lane, command.ordinal, command.picks, out)
 
     def _unbury(self, command: cmd.Unbury, out: Outcome) -> None:
         lane = self.lanes.get(command.lane)
         if lane is not None:
-            lane.unbury(command.ordinal, command.picks)
+            dying.unbury(lane, command.ordinal, command.picks, out)
             self.touch(lane)
 
     def _pause(self, command: cmd.Pause, out: Outcome) -> None:
@@ -325,12 +344,16 @@ class Destination(ABC):
         if which != "consumption":
             intake.tell_producers(self, out)
 
+    def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:
+        raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
+
     def _unsubscribe(self, command: cmd.Unsubscribe, out: Outcome) -> None:
         raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
 
     def _watch_idleness(self, out: Outcome) -> None:
         assert self.reap_ms is not None
-        if self.ledger.messages or self.lane_of or self.producers.attached or self.has_durable_lanes():
+        used = self.ledger.messages or self.lane_of or self.producers.attached
+        if used or self.kept or self.has_durable_lanes():
             self.idle_since_ms = None
             return
         if self.idle_since_ms is None:
@@ -350,6 +373,8 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.AttachConsumer: consuming.attach_consumer,
     cmd.DetachConsumer: consuming.detach_consumer,
     cmd.Grant: consuming.grant,
+    cmd.Drain: consuming.drain,
+    cmd.Missed: consuming.missed,
     cmd.Acknowledge: consuming.acknowledge,
     cmd.Settle: consuming.settle,
     cmd.Begun: consuming.begun,
@@ -361,9 +386,11 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Purge: Destination._purge,
     cmd.Remove: Destination._remove,
     cmd.Buried: Destination._buried,
+    cmd.Composed: intake.composed,
     cmd.Unbury: Destination._unbury,
     cmd.Pause: Destination._pause,
     cmd.Resume: Destination._resume,
+    cmd.Subscribe: lambda home, command, out: home._subscribe(command, out),
     cmd.Unsubscribe: lambda home, command, out: home._unsubscribe(command, out),
     cmd.StageAcks: transaction.stage_acks,
     cmd.Prepare: transaction.prepare,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from raybroker.core import command as cmd
-from raybroker.core import limit, notes
+from raybroker.core import dying, limit, notes, work
 from raybroker.core import picks as pk
 from raybroker.core.ledger import Held
 from raybroker.core.outcome import Gate, Outcome, Refused, Sent
@@ -79,10 +79,11 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
         admitted: Ranges = []
         refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in offered]
     elif command.room or not command.persistent:
-        admitted, too_many = limit.admit(
-            home.name, _limits(home), _charged(home), home.ledger.bytes_held, command.sizes, offered
-        )
+        admitted, too_many = limit.admit(home.name, _limits(home), *_charged(home), command.sizes, offered)
         refused += too_many
+        if home.works is not None and command.columns.works is not None:
+            admitted, faults = home.works.admit(command, admitted, home.message_bytes_max)
+            refused += faults
     else:
         admitted = []
         refused += [limit.store_full(a, b) for a, b in offered]
@@ -95,12 +96,30 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
         _confirm(home, command, Sent(command.attachment, first, count, tuple(refused)), out)
 
 
+def composed(home: Destination, command: cmd.Composed, out: Outcome) -> None:
+    """The message of a complete unit of work takes the place of its parts; not when some of them were purged."""
+    lane, send = home.lanes.get(command.lane), command.send
+    if lane is None or any(lane.dying.get(ordinal, 0) & picks != picks for ordinal, picks in command.parts):
+        return
+    for ordinal, picks in command.parts:
+        dying.buried(lane, ordinal, picks, out)
+    block = Held(1, notes.pack_sizes(send.sizes), send.persistent, send.columns, stored=False)
+    claims = home.claims(1, send.content, send.origin)
+    if claims:
+        _hold(home, send, block, 1, claims, out)
+
+
 def would_take(home: Destination, sizes: Sequence[int]) -> bool:
     """Whether messages of these sizes would all be taken now."""
     if _paused(home) is not None:
         return False
-    offered = [(0, len(sizes))]
-    return not limit.admit(home.name, _limits(home), _charged(home), home.ledger.bytes_held, sizes, offered)[1]
+    return not limit.admit(home.name, _limits(home), *_charged(home), sizes, [(0, len(sizes))])[1]
+
+
+def would_ever_take(home: Destination, sizes: Sequence[int]) -> bool:
+    """Whether messages of these sizes are taken while there is room: none of them is too large."""
+    most, _ = limit.of_message(home.attributes.maxBytesPerMsg, home.message_bytes_max)
+    return most < 0 or max(sizes) <= most
 
 
 def _confirm(home: Destination, command: cmd.Send, sent: Sent, out: Outcome) -> None:
@@ -123,10 +142,11 @@ def _limits(home: Destination) -> limit.Limits:
     )
 
 
-def _charged(home: Destination) -> int:
-    """Messages that count for the limits: all that are held but those that are dead for whoever they are owed to."""
+def _charged(home: Destination) -> tuple[int, int]:
+    """Messages, and their bytes, that count for the limits: all but those dead for whoever they are owed to."""
+    ledger = home.ledger
     if not home.dying or home.kind == "queue":
-        return home.ledger.messages - home.dying
+        return ledger.messages - home.dying, ledger.bytes_held - home.dying_bytes
     dead: dict[int, int] = {}
     for lane in home.lanes.values():
         for ordinal, picks in lane.dying.items():
@@ -134,7 +154,8 @@ def _charged(home: Destination) -> int:
     for lane in home.lanes.values():
         for ordinal in dead:
             dead[ordinal] &= ~(lane.owed(ordinal) & ~lane.dying.get(ordinal, 0))
-    return home.ledger.messages - sum(picks.bit_count() for picks in dead.values())
+    count = sum(picks.bit_count() for picks in dead.values())
+    return ledger.messages - count, ledger.bytes_held - sum(ledger.held[o].bytes_of(picks) for o, picks in dead.items())
 
 
 def _paused(home: Destination) -> str | None:
@@ -177,9 +198,18 @@ def _accept(home: Destination, command: cmd.Send, picks: int, out: Outcome) -> N
     if command.persistent and command.attachment:
         for a, b in pk.runs_of(picks):
             home.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
-    claims = home.claims(picks, command.content, command.origin)
-    if not claims:
-        return  # A topic without subscribers: nobody is owed anything (D-02).
+    claims = work.owing(home, block, picks, command.content, command.origin, out)
+    if claims:
+        _hold(home, command, block, picks, claims, out)
+    if command.persistent and command.attachment and not block.stored:
+        for a, b in pk.runs_of(picks):
+            home.producers.leave_unwritten(command.producer, command.first_seq + a, command.first_seq + b)
+
+
+def _hold(
+    home: Destination, command: cmd.Send, block: Held, picks: int, claims: dict[int, int], out: Outcome
+) -> None:
+    """Somebody is owed something of it; a topic without subscribers holds nothing (D-02)."""
     ordinal = out.accepted = home.ledger.accept(block)
     home.arriving = command.content
     store(home, ordinal, block, picks, claims, command.producer, command.first_seq, 0, out)
@@ -223,6 +253,9 @@ def _stage(
         ordinal, picks, command.producer, command.first_seq, command.content, command.origin, command.persistent, ids
     )
     home.stage(command.txn).blocks.append(staged)
+    if block.ordered:  # Whoever is to get it keeps its place in its units from now on (W-86).
+        for number, chosen in home.claims(picks, command.content, command.origin).items():
+            home.lanes[number].reserve(ordinal, chosen)
 
 
 def store(
@@ -241,6 +274,9 @@ def store(
     if not block.persistent or not durable:
         return
     block.stored = True
+    for some, _ in notes.in_notes(home.producers.unwritten.pop(producer, ()), ()):
+        spans = [notes.Span(a, b - 1) for a, b in some]
+        out.records.append(home.note(notes.encode(notes.TAKEN, 0, spans, (), notes.encode_number(producer))))
     columns = block.columns
     missing = block.everything & ~picks
     if missing:
@@ -248,7 +284,7 @@ def store(
     rows = {lane: None if chosen == block.everything else chosen for lane, chosen in durable.items()}
     meta = notes.BlockMeta(
         block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
-        columns.deliver_at, txn, None if home.kind == "queue" else rows,
+        columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
     )  # fmt: skip
     out.records.append(Entry(BLOCK, home.number, ordinal, notes.encode_block_meta(meta)))
 
@@ -257,11 +293,8 @@ def store(
 
 
 def _full(home: Destination) -> bool:
-    attributes, ledger = home.attributes, home.ledger
-    return (
-        0 <= attributes.maxNumMsgs <= _charged(home)
-        or 0 <= attributes.maxTotalMsgBytes <= ledger.bytes_held
-    )
+    attributes, (count, held_bytes) = home.attributes, _charged(home)
+    return 0 <= attributes.maxNumMsgs <= count or 0 <= attributes.maxTotalMsgBytes <= held_bytes
 
 
 def gate_state(home: Destination) -> tuple[str, int]:
@@ -285,6 +318,7 @@ def open_gate(home: Destination, out: Outcome) -> None:
     home.withheld.clear()
     if home.slow:
         home.slow = False
+        home.counters.slow_ms += home.now_ms - home.counters.slow_since_ms
         tell_producers(home, out)
 
 
@@ -294,6 +328,8 @@ def _make_room(home: Destination, out: Outcome) -> None:
     if behavior == "FLOW_CONTROL":
         if not home.slow and _full(home):
             home.slow = True
+            home.counters.slowed += 1
+            home.counters.slow_since_ms = home.now_ms
             tell_producers(home, out)
     elif behavior in REMOVING:
         _discard(home, "OLDEST" if behavior == "REMOVE_OLDEST" else "LOW_PRIORITY", out)
@@ -301,30 +337,24 @@ def _make_room(home: Destination, out: Outcome) -> None:
 
 def _excess(home: Destination) -> int:
     """How many messages have to go at least before the limits hold."""
-    attributes, ledger = home.attributes, home.ledger
-    count = 0
-    if attributes.maxNumMsgs >= 0:
-        count = _charged(home) - attributes.maxNumMsgs
-    if count <= 0 and 0 <= attributes.maxTotalMsgBytes < ledger.bytes_held - _dying_bytes(home):
+    attributes, (messages, held_bytes) = home.attributes, _charged(home)
+    count = messages - attributes.maxNumMsgs if attributes.maxNumMsgs >= 0 else 0
+    if count <= 0 and 0 <= attributes.maxTotalMsgBytes < held_bytes:
         count = 1
     return max(count, 0)
 
 
-def _dying_bytes(home: Destination) -> int:
-    held = home.ledger.held
-    return sum(held[o].bytes_of(picks) for lane in home.lanes.values() for o, picks in lane.dying.items())
-
-
 def _discard(home: Destination, reason: str, out: Outcome) -> None:
     """Discard what waits, in every lane that has it, until the limits hold or nothing waits."""
-    lanes = sorted(home.lanes.values(), key=lambda lane: -lane.backlog.count)
+    lanes = sorted(home.lanes.values(), key=lambda lane: -lane.waiting)
     for lane in lanes:
         while excess := _excess(home):
-            run = lane.backlog.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
-            if run is None:
+            runs = lane.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
+            if not runs:
                 break
             comment = f"limitBehavior {home.attributes.limitBehavior}"
-            lane.bury(run, reason, comment, out)
-            for other in lanes:
-                for copy in other.remove({run.ordinal: run.picks}) if other is not lane else ():
-                    other.bury(copy, reason, comment, out)
+            for run in runs:
+                lane.bury(run, reason, comment, out)
+                for other in lanes:
+                    for copy in other.remove({run.ordinal: run.picks}) if other is not lane else ():
+                        other.bury(copy, reason, comment, out)

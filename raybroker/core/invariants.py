@@ -16,7 +16,8 @@ from raybroker.core.backlog import ANY, UNSORTED, Shelf, position
 from raybroker.core.consumers import Consumer
 from raybroker.core.destination import Destination
 from raybroker.core.lane import Lane
-from raybroker.core.window import CreditWindow, PrefetchWindow
+from raybroker.core.unit_invariants import check_units
+from raybroker.core.window import CreditWindow, DrainWindow, PrefetchWindow
 
 
 def check(home: Destination) -> None:
@@ -33,8 +34,13 @@ def check(home: Destination) -> None:
             assert home.lane_of[attachment] is lane
             _check_consumer(consumer)
         _check_turns(home, lane)
+        _check_draining(home, lane)
+        check_units(home, lane)
     dying = sum(picks.bit_count() for lane in home.lanes.values() for picks in lane.dying.values())
     assert dying == home.dying, f"{home.dying} messages are counted as dying, {dying} are"
+    held = home.ledger.held
+    nbytes = sum(held[o].bytes_of(picks) for lane in home.lanes.values() for o, picks in lane.dying.items())
+    assert nbytes == home.dying_bytes, f"{home.dying_bytes} bytes are counted as dying, {nbytes} are"
     for producer, rows in home.producers.taken.items():
         _check_ranges(rows, f"sequence numbers of producer {producer}")
 
@@ -122,7 +128,7 @@ def _check_consumer(consumer: Consumer) -> None:
         assert window.credit >= -1, "more was sent than was granted"
     elif isinstance(window, PrefetchWindow):
         assert window.outstanding == unsettled, f"{window.outstanding} are counted, {unsettled} are outstanding"
-        assert window.limit <= 0 or unsettled <= window.limit, "more is outstanding than the prefetch limit"
+        assert not 0 < window.limit < unsettled or window.full, "more is outstanding than the prefetch limit"
         assert window.limit <= 0 or not window.full or unsettled * 2 > window.limit, "full, though half is settled"
 
 
@@ -143,3 +149,19 @@ def _check_turns(home: Destination, lane: Lane) -> None:
                 if consumer.selector == ANY or (s.signature != UNSORTED and s.signature >> consumer.selector & 1)
             ]  # fmt: skip
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"
+
+
+def _check_draining(home: Destination, lane: Lane) -> None:
+    """Drain mode leaves no credit behind, and nobody in it waits for messages that he has not been told of (D-19)."""
+    local = any(c.active and not c.remote for c in lane.consumers.by_attachment.values())
+    for attachment, consumer in lane.consumers.by_attachment.items():
+        outranked = consumer.remote and local and home.attributes.localDeliveryPreferred
+        serving = consumer.active and lane.gathering.dispatching and not outranked
+        assert consumer.serving == serving, f"consumer {attachment} is served wrongly"
+        drains = isinstance(consumer.window, DrainWindow)
+        assert drains == (attachment in lane.consumers.draining), f"consumer {attachment} is in two modes"
+        if not drains:
+            continue
+        assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
+        if consumer.armed and consumer.listening() and "consumption" not in home.paused:
+            assert not lane.backlog.has_for(consumer.selector), f"consumer {attachment} is not told what waits for it"

@@ -1,40 +1,44 @@
 """A lane: what one subscription, or a queue, owes its consumers, and how messages get to them and come back.
 
 A queue has one lane and a topic one for each subscription.  A message of a lane is in exactly one place: on the
-backlog, in the timetable (not to be seen yet), hidden (insertion is paused, W-124), with a consumer, held by a
-transaction, or dying (dead, and its end not settled yet).
+backlog, in the timetable (not to be seen yet), hidden (insertion is paused, W-124, or its unit of work is not complete,
+W-95), with a consumer, held by a transaction, or dying (dead, and its end not settled yet).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from heapq import merge
+from typing import TYPE_CHECKING
 
 from raybroker.core import notes
-from raybroker.core.backlog import UNSORTED, Backlog, Run
+from raybroker.core.backlog import UNSORTED, Backlog, Run, position
 from raybroker.core.consumers import Consumer, Consumers, Delivery
+from raybroker.core.gathering import Gathering
 from raybroker.core.matching import SORT_MESSAGES_MAX, Matching
-from raybroker.core.outcome import Bury, Deliver, Outcome
+from raybroker.core.order import Order
+from raybroker.core.ordered import dispatch, has_for, open_some
+from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
+from raybroker.core.returning import Returning
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
 from raybroker.core.timetable import Timetable
+from raybroker.core.window import DrainWindow
+from raybroker.core.work import Works
 
 if TYPE_CHECKING:
     from raybroker.core.destination import Destination
 
-FAILURES_MAX: Final = 1_000_000
-"""Failures are counted up to here."""
 
-
-class Lane:
+class Lane(Returning):
     """``owes``: block → messages that this lane has not settled, in a topic; a queue's ledger says it (None).
 
     ``durable``: what happens here is written down.
     """
 
     __slots__ = (
-        "backlog", "consumers", "doomed", "durable", "dying", "hidden", "home", "matching", "next_place", "number",
-        "owes", "subscription", "timetable", "unfinished",
+        "backlog", "consumers", "doomed", "durable", "dying", "gathering", "hidden", "home", "matching", "next_place",
+        "number", "order", "owes", "subscription", "timetable", "unfinished",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, subscription: Subscription | None = None) -> None:
@@ -50,11 +54,31 @@ class Lane:
         self.doomed: dict[int, list[Run]] = {}
         """The dying messages as they were, for a restart; a rejected one has REJECTED failures."""
         self.consumers = Consumers()
+        self.gathering = Gathering()
         self.matching = Matching(home.peek)
+        self.order: Order | None = None
+        """Its units of order, while it has messages of any."""
         self.next_place = 1
         self.unfinished = False
 
     # ---- coming in -------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that could be handed out."""
+        return self.backlog.count + (self.order.count if self.order is not None else 0)
+
+    @property
+    def parts(self) -> Works | None:
+        """Units of work, if it is the lane that has the destination's."""
+        works = self.home.works
+        return works if works is not None and works.lane is self else None
+
+    def ordered(self, ordinal: int) -> Order | None:
+        """What the lane knows of units of order, if it has any or the block brings one."""
+        if self.order is None and self.home.ledger.held[ordinal].ordered:
+            self.order = Order(self, ordinal - 1)
+        return self.order
 
     def take_place(self) -> int:
         """The next number in the order of arrival."""
@@ -74,12 +98,40 @@ class Lane:
             self._put(Run(place, ordinal, chosen, 0, 0, priority), content)
         for due_ms, unborn in later:
             for priority, chosen in block.by_priority(unborn):
-                self.timetable.add(due_ms, Run(place, ordinal, chosen, 0, 0, priority))
+                self.rest(due_ms, Run(place, ordinal, chosen, 0, 0, priority))
+
+    def reserve(self, ordinal: int, picks: int) -> None:
+        """Messages of an open transaction get their places in their units (W-86)."""
+        order = self.ordered(ordinal)
+        if order is not None:
+            place = self.take_place()
+            for priority, chosen in self.home.ledger.held[ordinal].by_priority(picks):
+                order.reserve(Run(place, ordinal, chosen, 0, 0, priority))
+
+    def rest(self, due_ms: int, run: Run) -> None:
+        """A run becomes available at a time."""
+        self.timetable.add(due_ms, run)
+        order = self.ordered(run.ordinal)
+        if order is not None:
+            order.bar(run)
+
+    def _hide(self, run: Run, *, fresh: bool) -> None:
+        self.hidden.append((run, fresh))
+        order = self.ordered(run.ordinal)
+        if order is not None:
+            order.bar(run)
 
     def _put(self, run: Run, content: Content | None = None) -> None:
         """A run becomes available behind all others."""
+        if self.home.works is not None and not self.home.insertion_paused:
+            run = self.home.works.keep(self, run)
+        if not run.picks:
+            return
         if self.home.insertion_paused:
-            self.hidden.append((run, True))
+            self._hide(run, fresh=True)
+        elif self.ordered(run.ordinal) is not None:
+            assert self.order is not None
+            self.order.enter(run)
         elif self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.append(run, UNSORTED)
         elif not self.matching:
@@ -90,12 +142,27 @@ class Lane:
 
     def put_back(self, run: Run) -> None:
         """A run becomes available at its old place."""
+        if self.home.works is not None and not self.home.insertion_paused:
+            run = self.home.works.keep(self, run)
+        if not run.picks:
+            return
         if self.home.insertion_paused:
-            self.hidden.append((run, False))
-        elif not self.matching:
-            self.backlog.give_back(run)
+            self._hide(run, fresh=False)
+        elif self.ordered(run.ordinal) is not None:
+            assert self.order is not None
+            self.order.enter(run)
         else:
-            for signature, picks in self.matching.classify(run):
+            self.shelve(run)
+
+    def shelve(self, run: Run) -> None:
+        """Put a run on the shelves at its place."""
+        if not self.matching:
+            self.backlog.give_back(run)
+        elif self.unfinished and self.backlog.has_unsorted(run.priority):
+            self.backlog.give_back(run, UNSORTED)
+        else:
+            classify = self.matching.classify if self.order is None else self.order.classify
+            for signature, picks in classify(run):
                 self.backlog.give_back(run._replace(picks=picks), signature)
 
     def show_hidden(self) -> None:
@@ -112,13 +179,20 @@ class Lane:
         for run in self.timetable.due(now_ms):
             if run.attempts:
                 self.put_back(run)
-            else:
-                self._put(run._replace(place=self.take_place()))
+                continue
+            ordered = run.picks & self.home.ledger.held[run.ordinal].ordered
+            if ordered:  # In its unit it is not the last one, and its place is old.
+                self.put_back(run._replace(picks=ordered))
+            if run.picks != ordered:
+                self._put(run._replace(place=self.take_place(), picks=run.picks & ~ordered))
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
     def dispatch(self, out: Outcome) -> None:
         """Hand out what waits, in order, to consumers in turn, until one of the two runs out."""
+        if self.order is not None:
+            self.unfinished = dispatch(self, self.order, out) or self.unfinished
+            return
         home, consumers, backlog = self.home, self.consumers, self.backlog
         held, now_ms = home.ledger.held, home.now_ms
         tried: list[Run] = []
@@ -140,7 +214,7 @@ class Lane:
                     run = run._replace(picks=run.picks & ~dead)
                     if not run.picks:
                         continue
-            if run.failures and self._is_over(run, out):
+            if run.failures and self.is_over(run, out):
                 continue
             delivery = consumer.handed(run, now_ms)
             recorded = block.stored and self.durable
@@ -157,21 +231,65 @@ class Lane:
         else:
             consumers.rotate()
         consumers.turn.extend(without)
-        if tried:
-            home.record_rows(out, notes.DISPATCHED, self, [(r.ordinal, r.picks, r.attempts) for r in tried])
+        self.record_tried(tried, out)
         if done_with:
             home.acknowledged(self, done_with, out)
 
-    def _is_over(self, run: Run, out: Outcome) -> bool:
-        """A restart found messages whose end was decided before, but not what becomes of them."""
-        limit = self.home.failures_max
-        if run.failures == notes.REJECTED:
-            self.bury(run, "ERROR", "rejected before a restart", out)
-        elif 0 <= limit < run.failures:
-            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out)
-        else:
-            return False
-        return True
+    def record_tried(self, tried: list[Run], out: Outcome) -> None:
+        if tried:
+            self.home.record_rows(out, notes.DISPATCHED, self, [(r.ordinal, r.picks, r.attempts) for r in tried])
+
+    def hand_out(self, consumer: Consumer, run: Run, out: Outcome, tried: list[Run]) -> None:
+        """Hand out one run in a lane that has units of order; what has died meanwhile is buried."""
+        home, order = self.home, self.order
+        assert order is not None
+        block = home.ledger.held[run.ordinal]
+        dead = block.expired(run.picks, home.now_ms)
+        if dead:
+            order.done([run._replace(picks=dead)])
+            self.bury(run._replace(picks=dead), "EXPIRED", "", out)
+            run = run._replace(picks=run.picks & ~dead)
+        if not run.picks:
+            return
+        if run.failures and self.is_over(run, out):
+            order.done([run])
+            return
+        ordered = run.picks & block.ordered
+        waits = block.persistent or block.transacted
+        if ordered and ordered != run.picks and not waits:
+            self.hand_out(consumer, run._replace(picks=run.picks & ~ordered), out, tried)
+            run = run._replace(picks=ordered)
+        delivery = consumer.handed(run, home.now_ms)
+        # Of one unit some may be persistent and others not: none must overtake another.
+        effects = out.after_durable if waits or ordered else out.immediate
+        effects.append(Deliver(consumer.attachment, delivery.tag, run.ordinal, run.picks, delivery.run.attempts))
+        if block.stored and self.durable:
+            tried.append(delivery.run)
+        if run.attempts:
+            home.counters.redelivered += delivery.count
+        if consumer.no_ack:  # What it had is settled at once, and its units are free for the next.
+            self.record_tried(tried, out)
+            tried.clear()
+            home.acknowledged(self, [delivery], out)
+
+    def tell_draining(self, out: Outcome, *, paused: bool) -> None:
+        """Consumers in drain mode lose the credit that is left, and hear once that there is something for them."""
+        for consumer in self.consumers.draining.values():
+            assert isinstance(consumer.window, DrainWindow)
+            unused = consumer.window.forfeit()
+            if unused is not None:
+                out.after_durable.append(Drained(consumer.attachment, unused, consumer.next_tag))
+            if consumer.armed and not paused and consumer.listening() and self._has_for(consumer, out):
+                consumer.armed = False
+                out.after_durable.append(Ready(consumer.attachment, consumer.next_tag))
+
+    def _has_for(self, consumer: Consumer, out: Outcome) -> bool:
+        """Whether the consumer would get something if it had room."""
+        if self.order is None:
+            return self.backlog.has_for(consumer.selector)
+        found = has_for(self.order, consumer, out)
+        self.unfinished = self.unfinished or found is None
+        return bool(found)
 
     def owed(self, ordinal: int) -> int:
         """Messages of a block that the lane has not settled."""
@@ -179,132 +297,23 @@ class Lane:
             return self.home.ledger.open_picks(ordinal) if ordinal in self.home.ledger.held else 0
         return self.owes.get(ordinal, 0)
 
-    # ---- coming back -----------------------------------------------------------------------------------------------
-
-    def give_back(self, deliveries: list[Delivery]) -> None:
-        """Deliveries go back to their old places, counted as handed out (B-07, F-25, R-11)."""
-        for item in reversed(deliveries):
-            self.put_back(item.run)
-
-    def failed(self, deliveries: list[Delivery], delay_ms: int, out: Outcome, *, rest: bool = True) -> None:
-        """Handing these out has failed: they rest and come again (W-67), or are dead (W-69).
-
-        ``delay_ms`` is what the consumer wants; the destination's own value beats it (W-68). Without ``rest`` they come
-        again at once: their consumer is gone (W-67).
-        """
-        attributes = self.home.attributes
-        rows: list[notes.Row] = []
-        dead: list[Run] = []
-        limit = self.home.failures_max
-        if rest and attributes.redeliveryDelayOverride >= 0:
-            delay_ms = attributes.redeliveryDelayOverride
-        for item in reversed(deliveries):
-            run = item.run._replace(failures=min(item.run.failures + 1, FAILURES_MAX))
-            block = self.home.ledger.held[run.ordinal]
-            due_ms = 0
-            if 0 <= limit < run.failures:
-                dead.append(run)
-            elif delay_ms > 0:
-                due_ms = self.home.now_ms + self._rest_ms(delay_ms, run.failures)
-                self.timetable.add(due_ms, run)
-            else:
-                self.put_back(run)
-            if block.stored and self.durable:
-                rows.append(notes.Row(run.ordinal, run.picks, run.failures, due_ms))
-        for run in reversed(dead):
-            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out)
-        if rows:
-            self.home.note_rows(out, notes.FAILED, self, rows)
-
-    def _rest_ms(self, delay_ms: int, failures: int) -> int:
-        """The delay grows with every failure, up to a cap (B11)."""
-        attributes = self.home.attributes
-        most = max(attributes.redeliveryDelayMax, delay_ms)
-        percent = attributes.redeliveryBackoffPercent
-        for _ in range(failures - 1):
-            if delay_ms >= most or percent <= 100:
-                break
-            delay_ms = delay_ms * percent // 100
-        return min(delay_ms, most)
-
-    def rejected(self, deliveries: list[Delivery], reason: str, out: Outcome) -> None:
-        """The consumer wants these never again (B9)."""
-        rows = []
-        for item in deliveries:
-            self.bury(item.run._replace(failures=notes.REJECTED), "ERROR", reason, out)
-            if self.durable and self.home.ledger.held[item.run.ordinal].stored:
-                rows.append(notes.Row(item.run.ordinal, item.run.picks, notes.REJECTED, 0))
-        if rows:
-            self.home.note_rows(out, notes.FAILED, self, rows)
-
-    def bury(self, run: Run, reason: str, comment: str, out: Outcome) -> None:
-        """Messages are dead; they stay held until it is settled where they go."""
-        block = self.home.ledger.held[run.ordinal]
-        picks = run.picks
-        if self.owes is not None and reason != "UNDELIVERABLE" and reason != "ERROR":
-            told = picks & block.buried
-            block.buried |= picks
-            picks &= ~told
-            if told:
-                self.home.settle(self, [(run.ordinal, told)], out)
-        if picks:
-            self.set_aside(run._replace(picks=picks))
-            out.immediate.append(Bury(self.number, run.ordinal, picks, run.attempts, reason, comment))
-
-    def set_aside(self, run: Run) -> None:
-        """Hold messages for whoever decides where they go."""
-        self.dying[run.ordinal] = self.dying.get(run.ordinal, 0) | run.picks
-        self.home.dying += run.picks.bit_count()
-        self.doomed.setdefault(run.ordinal, []).append(run)
-
-    def _from_aside(self, ordinal: int, picks: int) -> list[Run]:
-        picks &= self.dying.get(ordinal, 0)
-        if not picks:
-            return []
-        self.dying[ordinal] &= ~picks
-        if not self.dying[ordinal]:
-            del self.dying[ordinal]
-        self.home.dying -= picks.bit_count()
-        runs = self.doomed.pop(ordinal)
-        left = [run._replace(picks=run.picks & ~picks) for run in runs if run.picks & ~picks]
-        if left:
-            self.doomed[ordinal] = left
-        return [run._replace(picks=run.picks & picks) for run in runs if run.picks & picks]
-
-    def unbury(self, ordinal: int, picks: int) -> None:
-        """They wait again, at their old place, or for their birth (W-65)."""
-        for run in reversed(self._from_aside(ordinal, picks)):
-            block = self.home.ledger.held[ordinal]
-            born, later = (run.picks, []) if run.attempts else block.by_birth(run.picks, self.home.now_ms)
-            for due_ms, unborn in later:
-                self.timetable.add(due_ms, run._replace(picks=unborn))
-            if born:
-                self.put_back(run._replace(picks=born))
-
-    def buried(self, ordinal: int, picks: int, out: Outcome) -> None:
-        """It is settled what became of dead messages."""
-        parts = [(run.ordinal, run.picks) for run in self._from_aside(ordinal, picks)]
-        if not parts:
-            return
-        block = self.home.ledger.held[ordinal]
-        told = block.buried & picks
-        if told and block.stored:  # Other subscriptions owe it still, and must not tell it again after a restart.
-            self.home.note_rows(out, notes.BURIED, self, [notes.Row(ordinal, told)])
-        self.home.settle(self, parts, out)
-
-    def expire(self, chosen: Mapping[int, int], out: Outcome) -> None:
-        """The scan found these expired: take out those that wait (W-59)."""
-        for run in self.remove(chosen):
-            self.bury(run, "EXPIRED", "", out)
+    # ---- taking out ------------------------------------------------------------------------------------------------
 
     def clear(self) -> list[Run]:
         """Take out everything that is with nobody."""
         hidden, self.hidden = [run for run, _ in self.hidden], []
-        return [*self.backlog.clear(), *self.timetable.clear(), *hidden]
+        parts = self.parts.clear() if self.parts is not None else ()
+        found = [*self.backlog.clear(), *self.timetable.clear(), *hidden, *parts]
+        return found + self.order.clear() if self.order is not None else found
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out these messages as far as they are with nobody."""
-        removed = [*self.backlog.remove(chosen), *self.timetable.remove(chosen)]
+        removed = self.backlog.remove(chosen)
+        if self.order is not None:
+            self.order.heads_gone(removed)
+            removed += self.order.remove(chosen)
+        barred = len(removed)
+        removed += self.timetable.remove(chosen)
         if self.hidden:
             kept: list[tuple[Run, bool]] = []
             for run, fresh in self.hidden:
@@ -314,7 +323,20 @@ class Lane:
                 if gone != run.picks:
                     kept.append((run._replace(picks=run.picks & ~gone), fresh))
             self.hidden = kept
+        if self.parts is not None:
+            removed += self.parts.remove(self.home, chosen)
+        if self.order is not None:
+            for run in removed[barred:]:
+                self.order.forget(run.ordinal, run.picks)
         return removed
+
+    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
+        """Take out up to ``room`` messages of those to discard first: of one block (D-11, D-12)."""
+        if self.order is None:
+            run = self.backlog.take_to_remove(room, lowest_priority=lowest_priority)
+            return [] if run is None else [run]
+        chosen = self.order.first_to_remove(room, lowest_priority=lowest_priority)
+        return self.remove(chosen)
 
     # ---- selectors and time ----------------------------------------------------------------------------------------
 
@@ -323,6 +345,8 @@ class Lane:
         number, new = self.matching.join(text)
         if new and self.backlog.count:
             self.backlog.unsort()
+        if new and self.order is not None:
+            self.order.selectors_changed()
         return number
 
     def selector_leaves(self, number: int) -> None:
@@ -330,36 +354,39 @@ class Lane:
 
     def sort_some(self) -> bool:
         """Go on comparing the backlog with the selectors; True when more is left to do."""
-        return self.backlog.sort_some(SORT_MESSAGES_MAX, self.matching.classify)
+        if self.order is None:
+            return self.backlog.sort_some(SORT_MESSAGES_MAX, self.matching.classify)
+        opening = self.order.hasty and open_some(self.order)
+        return self.backlog.sort_some(SORT_MESSAGES_MAX, self.order.classify) or opening
 
-    def overdue(self, now_ms: int) -> bool:
-        """Take back what should have been acknowledged by now, uncounted (B6); True when there was any.
-
-        The consumer gets nothing more before it is heard of again: it would keep that as well.
-        """
-        found = False
-        for consumer in self.consumers.by_attachment.values():
-            if consumer.lease_ms:
-                items = consumer.overdue(now_ms)
-                self.give_back(items)
-                consumer.window.settled(sum(item.count for item in items))
-                consumer.stalled = consumer.stalled or bool(items)
-                found = found or bool(items)
-        return found
+    def settle_order(self) -> None:
+        """After a change: which message of each unit of order is next; nothing is left of units without messages."""
+        assert self.order is not None
+        self.order.refresh()
+        if self.order.line and self.order.hasty and not self.unfinished:
+            self.unfinished = self.sort_some()
+        if self.order.idle:
+            self.order = None
 
     def next_ms(self) -> int | None:
         """When time alone changes something here."""
         times = [c.next_due_ms() for c in self.consumers.by_attachment.values() if c.lease_ms]
-        times.append(self.timetable.next_ms)
+        times += (self.timetable.next_ms, self.gathering.until_ms(self.home.attributes))
         return min((t for t in times if t is not None), default=None)
 
     def places(self) -> Iterator[tuple[str, Run]]:
         """(state, run) of everything the lane has but for what transactions and the dying hold."""
-        for run in self.backlog.runs():
+        waiting = self.backlog.runs()
+        if self.order is not None:
+            rest = sorted(self.order.runs(), key=lambda run: (-run.priority, *position(run)))
+            waiting = merge(waiting, rest, key=lambda run: (-run.priority, *position(run)))
+        for run in waiting:
             yield "waiting", run
         for _, run in self.timetable.runs():
             yield "delayed", run
         for run, _ in self.hidden:
+            yield "hidden", run
+        for run in self.parts.runs() if self.parts is not None else ():
             yield "hidden", run
         for consumer in self.consumers.by_attachment.values():
             for item in consumer.unsettled:

@@ -11,7 +11,7 @@ from itertools import compress, pairwise
 from typing import Final, NamedTuple
 
 from raybroker.core import picks as pk
-from raybroker.core.notes import Sizes
+from raybroker.core.notes import PartColumn, Sizes
 
 NEVER: Final = 1 << 62
 """A time that does not come, milliseconds."""
@@ -23,12 +23,16 @@ class Columns(NamedTuple):
     priorities  one byte each; the block's own priority holds without
     expires     milliseconds since 1970, 0 never; without, none expires
     deliver_at  milliseconds since 1970, 0 at once; without, all at once
+    units       the unit of order of each message, or None; without, no message has one (W-76)
+    works       what each message is in a unit of work, or None; without, no message is in one (W-94)
     """
 
     priority: int = 4
     priorities: bytes | None = None
     expires: array[int] | None = None
     deliver_at: array[int] | None = None
+    units: tuple[str | None, ...] | None = None
+    works: PartColumn | None = None
 
 
 PLAIN: Final = Columns()
@@ -42,11 +46,13 @@ class Held:
     transacted it came in a transaction: nobody may see it before that is durable
     buried     messages whose death was told already, so that a topic tells it once (W-72)
     soonest    no message of it expires before this, milliseconds
+    ordered    messages that belong to a unit of order
+    parts      messages that belong to a unit of work
     """
 
     __slots__ = (
-        "buried", "claims", "columns", "count", "done", "left", "persistent", "sizes", "soonest", "stored",
-        "transacted",
+        "buried", "claims", "columns", "count", "done", "left", "ordered", "parts", "persistent", "sizes", "soonest",
+        "stored", "transacted",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +68,8 @@ class Held:
         self.columns = columns
         self.buried = 0
         self.transacted = False
+        self.ordered = 0 if columns.units is None else _named(columns.units)
+        self.parts = 0 if columns.works is None else _named(columns.works.keys)
         self.soonest = NEVER if columns.expires is None else min((t for t in columns.expires if t), default=NEVER)
 
     @property
@@ -107,6 +115,13 @@ class Held:
         for chosen in later.values():
             picks &= ~chosen
         return picks, sorted(later.items())
+
+
+def _named(units: tuple[object | None, ...]) -> int:
+    """The messages that have a unit."""
+    if None not in units:
+        return (1 << len(units)) - 1
+    return pk.of_indexes(index for index, name in enumerate(units) if name is not None)
 
 
 class Ledger:

@@ -23,6 +23,27 @@ Peek = Callable[[int], Content | None]
 """Headers of a held block by ordinal; None when its bytes cannot be trusted."""
 
 
+CONTENTS_MAX: Final = 8
+"""Blocks whose headers are kept where messages are looked at one by one, not by block."""
+
+
+class Contents:
+    """The headers of the blocks that were asked for last: they are decoded once."""
+
+    __slots__ = ("_kept", "_peek")
+
+    def __init__(self, peek: Peek) -> None:
+        self._peek = peek
+        self._kept: dict[int, Content | None] = {}
+
+    def of(self, ordinal: int) -> Content | None:
+        if ordinal not in self._kept:
+            if len(self._kept) >= CONTENTS_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[ordinal] = self._peek(ordinal)
+        return self._kept[ordinal]
+
+
 class Matching:
     """``selectors``: number → selector; ``users``: text → how many consumers have it."""
 

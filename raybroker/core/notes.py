@@ -15,6 +15,7 @@ but for message bodies.  Both ends stand here side by side: what is written and 
     LIVE         lane; spans of blocks that the lane has something of (in snapshots, as the next two)
     OWED         lane; what a topic's lane is owed of blocks
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
+    TAKEN        spans of sequence numbers of a producer, whose number follows, that were taken and are in no block
     BURIED       picks whose death was told for all subscriptions of a topic (W-72)
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
@@ -24,6 +25,7 @@ A row's messages are a mask behind its fixed part.
 
 from __future__ import annotations
 
+import json
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -45,6 +47,7 @@ LIVE: Final = 11
 OWED: Final = 12
 WAITING: Final = 13
 BURIED: Final = 14
+TAKEN: Final = 15
 
 REJECTED: Final = 0x7FFF_FFFF
 """As a number of failures: the consumer wants it never again."""
@@ -55,14 +58,30 @@ _PICK: Final = struct.Struct("<QIQ")
 _BLOCK: Final = struct.Struct("<BBIQQ")
 _NUMBER: Final = struct.Struct("<Q")
 _CLAIM: Final = struct.Struct("<I")
+_LENGTH: Final = struct.Struct("<H")
 _DEDUP: Final = struct.Struct("<QH")
-_UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS = (1 << i for i in range(6))
+_UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS, _UNITS, _WORKS = (1 << i for i in range(8))
 
 ROWS_MAX: Final = 4_096
 """Rows of one note: with the longest row it stays below a store's limit for notes."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
+
+class PartKey(NamedTuple):
+    """What a message is in a unit of work: its number there, from 1 on, and whether it is the last (W-94)."""
+
+    unit: str
+    number: int
+    end: bool
+
+
+class PartColumn(NamedTuple):
+    """The parts of units of work among the messages of a block, which came at ``at_ms``."""
+
+    at_ms: int
+    keys: tuple[PartKey | None, ...]
+
 
 Sizes = int | array  # type: ignore[type-arg]
 """Body sizes of a block: one for all, or one for each message."""
@@ -108,6 +127,8 @@ class BlockMeta(NamedTuple):
     deliver_at: array[int] | None = None
     txn: int = 0
     claims: dict[int, int | None] | None = None
+    units: tuple[str | None, ...] | None = None
+    works: PartColumn | None = None
 
 
 def pack_sizes(sizes: Sequence[int]) -> Sizes:
@@ -119,7 +140,7 @@ def pack_sizes(sizes: Sequence[int]) -> Sizes:
 
 
 def encode_block_meta(meta: BlockMeta) -> bytes:
-    count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims = meta
+    count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims, units, works = meta
     flags = 0
     out = [b""]
     if isinstance(sizes, int):
@@ -142,6 +163,13 @@ def encode_block_meta(meta: BlockMeta) -> bytes:
         flags |= _CLAIMS
         out.append(_CLAIM.pack(len(claims)))
         out.extend(_CLAIM.pack(lane) + pk.pack(picks or 0) for lane, picks in claims.items())
+    if works is not None:
+        flags |= _WORKS
+        data = json.dumps(works, separators=(",", ":")).encode()
+        out.append(_CLAIM.pack(len(data)) + data)
+    if units is not None:
+        flags |= _UNITS
+        out.append(_encode_units(units))
     out[0] = _BLOCK.pack(flags, priority, count, producer, first_seq)
     return b"".join(out)
 
@@ -182,7 +210,45 @@ def decode_block_meta(meta: bytes) -> BlockMeta:
             (lane,) = _CLAIM.unpack_from(meta, at)
             picks, at = pk.unpack(meta, at + _CLAIM.size)
             claims[lane] = picks or None
-    return BlockMeta(count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims)
+    works = None
+    if flags & _WORKS:
+        (size,) = _CLAIM.unpack_from(meta, at)
+        at += _CLAIM.size
+        works = _decode_works(meta[at : at + size])
+        at += size
+    units = _decode_units(meta, at, count) if flags & _UNITS else None
+    return BlockMeta(
+        count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims, units, works
+    )
+
+
+def _decode_works(data: bytes) -> PartColumn:
+    at_ms, keys = json.loads(data)
+    return PartColumn(at_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
+
+
+def _encode_units(units: tuple[str | None, ...]) -> bytes:
+    """The different names, then for each message which it is: 0 for none."""
+    numbers: dict[str | None, int] = {None: 0}
+    column = [numbers.setdefault(name, len(numbers)) for name in units]
+    names = [name.encode("utf-8", "surrogatepass") for name in numbers if name is not None]
+    table = b"".join(_LENGTH.pack(len(name)) + name for name in names)
+    return _LENGTH.pack(len(names)) + table + (bytes(column) if len(names) < 256 else array("H", column).tobytes())
+
+
+def _decode_units(data: bytes, at: int, count: int) -> tuple[str | None, ...]:
+    (different,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    names: list[str | None] = [None]
+    for _ in range(different):
+        (size,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        names.append(data[at : at + size].decode("utf-8", "surrogatepass"))
+        at += size
+    column = data[at : at + count] if different < 256 else array("H", data[at : at + 2 * count])
+    if len(column) != count:
+        raise ValueError("the units of a block are cut off")
+    return tuple([names[number] for number in column])
 
 
 def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequence[_A], Sequence[_B]]]:

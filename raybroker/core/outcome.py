@@ -65,6 +65,31 @@ class Released(NamedTuple):
     next_tag: int
 
 
+class Drained(NamedTuple):
+    """To a consumer in drain mode: there is nothing more for it, and ``unused`` of its credit is void.
+
+    ``tag``: what was decided for the consumer before comes with smaller tags, what comes later with larger ones.
+    """
+
+    attachment: int
+    unused: int
+    tag: int
+
+
+class Ready(NamedTuple):
+    """To a consumer in drain mode: a Drain would bring it something now."""
+
+    attachment: int
+    tag: int
+
+
+class Withdrawn(NamedTuple):
+    """To a consumer: these deliveries, by tags, are void; an earlier message of their unit of order went back."""
+
+    attachment: int
+    ranges: tuple[tuple[int, int], ...]
+
+
 class Promoted(NamedTuple):
     """A backup consumer became an active one (D-16)."""
 
@@ -92,11 +117,22 @@ class Bury(NamedTuple):
     comment: str
 
 
+class Compose(NamedTuple):
+    """A unit of work is complete: make one message of its ``parts``, as (block, message) in order, and answer with
+    Composed (W-96)."""
+
+    lane: int
+    unit: str
+    parts: tuple[tuple[int, int], ...]
+
+
 class Idle(NamedTuple):
     """Nothing has used this auto-created destination for the reap time (D-22)."""
 
 
-Effect = Sent | Gate | Deliver | Acked | Released | Promoted | Retire | Bury | Idle
+Effect = (
+    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promoted | Retire | Bury | Compose | Idle
+)
 
 
 @dataclass(slots=True)

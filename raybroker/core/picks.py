@@ -7,10 +7,12 @@ acknowledged and written down as a whole however its messages are mixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import Final, TypeVar
 
 _BYTES_OF_LENGTH: Final = 2
+_T = TypeVar("_T")
 
 
 def span(start: int, end: int) -> int:
@@ -53,6 +55,17 @@ def indexes(picks: int) -> list[int]:
     if side_by_side is not None:
         return list(range(*side_by_side))
     return [i for i, bit in enumerate(bin(picks)[:1:-1]) if bit == "1"]
+
+
+_BITS: Final = bytes.maketrans(b"01", b"\0\1")
+
+
+def chosen(items: Sequence[_T], picks: int) -> Iterator[_T]:
+    """Those of a column that ``picks`` has."""
+    side_by_side = extent(picks) if picks else (0, 0)
+    if side_by_side is not None:
+        return iter(items[side_by_side[0] : side_by_side[1]])
+    return compress(items, f"{picks:b}"[::-1].encode().translate(_BITS))
 
 
 def of_indexes(items: Iterable[int]) -> int:

@@ -25,14 +25,17 @@ _SAID_GOODBYE: Final = 1 << 64
 
 class Producers:
     """``attached``: attachment → producer id.  ``taken``: producer id → ranges, the least recently heard first.
-    ``generations``: producer id → how often it had opened when it did so last."""
+    ``generations``: producer id → how often it had opened when it did so last.  ``unwritten``: producer id → what was
+    taken of it and is in no stored block, because nobody who outlives a restart wanted it; a later block that is stored
+    brings a note of it, or after a restart it would look like what was refused."""
 
-    __slots__ = ("attached", "generations", "taken")
+    __slots__ = ("attached", "generations", "taken", "unwritten")
 
     def __init__(self) -> None:
         self.attached: dict[int, int] = {}
         self.generations: dict[int, int] = {}
         self.taken: dict[int, Ranges] = {}
+        self.unwritten: dict[int, Ranges] = {}
 
     def others(self, producer: int) -> int:
         """How many are attached beside this one, which may be attached over a connection that it has lost."""
@@ -53,6 +56,7 @@ class Producers:
         producer = self.attached.pop(attachment, None)
         if producer is not None and forget:
             self.taken.pop(producer, None)
+            self.unwritten.pop(producer, None)
             self.generations[producer] = _SAID_GOODBYE
 
     def fresh(self, producer: int, first: int, end: int, floor: int) -> tuple[Ranges, Ranges]:
@@ -63,6 +67,7 @@ class Producers:
             taken = self.taken[producer] = []
         if taken and taken[0][0] < floor:
             ranges.drop_below(taken, min(floor, first))
+            ranges.drop_below(self.unwritten.get(producer, []), min(floor, first))
         if not taken or taken[-1][1] <= first:
             return [(first, end)], []
         gaps = list(ranges.missing(taken, first, end))
@@ -71,6 +76,10 @@ class Producers:
 
     def take(self, producer: int, first: int, end: int) -> None:
         ranges.add(self.taken.setdefault(producer, []), first, end)
+
+    def leave_unwritten(self, producer: int, first: int, end: int) -> None:
+        """Those were taken, and the store does not have them."""
+        ranges.add(self.unwritten.setdefault(producer, []), first, end)
 
     def _forget_surplus(self) -> None:
         while len(self.generations) > len(self.attached) + GENERATIONS_REMEMBERED_MAX:
@@ -81,3 +90,4 @@ class Producers:
         live = set(self.attached.values())
         for producer in [p for p in self.taken if p not in live][:surplus]:
             del self.taken[producer]
+            self.unwritten.pop(producer, None)

@@ -140,6 +140,11 @@ class Recovery:
         for row in note.rows:
             self.told[row.ordinal] = self.told.get(row.ordinal, 0) | row.picks
 
+    def _taken(self, note: Note) -> None:
+        taken = self.taken.setdefault(notes.decode_number(note.rest), [])
+        for first, last, _ in note.spans:
+            ranges.add(taken, first, last + 1)
+
     def _refused(self, note: Note) -> None:
         for row in note.rows:
             self.refused[row.ordinal] = self.refused.get(row.ordinal, 0) | row.picks
@@ -235,6 +240,9 @@ class Recovery:
             self._restore(home, ordinal, decided)
         home.ledger.next_ordinal = self.next_ordinal
         home.ledger.note_peak()
+        for lane in home.lanes.values():
+            if lane.order is not None:
+                lane.settle_order()
         return home
 
     def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:
@@ -248,7 +256,7 @@ class Recovery:
         if not owed and not (txn and txn not in decided):
             self.dead.append(ordinal)
             return
-        columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at)
+        columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, meta.works)
         block = Held(meta.messages, meta.sizes, True, columns, stored=True)
         block.buried = self.told.get(ordinal, 0)
         home.ledger.restore(ordinal, block)
@@ -266,6 +274,10 @@ class Recovery:
                     ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True, self.ids_of.pop(txn, ())
                 )
             )
+            for number, picks in owed.items() if block.ordered else ():
+                home.lanes[number].reserve(ordinal, picks)
+            if home.works is not None:
+                home.works.restage(block, some)
             return
         block.claims = len(owed)
         self._place(home, ordinal, owed)
@@ -309,7 +321,7 @@ class Recovery:
                 for priority, some in block.by_priority(chosen):
                     run = Run(place, ordinal, some, max(attempts, 1), failures, priority)
                     if until_ms > home.now_ms:
-                        lane.timetable.add(until_ms, run)
+                        lane.rest(until_ms, run)
                     else:
                         lane.put_back(run)
         home.arrived(ordinal, fresh, None, places)
@@ -327,6 +339,9 @@ class Recovery:
                         staged = home.stage(txn)
                         staged.prepared = True
                         staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
+                        order = home.lanes[number].ordered(ordinal)
+                        if order is not None:
+                            order.restage(run, txn)
         return consumed
 
     def _check_complete(self, name: str, decided: dict[int, bool]) -> None:
@@ -358,6 +373,7 @@ def _end_staged(found: LaneFound, decided: dict[int, bool]) -> None:
 _NOTES: Final = {
     notes.ACKED: Recovery._acked,
     notes.REFUSED: Recovery._refused,
+    notes.TAKEN: Recovery._taken,
     notes.BURIED: Recovery._buried,
     notes.DISPATCHED: Recovery._dispatched,
     notes.FAILED: Recovery._failed,

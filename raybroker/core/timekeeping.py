@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
+from raybroker.core import consuming
 from raybroker.core.ledger import NEVER
 from raybroker.core.outcome import Outcome
 
@@ -29,7 +30,9 @@ def tick(home: Destination, command: cmd.Tick, out: Outcome) -> None:
         home.wake(until_ms or None)
     for lane in home.lanes.values():
         lane.born(home.now_ms)
-        lane.overdue(home.now_ms)
+        lane.overdue(home.now_ms, out)
+        if not lane.gathering.dispatching:
+            consuming.rank(home, lane)
         home.touch(lane)
     if home.scan_ms and home.next_scan_ms and home.now_ms >= home.next_scan_ms:
         home.next_scan_ms = 0

@@ -15,6 +15,7 @@ from raybroker.core.outcome import Outcome
 from raybroker.core.selector import compile_selector
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
+from raybroker.core.work import PARTS
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.settings import DestinationAttributes
 
@@ -36,15 +37,24 @@ class Topic(Destination):
         wanted = command.subscription
         if wanted is None:
             raise InvalidDestinationError(f"{self.name} is a topic: its consumers are subscribers")
+        lane = self._found_or_ended(wanted, out)
+        if lane is not None and lane.consumers.by_attachment and not wanted.shared:
+            raise IllegalStateError(f"subscription {wanted.name!r} has a consumer already (D-27); close that one first")
+        return lane or self.subscribe(wanted, out)
+
+    def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:
+        if self._found_or_ended(command.subscription, out) is None:
+            self.subscribe(command.subscription, out)
+
+    def _found_or_ended(self, wanted: Subscription, out: Outcome) -> Lane | None:
+        """The lane of a subscription; one of that name with other options is ended (D-27)."""
         if wanted.selector is not None:
             compile_selector(wanted.selector)
         lane = self.find(wanted.client_id, wanted.name) if wanted.name else None
         if lane is not None and lane.subscription != wanted:
             self._replace(lane, wanted, out)
-            lane = None
-        elif lane is not None and lane.consumers.by_attachment and not wanted.shared:
-            raise IllegalStateError(f"subscription {wanted.name!r} has a consumer already (D-27); close that one first")
-        return lane or self.subscribe(wanted, out)
+            return None
+        return lane
 
     def find(self, client_id: str, name: str) -> Lane | None:
         """The lane of a named subscription."""
@@ -67,9 +77,22 @@ class Topic(Destination):
         """A new lane; it gets what is published from now on."""
         lane = self.lanes[self.next_lane] = Lane(self.next_lane, self, wanted)
         self.next_lane += 1
+        self._reserve(lane)
         if lane.durable:
             out.records.append(self.note(notes.encode(notes.LANE, lane.number, (), (), wanted.encode())))
         return lane
+
+    def _reserve(self, lane: Lane) -> None:
+        """What open transactions have sent already comes before what is sent from now on (W-86)."""
+        waiting = (block for staged in self.staged.values() for block in staged.blocks)
+        for block in sorted((b for b in waiting if self.ledger.held[b.ordinal].ordered), key=lambda b: b.ordinal):
+            content = self.peek(block.ordinal) if block.content is None else block.content
+            picks = self.claims(block.picks, content, block.origin).get(lane.number, 0)
+            if picks:
+                lane.reserve(block.ordinal, picks)
+
+    def parts_lane(self, out: Outcome) -> int:
+        return (self.find(PARTS.client_id, PARTS.name) or self.subscribe(PARTS, out)).number
 
     def left_by(self, lane: Lane, out: Outcome) -> None:
         if not lane.durable and not lane.consumers.by_attachment:
@@ -89,7 +112,9 @@ class Topic(Destination):
         """The lane goes, with everything it is owed."""
         assert lane.owes is not None
         transaction.forget_lane(self, lane)
-        self.dying -= sum(picks.bit_count() for picks in lane.dying.values())
+        for ordinal, picks in lane.dying.items():
+            self.dying -= picks.bit_count()
+            self.dying_bytes -= self.ledger.held[ordinal].bytes_of(picks)
         if lane.durable:
             out.records.append(self.note(notes.encode(notes.LANE_GONE, lane.number)))
         retired: tuple[list[int], list[int]] = ([], [])
@@ -114,7 +139,7 @@ class Topic(Destination):
         for number, lane in self.lanes.items():
             own = lane.subscription
             assert own is not None
-            if own.no_local and own.origin and own.origin in origin:
+            if own == PARTS or (own.no_local and own.origin and own.origin in origin):
                 continue
             chosen = picks
             if own.selector is not None and content is not None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
-from raybroker.core import intake, notes
+from raybroker.core import intake, notes, work
 from raybroker.core import picks as pk
 from raybroker.core.backlog import Run
-from raybroker.core.consumers import Delivery
+from raybroker.core.consumers import Consumer, Delivery
 from raybroker.core.outcome import Outcome
 from raybroker.core.staged import Staged, StagedBlock
 from raybroker.model.errors import TransactionRolledBackError
@@ -31,20 +31,36 @@ def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
         raise TransactionRolledBackError(
             f"messages of {home.name} that the transaction consumed were given to others meanwhile; it cannot commit"
         )
+    _check_units(lane, consumer, command)
     staged = home.stage(command.txn)
     for first, last in command.ranges:
         found = list(consumer.settle(first, last))
+        if lane.order is not None:
+            lane.order.stage(found, command.txn)
         staged.acks.extend((lane.number, delivery) for delivery in found)
         consumer.window.settled(sum(delivery.count for delivery in found))
     lane.consumers.offer(consumer)
     home.touch(lane)
 
 
+def _check_units(lane: Lane, consumer: Consumer, command: cmd.StageAcks) -> None:
+    """Messages of one unit of order are with one transaction at a time (W-81)."""
+    if lane.order is None:
+        return
+    name = lane.order.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
+    if name is not None:
+        raise TransactionRolledBackError(
+            f"another transaction has earlier messages of unit of order {name!r}; it has to end before"
+        )
+
+
 def prepare(home: Destination, command: cmd.Prepare, out: Outcome) -> None:
     staged = home.stage(command.txn)
     staged.prepared = True
     for block in staged.blocks:
-        claims = staged.claims[block.ordinal] = home.claims(block.picks, block.content, block.origin)
+        held = home.ledger.held[block.ordinal]
+        claims = work.owing(home, held, block.picks, block.content, block.origin, out)
+        staged.claims[block.ordinal] = claims
         _write(home, block, claims, command.txn, out)
     for number, rows in rows_of(home, staged.acks).items():
         meta = notes.encode(notes.STAGED, number, (), rows, notes.encode_number(command.txn))
@@ -85,7 +101,7 @@ def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
 def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
     for waiting in staged.blocks:
         ordinal = waiting.ordinal
-        claims = _claims(home, staged, waiting)
+        claims = _claims(home, staged, waiting, out)
         block = home.ledger.held[ordinal]
         if not staged.prepared:
             _write(home, waiting, claims, 0, out)
@@ -93,6 +109,7 @@ def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
         for chosen in claims.values():
             owed |= chosen
         block.claims = len(claims)
+        _keep_places(home, waiting, claims)
         rest = waiting.picks & ~owed
         if rest and home.ledger.settle(ordinal, rest):
             home.gone(ordinal, block, out)
@@ -103,15 +120,30 @@ def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
         by_lane.setdefault(number, []).append(delivery)
     for number, deliveries in by_lane.items():
         if number in home.lanes:
+            _unstage(home.lanes[number], deliveries)
             home.acknowledged(home.lanes[number], deliveries, out)
 
 
-def _claims(home: Destination, staged: Staged, waiting: StagedBlock) -> dict[int, int]:
+def _unstage(lane: Lane, deliveries: list[Delivery]) -> None:
+    if lane.order is not None:
+        lane.order.stage(deliveries, 0, -1)
+
+
+def _keep_places(home: Destination, waiting: StagedBlock, claims: dict[int, int]) -> None:
+    """Messages that a lane does not get after all leave their places in their units of order."""
+    if home.ledger.held[waiting.ordinal].ordered:
+        for number, lane in home.lanes.items():
+            if lane.order is not None:
+                lane.order.forget(waiting.ordinal, waiting.picks & ~claims.get(number, 0))
+                lane.order.reserved.pop(waiting.ordinal, None)
+
+
+def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> dict[int, int]:
     """Who gets a block: those written down for it that are still there, and whoever is never written down."""
     content = waiting.content
     if content is None and home.kind == "topic":
         content = home.peek(waiting.ordinal)  # It was prepared before a restart.
-    claims = home.claims(waiting.picks, content, waiting.origin)
+    claims = work.owing(home, home.ledger.held[waiting.ordinal], waiting.picks, content, waiting.origin, out)
     if not staged.prepared:
         return claims
     claims = {number: picks for number, picks in claims.items() if not home.lanes[number].durable}
@@ -124,6 +156,9 @@ def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -
         block = home.ledger.held[waiting.ordinal]
         for text, _ in waiting.ids:
             home.duplicates.taken.pop(text, None)
+        _keep_places(home, waiting, {})
+        if home.works is not None:
+            home.works.release(block, waiting.picks)
         if home.ledger.settle(waiting.ordinal, waiting.picks):
             home.gone(waiting.ordinal, block, out)
     by_lane: dict[int, list[Delivery]] = {}
@@ -132,6 +167,7 @@ def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -
     for number, deliveries in by_lane.items():
         lane = home.lanes.get(number)
         if lane is not None:
+            _unstage(lane, deliveries)
             lane.failed(sorted(deliveries, key=_order), delay_ms, out)
             home.touch(lane)
 

@@ -3,7 +3,8 @@
 ``CreditWindow`` is the rule of MQ (F-05 … F-13): the consumer grants a number, the broker sends that many and is then
 silent until the next grant; what counts at the consumer is what it handed to the application.  ``PrefetchWindow`` is
 the rule of ActiveMQ (F-17 … F-20): at most ``limit`` dispatched and unacknowledged; once full, nothing more until half
-of the limit is acknowledged.  Neither knows messages, only counts.
+of the limit is acknowledged.  ``DrainWindow`` is for a consumer of several brokers: what one of them has no message for
+is void at once, so that the consumer can grant it to another.  None of them knows messages, only counts.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Window(Protocol):
         """The consumer holds nothing any more and begins anew."""
         ...
 
+    def left(self) -> int:
+        """Messages that the consumer thinks may still be sent; 0 also when it counts none, since there is no limit."""
+        ...
+
 
 class CreditWindow:
     """RUNNING while credit is left, then PAUSED until a grant (F-08); a credit of -1 is unlimited."""
@@ -63,6 +68,9 @@ class CreditWindow:
 
     def restart(self, credit: int) -> None:
         self.credit = credit
+
+    def left(self) -> int:
+        return max(self.credit, 0)
 
 
 class PrefetchWindow:
@@ -105,6 +113,58 @@ class PrefetchWindow:
         self.outstanding = 0
         self.full = False
         self.polls = 0
+
+    def left(self) -> int:
+        return self.polls if self.limit == 0 else max(self.limit - self.outstanding, 0)
+
+    def take_over(self, outstanding: int) -> None:
+        """Begin with messages that were sent under another rule; there may be more than the limit."""
+        self.outstanding = outstanding
+        self.full = 0 < self.limit <= outstanding
+
+
+class DrainWindow:
+    """Credit for this very step: what is not used by its end is void (:meth:`forfeit`).
+
+    ``taken``: what the consumer could still count on when it went over to this rule; that is void as well.
+    """
+
+    __slots__ = ("credit", "must_tell", "taken")
+
+    def __init__(self, taken: int = 0) -> None:
+        self.credit = 0
+        self.taken = taken
+        self.must_tell = False
+        """The consumer waits for an answer, whatever is void."""
+
+    def room(self) -> int:
+        return self.credit
+
+    def sent(self, count: int) -> None:
+        assert count <= self.credit, "sent more than the consumer granted"
+        self.credit -= count
+
+    def settled(self, count: int) -> None:
+        """Acknowledgements do not matter here."""
+
+    def granted(self, count: int) -> None:
+        self.credit = min(self.credit + max(count, 0), CREDIT_MAX)
+        self.must_tell = count <= 0
+
+    def restart(self, credit: int) -> None:
+        self.credit = max(credit, 0)
+        self.taken = 0
+
+    def left(self) -> int:
+        return self.credit
+
+    def forfeit(self) -> int | None:
+        """Void what is left; returns how many messages the consumer need not expect any more, None: it knows."""
+        unused = self.credit + self.taken
+        told = unused > 0 or self.must_tell
+        self.credit = self.taken = 0
+        self.must_tell = False
+        return unused if told else None
 
 
 def make_window(flow: str, limit: int) -> Window:

@@ -7,6 +7,10 @@ A story of a host begins with the verb ``host``; everything is durable at the en
     client X                            a connection; one comes with the first verb that names it
     producer X NAME | consume X NAME [limit=N] [selector="…"]
     send X a b [volatile] [priority=N] [ttl=S] [delay=S] [txn=N] [NAME=VALUE …]
+    part X a work=UNIT number=N [end=true] [as send]                a message of a unit of work
+    pause|resume NAME producers|consumers|all|insertion | purge NAME
+    schedule X ID a every="…" [zone=…] [repeat=N] [catch_up=true]   X's producer makes a recurring schedule
+    schedules | unschedule ID                                       what an administrator sees and does
     ack|fail|reject|putback X a [reason=…]
     browse NAME [selector="…"]          what a browser sees; ``dead NAME`` with the record of each death
     begin X N | stage X N a … | prepare X N | decide X N commit|rollback      a branch of a distributed transaction
@@ -25,7 +29,9 @@ from typing import Any
 from raybroker.core.invariants import check
 from raybroker.model.errors import BrokerError
 from raybroker.wire.dead import deaths_of
+from raybroker.wire.works import WORK_END, WORK_NUMBER, WORK_UNIT
 from tests.unit.engine.rig import DMQ, Client, Rig
+from tests.unit.engine.scheduling import asked
 
 _KNOWN = frozenset(("priority", "ttl", "delay", "txn"))
 _REASON = "JMS_SUN_DMQ_UNDELIVERED_REASON"
@@ -96,6 +102,12 @@ class HostStory:
     def pause(self, words: list[str], options: dict[str, Any]) -> None:
         self.rig.host.catalogue.pause(words[0], words[1], 0)
 
+    def resume(self, words: list[str], options: dict[str, Any]) -> None:
+        self.rig.host.catalogue.resume(words[0], words[1])
+
+    def purge(self, words: list[str], options: dict[str, Any]) -> None:
+        self.rig.host.catalogue.purge(words[0], lambda: None, self._kind(words[0]))
+
     def tick(self, words: list[str], options: dict[str, Any]) -> None:
         self.rig.tick(round(float(words[0]) * 1000))
 
@@ -153,6 +165,23 @@ class HostStory:
             ttl=round(float(options.get("ttl", 0)) * 1000), delay=round(float(options.get("delay", 0)) * 1000),
             txn=options.get("txn", 0), properties=properties,
         )  # fmt: skip
+
+    def part(self, words: list[str], options: dict[str, Any]) -> None:
+        names = {"work": WORK_UNIT, "number": WORK_NUMBER, "end": WORK_END}
+        self.send(words, {names.get(key, key): value for key, value in options.items()})
+
+    def schedule(self, words: list[str], options: dict[str, Any]) -> str:
+        client, name, body = words
+        more = {key: options[key] for key in ("repeat", "catch_up") if key in options}
+        args = asked(name, options["every"], body, timezone=options.get("zone", "UTC"), **more)
+        return self._asked(self.clients[client], "schedule", handle=1, **args)
+
+    def schedules(self, words: list[str], options: dict[str, Any]) -> str:
+        rows = [f"{row['id']} {row['state']} after {row['fired']}" for row in self.rig.host.schedules.rows()]
+        return ", ".join(rows) or "none"
+
+    def unschedule(self, words: list[str], options: dict[str, Any]) -> None:
+        self.rig.host.schedules.destroy(words[0], lambda: None)
 
     def ack(self, words: list[str], options: dict[str, Any]) -> None:
         self.clients[words[0]].ack(2, *words[1:])
@@ -221,7 +250,7 @@ _VERBS: dict[str, Callable[[HostStory, list[str], dict[str, Any]], object]] = {
         for name in (
             "host", "queue", "topic", "dmq", "destroy", "update", "pause", "tick", "restart", "held", "producer",
             "consume", "send", "ack", "browse", "dead", "lost", "begin", "stage", "prepare", "decide", "transactions",
-            "settle",
+            "settle", "part", "resume", "purge", "schedule", "schedules", "unschedule",
         )
     },
     "client": HostStory.new_client,

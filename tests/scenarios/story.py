@@ -6,19 +6,20 @@ Verbs:
     topic NAME [attribute=value …]      a new topic
     producer P                          a producer opens the destination
     send P a b c [volatile] [size=N]    one block with messages a, b, c (sizes: N bytes, else the length of the label)
-        a!9                             … message a has priority 9
+        a!9 a@U                         … message a has priority 9, or unit of order U
         ttl=S delay=S                   … that expire, or become visible, after so many seconds
         txn=T from=X ids                … in a transaction; from a connection; with their labels as deduplication ids
         NAME=VALUE                      … with that property
     send P m1..m1000                    one block for each 500 messages
     again P a                           the producer sends the block that starts with a once more, over a new connection
-    consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S]
+    consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S] [owner=SESSION] [drain] [remote]
     subscribe C … [name=N] [client=ID] [durable] [shared] [nolocal=X]        a consumer of a topic
     unsubscribe CLIENT NAME
     ack C a b | ack C a..b [quietly]    acknowledge these messages, asking for a confirmation unless quietly
     reject|putback|fail|expired C a b [delay=S]      the other outcomes
     begun C a | extend C a b            the application has got messages up to a; it is still at work on these
     grant C N                           the consumer asks for N more (credit), or polls for N (prefetch=0)
+    drain C N                           … for N of what there is now, and nothing else
     release C [credit] [consumed=a] [delay=S]        the consumer gives everything back (recover)
     close X | lost X                    a producer or consumer goes away, or its connection does
     hold C | proceed C                  stop and start delivery
@@ -134,15 +135,16 @@ class Story:
         name, *labels = [w for w in words if w not in ("volatile", "ids")]
         outcomes = []
         for at in range(0, len(labels), 500):
-            part = [label.partition("!")[0] for label in labels[at : at + 500]]
             levels = [int(label.partition("!")[2] or 4) for label in labels[at : at + 500]]
+            units = [label.partition("!")[0].partition("@")[2] or None for label in labels[at : at + 500]]
+            part = [label.partition("!")[0].partition("@")[0] for label in labels[at : at + 500]]
             first = self.next_seq.get(name, 1)
             self.next_seq[name] = first + len(part)
             sizes = [int(options["size"]) if "size" in options else len(label) for label in part]
             properties = {key: _value(text) for key, text in options.items() if key not in _KNOWN}
             command = cmd.Send(
                 self.numbers[name], _identity(name), first, sizes, "volatile" not in words, 1,
-                columns=self._columns(levels, options), content=Rows([properties] * len(part)),
+                columns=self._columns(levels, units, options), content=Rows([properties] * len(part)),
                 origin=(options.get("from", name), options.get("from", name)), txn=_number_of(options.get("txn", "")),
                 dedup_ids=part if "ids" in words else None,
             )  # fmt: skip
@@ -150,12 +152,15 @@ class Story:
             outcomes.append(self._send(command, part))
         return "; ".join(outcomes)
 
-    def _columns(self, levels: list[int], options: dict[str, str]) -> Columns:
+    def _columns(self, levels: list[int], units: list[str | None], options: dict[str, str]) -> Columns:
         def times(name: str) -> array[int] | None:
             return array("Q", [self.now_ms + _ms(options[name])] * len(levels)) if name in options else None
 
         same = len(set(levels)) == 1
-        return Columns(levels[0] if same else 4, None if same else bytes(levels), times("ttl"), times("delay"))
+        return Columns(
+            levels[0] if same else 4, None if same else bytes(levels), times("ttl"), times("delay"),
+            tuple(units) if any(units) else None,
+        )  # fmt: skip
 
     def _send(self, command: cmd.Send, labels: list[str]) -> str:
         ordinal = self.home.ledger.next_ordinal
@@ -187,11 +192,12 @@ class Story:
         self, words: list[str], options: dict[str, str], selector: str | None, subscription: Subscription | None
     ) -> str:
         number = self._number(words[0])
-        lease_ms = _ms(options.pop("lease", "0"))
+        lease_ms, owner = _ms(options.pop("lease", "0")), options.pop("owner", "")
         ((flow, limit),) = options.items()
         command = cmd.AttachConsumer(
-            number, flow, int(limit), "no_ack" in words, False, selector, subscription, lease_ms
-        )
+            number, flow, int(limit), "no_ack" in words, False, selector, subscription, lease_ms, "drain" in words,
+            owner, "remote" in words,
+        )  # fmt: skip
         return self._do(command)
 
     def unsubscribe(self, words: list[str], options: dict[str, str]) -> str:
@@ -262,6 +268,9 @@ class Story:
         return self._do(cmd.Decide(_number_of(name), commit, delay_ms))
 
     # ---- administration and time -----------------------------------------------------------------------------------
+
+    def drain(self, words: list[str], options: dict[str, str]) -> str:
+        return self._do(cmd.Drain(self.numbers[words[0]], int(words[1])))
 
     def purge(self, words: list[str], options: dict[str, str]) -> str:
         return self._do(cmd.Purge())
@@ -355,8 +364,8 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
         name: getattr(Story, name)
         for name in (
             "queue", "topic", "producer", "send", "again", "consume", "subscribe", "unsubscribe", "ack", "begun",
-            "extend", "grant", "release", "close", "lost", "hold", "proceed", "stage", "prepare", "commit", "rollback",
-            "purge", "pause", "resume", "update", "tick", "scan", "poison", "status", "crash", "checkpoint",
+            "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage", "prepare", "commit",
+            "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status", "crash", "checkpoint",
         )
     },
     "reject": lambda story, words, options: story._outcome("reject", words, options),

@@ -8,7 +8,21 @@ from typing import Any
 from raybroker.core import notes
 from raybroker.core import picks as pk
 from raybroker.core.destination import LANE_ALL, Destination
-from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Idle, Outcome, Promoted, Released, Retire, Sent
+from raybroker.core.outcome import (
+    Acked,
+    Bury,
+    Deliver,
+    Drained,
+    Gate,
+    Idle,
+    Outcome,
+    Promoted,
+    Ready,
+    Released,
+    Retire,
+    Sent,
+    Withdrawn,
+)
 from raybroker.core.subscription import Subscription
 from raybroker.model.record import BLOCK, Entry
 
@@ -64,6 +78,7 @@ class Telling:
             notes.LANE_GONE: f"end of subscription {self.subscriptions.get(note.lane, '')}",
             notes.DEDUP: "ids",
             notes.BURIED: f"buried {rows}",
+            notes.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
         }[note.kind]
 
     def _of_lane(self, lane: int) -> str:
@@ -89,6 +104,13 @@ class Telling:
             return f"released {name}"
         if isinstance(effect, Gate):
             return f"{effect.state} {name}"
+        if isinstance(effect, Drained):
+            return f"void {name} {effect.unused}"
+        if isinstance(effect, Ready):
+            return f"ready {name}"
+        if isinstance(effect, Withdrawn):
+            labels = [label for label, tag in self.tags[name].items() if any(a <= tag <= b for a, b in effect.ranges)]
+            return f"withdrawn {name} {' '.join(labels)}"
         assert isinstance(effect, Promoted)
         return f"promoted {name}"
 

@@ -155,6 +155,37 @@ def order(ops: Iterable[Op], class_of: Callable[[int], int | None] = lambda valu
     return wrong
 
 
+class Units(NamedTuple):
+    """The unit of order of a message, and the session of a consumer (``process``)."""
+
+    unit_of: Callable[[int], str | None] = lambda value: None
+    session_of: Callable[[int], str | int] = lambda process: process
+
+
+def in_units(ops: Iterable[Op], units: Units) -> list[str]:
+    """First deliveries of one producer's messages of one unit of order ascend, whoever gets them (U1, U9).
+
+    Neither priority nor persistence, delays nor transactions matter.  Two consumers of one session may hear of their
+    messages in another order: which of them it asks first is the application's.
+    """
+    wrong: list[str] = []
+    last: dict[tuple[int, str], Op] = {}
+    for op in ops:
+        unit = units.unit_of(op.value) if op.f in ("deliver", "destroy") else None
+        if unit is None:
+            continue
+        key = op.value >> SEQ_BITS, unit
+        if op.f == "destroy":
+            last.pop(key, None)
+        elif op.attempt == 1:
+            before = last.get(key, op._replace(value=0))
+            here, there = units.session_of(op.process), units.session_of(before.process)
+            if op.value <= before.value and (op.process == before.process or here != there):
+                wrong.append(f"{name(op.value)} was first delivered after {name(before.value)} of its unit")
+            last[key] = op if op.value > before.value else before
+    return wrong
+
+
 def volatile(ops: Iterable[Op]) -> list[str]:
     """A non-persistent message that was delivered before a crash of the host is not delivered after it."""
     wrong: list[str] = []
@@ -194,7 +225,10 @@ def refused(ops: Iterable[Op]) -> list[str]:
     return [f"{name(value)} was refused and came out" for value in sorted(out & failed - again)]
 
 
-def all_of(ops: list[Op], class_of: Callable[[int], int | None] = lambda value: 4) -> list[str]:
+def all_of(
+    ops: list[Op], class_of: Callable[[int], int | None] = lambda value: 4,
+    units: Units | None = None,
+) -> list[str]:  # fmt: skip
     """Every checker over the history of a run that was drained: over all queues, then over each subscription."""
     groups: dict[int, list[Op]] = {0: []}
     for op in ops:
@@ -202,7 +236,7 @@ def all_of(ops: list[Op], class_of: Callable[[int], int | None] = lambda value: 
     groups.pop(SENDS, None)
     wrong = refused(op for op in ops if op.where)
     for where, group in groups.items():
-        found = _group(group, class_of, durable=not where >> PASSING_SHIFT)
+        found = _group(group, class_of, durable=not where >> PASSING_SHIFT) + in_units(group, units or Units())
         wrong += [f"{text} (subscription {where:#x})" for text in found] if where else found
     return wrong
 

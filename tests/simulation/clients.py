@@ -15,7 +15,7 @@ from raybroker.client.producing import Batch, Producing, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
 from tests.simulation.history import SENDS, value_of
-from tests.simulation.messages import body_of, header_of, priority_of
+from tests.simulation.messages import body_of, header_of, priority_of, unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ProducerPlan
 
@@ -161,6 +161,18 @@ class Machine:
             if consumer.handle == handle and connection is self.connection:
                 consumer.delivered(epoch, tag, attempt, block)
 
+    def on_drained(self, connection: Connection, handle: int, epoch: int, unused: int | None) -> None:
+        """Credit is void; None: there is something to be had."""
+        for consumer in self.consumers:
+            if consumer.handle == handle and connection is self.connection:
+                consumer.drained(epoch, unused)
+
+    def on_withdrawn(self, connection: Connection, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deliveries are void."""
+        for consumer in self.consumers:
+            if consumer.handle == handle and connection is self.connection:
+                consumer.withdrawn(epoch, ranges)
+
     def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
         """What was confirmed is recorded where the host says so."""
 
@@ -204,6 +216,7 @@ class SimProducer:
         producer = self.world.next_number()
         self.world.body_bytes_max[producer] = self.plan.body_bytes_max
         self.world.with_headers[producer] = self.plan.headers
+        self.world.units_of[producer] = self.plan.units
         return Producing(producer)
 
     @property
@@ -291,10 +304,11 @@ class SimProducer:
         ttl_ms = rng.choice(plan.ttls_ms) if len(plan.ttls_ms) > 1 else plan.ttls_ms[0]
         delay_ms = rng.choice(plan.delays_ms) if len(plan.delays_ms) > 1 else plan.delays_ms[0]
         priority = priority_of(value, plan.spread)
-        if delay_ms or plan.spread > 1:
-            self.world.watch.classes[value] = None if delay_ms else priority
+        in_unit = unit_of(value, plan.units) is not None
+        if delay_ms or in_unit or plan.spread > 1:
+            self.world.watch.classes[value] = None if delay_ms or in_unit else priority
         self.state.add(
-            0, body_of(value, plan.body_bytes_max), header_of(value) if plan.headers else b"",
+            0, body_of(value, plan.body_bytes_max), header_of(value, plan.units, properties=plan.headers),
             shared_of(persistent, priority, ttl_ms, delay_ms), self.world.clock.now_ms(), None,
         )  # fmt: skip
 

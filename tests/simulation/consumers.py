@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.wire.content import decode_header
 from tests.simulation.clients import Machine
-from tests.simulation.messages import SELECTORS, body_of
+from tests.simulation.messages import SELECTORS, body_of, unit_of
 from tests.simulation.plan import MS, ConsumerPlan
+from tests.simulation.purse import Purse
 from tests.simulation.watch import values_of
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ class SimConsumer:
         self.number = 0
         self.buffer: deque[tuple[int, int, int]] = deque()
         self.unacked: list[tuple[int, int, int]] = []
-        self.flow: CreditFlow | PrefetchFlow = CreditFlow(1, 50)
+        self.flow: CreditFlow | PrefetchFlow | Purse = CreditFlow(1, 50)
         self.slow_until = 0
         self._old: tuple[int, list[tuple[int, int, int]]] | None = None
         self._min_tag = 0
@@ -55,7 +58,8 @@ class SimConsumer:
         args: dict[str, Any] = {
             "handle": handle, "name": self.name, "type": self.kind, "flow": plan.flow, "limit": plan.limit,
             "no_ack": plan.ack == "none", "selector": self.selector, "no_local": plan.no_local,
-            "lease_ms": plan.lease_ms,
+            "lease_ms": plan.lease_ms, "drain": plan.drain, "home": plan.at,
+            "owner": plan.session and f"{self.machine.name}/{plan.session}",
         }  # fmt: skip
         if self.kind == "topic":
             subscription = {"name": plan.subscription, "durable": plan.durable, "shared": plan.shared}
@@ -70,7 +74,10 @@ class SimConsumer:
                 return
             self.epoch = result["epoch"]
             limit = result["limit"]
-            self.flow = CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
+            self.flow = (
+                Purse(limit) if plan.drain
+                else CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
+            )  # fmt: skip
             self._min_tag = self._got = 0
             self._acknowledge_late()
             self._go_on()
@@ -148,9 +155,15 @@ class SimConsumer:
             self._min_tag = next_tag or 0
             self._go_on()
 
-        args = {"handle": self.handle, "epoch": epoch, "credit": self.flow.limit, "consumed": self._got,
+        credit = 0 if isinstance(self.flow, Purse) else self.flow.limit
+        args = {"handle": self.handle, "epoch": epoch, "credit": credit, "consumed": self._got,
                 "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
         self.machine.call("release", args, released)
+
+    @property
+    def _may_be_void(self) -> bool:
+        """What is void may be told after what came in its stead, if one waited for the disk and the other did not."""
+        return "units" in self.world.plan.features
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
@@ -162,6 +175,9 @@ class SimConsumer:
             root = self.world.watch.codec.root(values[index])
             most = self.world.body_bytes_max[root >> 32]
             assert block.body(index) == body_of(root, most), "a body is not what was sent"
+            stamped = unit_of(root, self.world.units_of[root >> 32])
+            unit = decode_header(block.header(index)).unit
+            assert unit == stamped or (stamped is None and unit in self.world.default_units), f"{unit} is not {stamped}"
         self._check_window(count)
         self.buffer.extend((tag + index, value, attempt) for index, value in enumerate(values))
         ask = self.flow.arrived(count)
@@ -171,18 +187,53 @@ class SimConsumer:
 
     def _check_window(self, count: int) -> None:
         flow = self.flow
-        if isinstance(flow, CreditFlow):
+        if isinstance(flow, Purse):
+            flow.check(count)
+        elif isinstance(flow, CreditFlow):
             assert flow.limit < 0 or count <= flow.to_come, f"{count} messages came, {flow.to_come} were granted"
-        elif flow.limit > 0 and self.plan.ack != "none" and not self.plan.lease_ms:
+        elif flow.limit > 0 and self.plan.ack != "none" and not self.plan.lease_ms and not self._may_be_void:
             here = len(self.buffer) + len(self.unacked) + count
             assert here <= flow.limit, f"{here} messages are here, the prefetch limit is {flow.limit}"
         elif flow.limit == 0:
             assert count <= flow.polls, f"{count} messages came, {flow.polls} were polled for"
 
     def _ask(self, count: int) -> None:
-        connection = self.machine.connection
-        if connection is not None:
-            connection.up(connection.session.credit, self.handle, self.epoch, count)
+        self._up("drain" if isinstance(self.flow, Purse) else "credit", count)
+
+    def drained(self, epoch: int, unused: int | None) -> None:
+        """Credit is void; None: there is something to be had."""
+        flow = self.flow
+        if epoch != self.epoch or self._min_tag == NEVER or not isinstance(flow, Purse):
+            return
+        if unused is not None:
+            flow.drained(unused)
+        elif ask := flow.ready():
+            self._ask(ask)
+
+    def withdrawn(self, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deliveries are void: what is here of them is forgotten."""
+        if epoch != self.epoch or self._min_tag == NEVER:
+            return
+        void = {tag for first, last in ranges for tag in range(first, last + 1)}
+        before = len(self.buffer)
+        self.buffer = deque(item for item in self.buffer if item[0] not in void)
+        self.unacked = [item for item in self.unacked if item[0] not in void]
+        ask = self.flow.consumed(before - len(self.buffer)) if before > len(self.buffer) else 0
+        if ask:
+            self._ask(ask)
+
+    def _change_mode(self) -> None:
+        """Now and then the rule of MQ and drain mode take turns, as other brokers come and go."""
+        flow = self.flow
+        if self.plan.flow != "credit" or flow.limit < 1 or self._min_tag == NEVER or self.world.rng.random() > 0.05:
+            return
+        if isinstance(flow, CreditFlow):
+            self.flow = Purse(flow.limit, flow.to_come, flow.buffered)
+            self._up("drain", 0)
+        elif isinstance(flow, Purse) and not flow.to_come and flow.free():
+            self.flow = CreditFlow(flow.limit, self.plan.percent)
+            self.flow.to_come, self.flow.buffered = flow.free(), flow.buffered
+            self._ask(self.flow.to_come)
 
     def _go_on(self) -> None:
         if not self._working:
@@ -215,6 +266,8 @@ class SimConsumer:
                 self._up("begun", self._got)
         if isinstance(flow, PrefetchFlow) and self._min_tag != NEVER and (ask := flow.wanted()):
             self._ask(ask)
+        if self.plan.changes:
+            self._change_mode()
         self._acknowledge_some(taken)
         if buffer or self.unacked:
             self._go_on()

@@ -137,14 +137,15 @@ class Batch:
 class SimCommitter:
     """One commit in flight. ``stop`` is a crash: a commit in flight is kept whole or lost whole.
 
-    ``deltas`` are added by whoever is about to submit and go with the next batch.
+    ``deltas`` are added by whoever is about to submit and go with the next batch; ``snapshot`` gives those of a
+    checkpoint, which holds more than what was written down before it.
     """
 
     in_flight_max = 1
 
     def __init__(
         self, loop: Loop, rng: Random, store: SimStore, *, sync_max: int, lag_max: int,
-        failed: Callable[[BrokerError], None], durable: Callable[[Any], None],
+        failed: Callable[[BrokerError], None], durable: Callable[[Any], None], snapshot: Callable[[], list[Any]],
     ) -> None:  # fmt: skip
         self._loop = loop
         self._rng = rng
@@ -153,6 +154,7 @@ class SimCommitter:
         self._lag_max = lag_max
         self._failed = failed
         self._durable = durable
+        self._snapshot = snapshot
         self._waiting: list[Batch] = []
         self._syncing: list[list[Batch]] = []
         self._told_until = 0
@@ -162,6 +164,8 @@ class SimCommitter:
         self.pending_bytes = 0
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+        if any(entry.kind == CHECKPOINT for entry in entries):
+            self.deltas += self._snapshot()
         batch = Batch(entries, self.deltas, done)
         self.deltas = []
         assert entries or not batch.deltas, "a change was decided and nothing of it was recorded"

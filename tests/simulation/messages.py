@@ -35,13 +35,18 @@ def num_of(value: int) -> int:
     return mix(value) // 3 % 10
 
 
+def unit_of(value: int, units: int) -> str | None:
+    """The unit of order that its producer stamps on it, one of ``units``; some have none."""
+    return None if units <= 0 or mix(value) // 11 % 7 == 0 else f"unit {mix(value) // 77 % units}"
+
+
 @cache
-def _header(colour: str, num: int) -> bytes:
-    return encode_header({"colour": colour, "num": num}, None, None, None)
+def _header(colour: str, num: int, unit: str | None) -> bytes:
+    return encode_header({"colour": colour, "num": num} if colour else None, None, None, None, unit=unit)
 
 
-def header_of(value: int) -> bytes:
-    return _header(colour_of(value), num_of(value))
+def header_of(value: int, units: int = 0, *, properties: bool = True) -> bytes:
+    return _header(colour_of(value) if properties else "", num_of(value), unit_of(value, units))
 
 
 def priority_of(value: int, spread: int) -> int:

@@ -234,4 +234,4 @@ def recovery_drops_a_claim(patch: Patch) -> None:
 @mutant("numbers of destinations are not used again after a checkpoint")
 def numbers_used_again(patch: Patch) -> None:
     old = checkpoint.encode_checkpoint
-    patch.set(host, "encode_checkpoint", lambda next_number, transactions, rows: old(1, transactions, rows))
+    patch.set(host, "encode_checkpoint", lambda next_number, *rest: old(1, *rest))

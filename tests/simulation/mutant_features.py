@@ -11,6 +11,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.lane import Lane
 from raybroker.core.ledger import Held
 from raybroker.core.outcome import Outcome
+from raybroker.core.returning import Returning
 from raybroker.core.topic import Topic
 from raybroker.engine import burial, txlog
 from raybroker.engine.burial import Burial
@@ -86,12 +87,12 @@ def never_scanned(patch: Patch) -> None:
 
 @mutant("what failed rests before it comes again")
 def redelivery_delay_forgotten(patch: Patch) -> None:
-    patch.set(Lane, "_rest_ms", lambda self, delay_ms, failures: 0)
+    patch.set(Returning, "_rest_ms", lambda self, delay_ms, failures: 0)
 
 
 @mutant("a message goes back when the time for acknowledging it is over")
 def leases_ignored(patch: Patch) -> None:
-    patch.set(Lane, "overdue", lambda self, now_ms: False)
+    patch.set(Returning, "overdue", lambda self, now_ms, out: False)
 
 
 @mutant("nobody is served while consumption is paused")
@@ -116,7 +117,7 @@ def one_failure_too_many(patch: Patch) -> None:
 
 @mutant("a rejected message does not come again")
 def rejected_comes_again(patch: Patch) -> None:
-    patch.set(Lane, "rejected", lambda self, deliveries, reason, out: self.give_back(deliveries))
+    patch.set(Returning, "rejected", lambda self, deliveries, reason, out: self.give_back(deliveries, out))
 
 
 @mutant("what a lost consumer's application had got counts as failed")
@@ -127,14 +128,14 @@ def loss_not_counted(patch: Patch) -> None:
 
 @mutant("a dead message is told once")
 def buried_told_twice(patch: Patch) -> None:
-    old = Lane.bury
+    old = Returning.bury
 
     def bury(self: Lane, run: Any, reason: str, comment: str, out: Outcome) -> None:
         before = len(out.immediate)
         old(self, run, reason, comment, out)
         out.immediate.extend(out.immediate[before:])
 
-    patch.set(Lane, "bury", bury)
+    patch.set(Returning, "bury", bury)
 
 
 @mutant("dead messages go where the destination says")

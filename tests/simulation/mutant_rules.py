@@ -13,6 +13,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.lane import Lane
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
 from raybroker.core.producers import Producers
+from raybroker.core.returning import Returning
 from raybroker.core.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.engine.attachments import Release
 from raybroker.engine.session import Session
@@ -77,7 +78,7 @@ def requeued_at_the_end(patch: Patch) -> None:
 
 @mutant("what a consumer leaves behind is given back")
 def requeue_forgotten(patch: Patch) -> None:
-    patch.set(Lane, "give_back", lambda self, deliveries: None)
+    patch.set(Returning, "give_back", lambda self, deliveries, out: None)
 
 
 @mutant("a second delivery counts as one")

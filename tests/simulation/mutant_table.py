@@ -5,7 +5,17 @@ A mutant says which rule it breaks. ``equivalent`` would say why no history can 
 
 from __future__ import annotations
 
-from tests.simulation import mutant_durability, mutant_features, mutant_rules
+from tests.simulation import (
+    mutant_dispatch,
+    mutant_draining,
+    mutant_durability,
+    mutant_features,
+    mutant_rules,
+    mutant_units,
+)
 from tests.simulation.mutation import TABLE, Mutant, Patch, applied
 
-__all__ = ["TABLE", "Mutant", "Patch", "applied", "mutant_durability", "mutant_features", "mutant_rules"]
+__all__ = [
+    "TABLE", "Mutant", "Patch", "applied", "mutant_dispatch", "mutant_draining", "mutant_durability", "mutant_features",
+    "mutant_rules", "mutant_units",
+]  # fmt: skip

@@ -176,6 +176,15 @@ class Connection:
             self.world.watch.first_tags[self.session.consumers[handle].number] = next_tag
         self._down(self.machine.on_reply, self, request, next_tag, None)
 
+    def drained(self, handle: int, epoch: int, unused: int) -> None:
+        self._down(self.machine.on_drained, self, handle, epoch, unused)
+
+    def ready(self, handle: int, epoch: int) -> None:
+        self._down(self.machine.on_drained, self, handle, epoch, None)
+
+    def withdrawn(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        self._down(self.machine.on_withdrawn, self, handle, epoch, ranges)
+
     def promoted(self, handle: int) -> None:
         self._down(self.machine.on_promoted, self, handle)
 

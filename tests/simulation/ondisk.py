@@ -13,21 +13,23 @@ INDEX_BITS = 11
 class Message:
     """What is the same wherever the message is. ``claims``: how many lanes owe it, in the twin that it belongs to."""
 
-    __slots__ = ("claims", "deliver_at", "expires", "persistent", "priority", "size", "value")
+    __slots__ = ("claims", "deliver_at", "expires", "persistent", "priority", "size", "unit", "value")
 
     def __init__(
-        self, value: int, size: int, persistent: bool, priority: int = 4, expires: int = 0, deliver_at: int = 0
-    ) -> None:
+        self, value: int, size: int, persistent: bool, priority: int = 4, expires: int = 0, deliver_at: int = 0,
+        unit: str | None = None,
+    ) -> None:  # fmt: skip
         self.value = value
         self.size = size
         self.persistent = persistent
         self.priority = priority
         self.expires = expires
         self.deliver_at = deliver_at
+        self.unit = unit
         self.claims = 0
 
     def copy(self) -> Message:
-        return Message(self.value, self.size, self.persistent, self.priority, self.expires, self.deliver_at)
+        return Message(self.value, self.size, self.persistent, self.priority, self.expires, self.deliver_at, self.unit)
 
 
 class Row:

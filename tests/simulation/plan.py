@@ -37,7 +37,8 @@ FAULTS = {
 
 FEATURES = {
     "topics": 0.4, "selectors": 0.3, "priorities": 0.35, "expiry": 0.25, "delay": 0.25, "outcomes": 0.35, "leases": 0.2,
-    "transactions": 0.4, "behaviors": 0.3, "dead": 0.6, "begun": 0.3,
+    "transactions": 0.4, "behaviors": 0.3, "dead": 0.6, "begun": 0.3, "drain": 0.35, "local": 0.2, "units": 0.4,
+    "gathering": 0.2,
 }  # fmt: skip
 """Feature → how often a run has it."""
 
@@ -57,13 +58,16 @@ class ProducerPlan:
     spread: int = 1
     ttls_ms: tuple[int, ...] = (0,)
     delays_ms: tuple[int, ...] = (0,)
+    units: int = 0
+    """Its messages have so many units of order; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPlan:
     """``subscription``: "" for a queue or a plain subscriber; ``outcomes``: settles in other ways now and then.
 
-    ``from_time``: it does not come before.
+    ``from_time``: it does not come before. ``drain``: it has a purse, as a consumer of several brokers; ``changes``:
+    not all the time. ``at``: its home broker.
     """
 
     home: int
@@ -82,6 +86,11 @@ class ConsumerPlan:
     outcomes: bool = False
     begun: bool = False
     from_time: int = 0
+    drain: bool = False
+    changes: bool = False
+    at: str = ""
+    session: str = ""
+    """Consumers of one machine with the same are in one session, as far as units of order are concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +224,14 @@ def _home(rng: Random, plan: Plan, kind: str, name: str) -> HomePlan:
         attributes["redeliveryLimit"] = pick((-1, 0, 1, 2, 5))
         attributes["redeliveryDelayOverride"] = pick((-1, -1, 20))
         attributes["redeliveryBackoffPercent"] = pick((100, 200))
+    if "units" in plan.features:
+        attributes["unitOfOrder"] = chance() < 0.2
     attributes["useDMQ"] = chance() < 0.8
+    if kind == "queue" and "local" in plan.features:
+        attributes["localDeliveryPreferred"] = True
+    if kind == "queue" and "gathering" in plan.features:
+        attributes["consumersBeforeDispatch"] = pick((1, 2, 3))
+        attributes["delayBeforeDispatch"] = pick((0, 50, 300))
     if "expiry" in plan.features:
         attributes["expirationPolicy"] = pick(("Default", "Default", "Discard", "Log"))
     return HomePlan(kind, name, attributes, chance() < 0.15)
@@ -235,6 +251,7 @@ def producer(rng: Random, plan: Plan, home: int) -> ProducerPlan:
         spread=pick((1, 2, 3)) if "priorities" in features else 1,
         ttls_ms=pick(((0,), (0, 0, 40, 200), (30,), (0, 1, 1500))) if "expiry" in features else (0,),
         delays_ms=pick(((0,), (0, 0, 20, 90), (40,), (0, 400))) if "delay" in features else (0,),
+        units=pick((0, 1, 2, 5, 20)) if "units" in features else 0,
     )
 
 
@@ -244,6 +261,7 @@ def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
     pick, chance, features = rng.choice, rng.random, plan.features
     flow = pick(("credit", "prefetch"))
     limit = pick((1, 2, 3, 10, 50, -1)) if flow == "credit" else pick((0, 1, 2, 3, 10, 50, -1))
+    drain = "drain" in features and limit != 0 and chance() < 0.7
     topic = plan.homes[home].kind == "topic"
     named = topic and chance() < 0.75
     shared = named and chance() < 0.4
@@ -264,6 +282,10 @@ def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
         outcomes="outcomes" in features and chance() < 0.7,
         begun="begun" in features and chance() < 0.7,
         from_time=rng.randrange(3000) * MS if chance() < 0.15 else 0,
+        drain=drain,
+        changes=drain and chance() < 0.4,
+        at=pick(("", "b1", "b2", "b2")) if "local" in features else "",
+        session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
     )
 
 

@@ -13,9 +13,11 @@ from raybroker.core import picks as pk
 from raybroker.core.backlog import UNSORTED
 from raybroker.core.destination import Destination
 from raybroker.core.notes import REJECTED
-from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Outcome, Promoted, Released, Retire, Sent
+from raybroker.core.outcome import Acked, Bury, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
+from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinLane
+from tests.simulation.twin_units import add, came_back, can_go, check_withdrawn, deliverable, for_him, remove
 
 Effects = dict[type, list[Any]]
 LIMITS = ("OLDEST", "LOW_PRIORITY")
@@ -42,12 +44,15 @@ class Twin:
         self.generations: dict[int, int] = {}
         self.taken: set[int] = set()
         self.top: dict[int, int] = {}
+        self.unwritten: dict[int, list[int]] = {}
         self.paused: dict[str, int] = {}
         self.values: list[int] = []
         """Which messages the host itself sends next: their values."""
         self.delta = Delta(home.number)
         self.discarded: list[tuple[int, int]] = []
         self.arrived: list[tuple[int, int]] = []
+        self.returned: dict[tuple[int, str], int] = {}
+        """(lane, unit of order) → the first message of it that came back in this step."""
         self.transient: set[int] = set()
         """Values that were taken and that no restart would bring back."""
         self.doomed: dict[tuple[int, int], str] = {}
@@ -74,6 +79,7 @@ class Twin:
     def settle(self, lane: TwinLane, key: int, *, recorded: bool = True) -> None:
         """The lane is done with it."""
         item = lane.items.pop(key)
+        remove(lane, key, item.message)
         if recorded and lane.durable and key >> INDEX_BITS in self.stored:
             self.delta.add("removed", lane.number, key)
         item.message.claims -= 1
@@ -90,6 +96,7 @@ class Twin:
 
     def fail(self, lane: TwinLane, key: int, delay_ms: int, *, rest: bool = True) -> None:
         """Handing it out has failed."""
+        came_back(self, lane, key)
         attributes = self.home.attributes
         item = lane.items[key]
         item.failures += 1
@@ -109,15 +116,17 @@ class Twin:
         if lane.durable and key >> INDEX_BITS in self.stored:
             self.delta.add("failed", lane.number, key, item.failures, due)
 
-    def charged(self) -> int:
-        """How many messages count for the limits: those that are not dead for everybody who is owed them."""
+    def charged(self) -> tuple[int, int]:
+        """Messages, and their bytes, that count for the limits: those that are not dead for everybody owed them."""
         dying = {key for lane in self.lanes.values() for key in lane.dying}
         alive = {key for key in dying for lane in self.lanes.values() if key in lane.items and key not in lane.dying}
-        return len(self.messages) - len(dying - alive)
+        dead = dying - alive
+        return len(self.messages) - len(dead), self.bytes_held - sum(self.messages[key].size for key in dead)
 
     def full(self) -> bool:
         limits = self.home.attributes
-        return 0 <= limits.maxNumMsgs <= self.charged() or 0 <= limits.maxTotalMsgBytes <= self.bytes_held
+        count, held_bytes = self.charged()
+        return 0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes
 
     # ---- one step --------------------------------------------------------------------------------------------------
 
@@ -126,6 +135,7 @@ class Twin:
         from tests.simulation.twin_commands import HANDLERS
 
         self.delta = Delta(self.home.number)
+        self.returned.clear()
         self.discarded, self.arrived, self.doomed, self._settled = [], [], {}, set()
         self.now = now_ms
         self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
@@ -141,12 +151,15 @@ class Twin:
             assert not isinstance(effect, Bury), f"{effect} waits for the disk"
             effects.setdefault(type(effect), []).append(effect)
         expected = HANDLERS[type(command)](self, command, out)
+        check_withdrawn(self, out)
+        self._rank(command)
         self._deaths(effects.get(Bury, []), effects.get(Deliver, []))
         if out.accepted is not None and isinstance(command, cmd.Send):
             self._check_limits()
         if Deliver in effects:
             self._handed_out(effects[Deliver], early_count)
         self._check_nobody_waits()
+        check_draining(self, out, expected.get(Drained, []))
         self._check_gates(effects.get(Gate, []), expected)
         for kind in (Sent, Acked, Released, Promoted):
             found = effects.get(kind, [])
@@ -162,12 +175,25 @@ class Twin:
             return
         for lane in self.lanes.values():
             for number, holder in lane.holders.items() if lane.waiting else ():
-                if not holder.room() or (holder.selector and self._unsorted(lane)):
+                if not holder.room() or (holder.selector and self.unsorted(lane)):
                     continue
-                for_him = next((row for row in lane.waiting if holder.wants(lane.items[row[2]])), None)
-                assert for_him is None, f"consumer {number:#x} has room and {_text(for_him[2])} waits"
+                row = for_him(self, lane, holder)
+                assert row is None or self.home.lanes[lane.number].unfinished, (
+                    f"consumer {number:#x} has room and {_text(row[2])} waits"
+                )
 
-    def _unsorted(self, lane: TwinLane) -> bool:
+    def _rank(self, command: cmd.Command) -> None:
+        """Nobody gets anything before enough have come (B20), nor remote ones while there are others (D-19)."""
+        attributes = self.home.attributes
+        for lane in self.lanes.values():
+            if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.Update | cmd.Tick):
+                lane.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
+            others = any(h.active and not h.remote for h in lane.holders.values())
+            for holder in lane.holders.values():
+                outranked = holder.remote and others and attributes.localDeliveryPreferred
+                holder.outranked = outranked or not lane.gathered
+
+    def unsorted(self, lane: TwinLane) -> bool:
         """The real lane has not compared everything with its selectors yet, or could not."""
         shelves = self.home.lanes[lane.number].backlog.shelves
         return self.damaged or any(signature == UNSORTED for _, signature in shelves)
@@ -183,24 +209,34 @@ class Twin:
             assert lane is not None, f"{effect} goes to nobody"
             key = effect.ordinal << INDEX_BITS | pk.first_of(effect.picks)
             assert key in lane.items, f"{_text(key)} is handed out and not held"
-            waits = effect.ordinal in self.transacted or lane.items[key].message.persistent
+            message = lane.items[key].message
+            waits = effect.ordinal in self.transacted or message.persistent or message.unit is not None
             assert waits == (index >= early), f"{effect} is in the wrong tuple"
             by_holder.setdefault(effect.attachment, []).append(effect)
         last: dict[int, list[tuple[int, int, int]]] = {}
-        for attachment, effects in by_holder.items():
-            lane = self.lane_of[attachment]
-            rows = [row for effect in sorted(effects, key=lambda e: e.tag) for row in self._hand(lane, effect)]
-            assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
-            last[attachment] = rows
+        in_order = {a for a in by_holder if not self.lane_of[a].units}
+        todo = {a: sorted(effects, key=lambda e: e.tag) for a, effects in by_holder.items()}
+        while todo:
+            attachment = next((a for a, effects in todo.items() if self._can_go(a, effects[0])), next(iter(todo)))
+            rows = last.setdefault(attachment, [])
+            rows += self._hand(self.lane_of[attachment], todo[attachment].pop(0))
+            if not todo[attachment]:
+                del todo[attachment]
         for attachment, rows in last.items():
             lane = self.lane_of[attachment]
             holder = lane.holders[attachment]
-            if holder.selector and self._unsorted(lane):
+            if attachment not in in_order or lane.units or (holder.selector and self.unsorted(lane)):
                 continue
+            assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
             for row in lane.waiting:
                 if row > rows[-1]:
                     break
                 assert not holder.wants(lane.items[row[2]]), f"{_text(rows[-1][2])} is before {_text(row[2])}"
+
+    def _can_go(self, attachment: int, effect: Deliver) -> bool:
+        lane = self.lane_of[attachment]
+        keys = [effect.ordinal << INDEX_BITS | index for index in pk.indexes(effect.picks)]
+        return can_go(self, lane, keys, lane.holders[attachment])
 
     def _hand(self, lane: TwinLane, effect: Deliver) -> list[tuple[int, int, int]]:
         holder = lane.holders[effect.attachment]
@@ -216,6 +252,7 @@ class Twin:
             assert lane.is_waiting(key), f"{_text(key)} is handed out and does not wait"
             rows.append(lane.row(key))
             lane.take_out(key)
+            assert deliverable(self, lane, key, holder), f"{_text(key)} overtakes others of its unit"
             self._check_fit(item, holder, key)
             item.attempts += 1
             assert item.attempts == effect.attempt, f"{_text(key)} should be attempt {item.attempts}: {effect}"
@@ -300,24 +337,29 @@ class Twin:
         low = limits.limitBehavior == "REMOVE_LOW_PRIORITY"
 
         def order(row: tuple[int, int, int]) -> tuple[int, ...]:
-            return (-row[0], row[1]) if low else (row[1],)
+            at = row[2] >> INDEX_BITS if units else row[1]
+            return (-row[0], at) if low else (at,)
 
         for number, rows in removed.items():
+            lane = self.lanes[number]
+            units = True  # With units of order blocks go in their own order, whenever they became visible.
             last = max(map(order, rows))
-            waiting = [order(row) for row in self.lanes[number].waiting]
-            assert not waiting or min(waiting) >= last, "a message was discarded before an older one"
-        count = self.charged() + len(others)
-        dying_bytes = sum(self.messages[key].size for lane in self.lanes.values() for key in lane.dying) - sum(others)
+            waiting = [order(row) for row in lane.waiting]
+            units = False
+            plain = not waiting or min(order(row) for row in lane.waiting) >= max(map(order, rows))
+            assert plain or min(waiting) >= last, "a message was discarded before an older one"
+        count, held_bytes = self.charged()
+        count, held_bytes = count + len(others), held_bytes + sum(others)
         biggest = max(self.messages[row[2]].size for rows in removed.values() for row in rows)
         assert (
-            0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < self.bytes_held - dying_bytes + biggest
+            0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest
         ), "more was discarded than necessary"
 
     def _check_limits(self) -> None:
         """After a message was taken, what is too much has gone, as far as it is with nobody."""
         limits = self.home.attributes
         if limits.limitBehavior.startswith("REMOVE"):
-            too_many = 0 <= limits.maxNumMsgs < self.charged()
+            too_many = 0 <= limits.maxNumMsgs < self.charged()[0]
             waiting = any(lane.waiting for lane in self.lanes.values())
             assert not (too_many and waiting), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
 
@@ -369,6 +411,7 @@ class Twin:
                     self.hold(key, message := row.message.copy())
                 message.claims += 1
                 lane.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
+                add(lane, key, message)
                 lane.next_place = max(lane.next_place, (key >> INDEX_BITS) + 1)
                 due = row.due if row.attempts else message.deliver_at
                 if key in staged:

@@ -7,12 +7,14 @@ from typing import Any
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Outcome, Promoted
 from tests.simulation import twin_consuming as consuming
+from tests.simulation import twin_draining as draining
 from tests.simulation import twin_producing as producing
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_consuming import end_lane, holder_of, promote, take
 from tests.simulation.twin_producing import arrive, owed, record, store
 from tests.simulation.twin_state import Staged
+from tests.simulation.twin_units import came_back
 
 # ---- transactions --------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
         for due, _, key in born:
             del lane.delayed[key]
             item = lane.items[key]
-            if not item.attempts:
+            if not item.attempts and item.message.unit is None:
                 item.place = places.setdefault((due, key >> INDEX_BITS), lane.next_place)
                 lane.next_place = max(lane.next_place, item.place + 1)
             twin.give_back(lane, key)
@@ -161,7 +163,9 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
             late = [tag for tag, until in holder.until.items() if until <= twin.now]
             for tag in late:
                 del holder.until[tag]
-                twin.give_back(lane, holder.unsettled.pop(tag))
+                key = holder.unsettled.pop(tag)
+                came_back(twin, lane, key)
+                twin.give_back(lane, key)
             holder.window.settled(len(late))
             holder.stalled = holder.stalled or bool(late)
     return {}
@@ -178,6 +182,8 @@ HANDLERS: dict[type, Any] = {
     cmd.AttachConsumer: consuming.attach_consumer,
     cmd.DetachConsumer: consuming.detach_consumer,
     cmd.Grant: consuming.grant,
+    cmd.Drain: draining.drain,
+    cmd.Missed: draining.missed,
     cmd.Acknowledge: consuming.acknowledge,
     cmd.Settle: consuming.acknowledge,
     cmd.Begun: consuming.begun,

@@ -9,7 +9,8 @@ from raybroker.core.notes import REJECTED
 from raybroker.core.outcome import Acked, Outcome, Promoted, Released
 from tests.simulation.ondisk import INDEX_BITS
 from tests.simulation.twin import Effects, Twin
-from tests.simulation.twin_state import Holder, TwinLane
+from tests.simulation.twin_state import Holder, TwinDrain, TwinLane
+from tests.simulation.twin_units import came_back
 
 
 def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Effects:
@@ -50,6 +51,7 @@ def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Ef
         return {}
     holder = lane.holders.pop(command.attachment)
     for tag, key in holder.unsettled.items():
+        came_back(twin, lane, key)
         if command.lost and tag <= holder.begun:
             twin.fail(lane, key, 0, rest=False)
         else:
@@ -91,6 +93,7 @@ def grant(twin: Twin, command: cmd.Grant, out: Outcome) -> Effects:
     found = holder_of(twin, command.attachment)
     if found is not None:
         found[1].stalled = False
+        found[1].stand()
         found[1].window.granted(command.credit)
     return {}
 
@@ -133,6 +136,7 @@ def acknowledge(twin: Twin, command: cmd.Acknowledge | cmd.Settle, out: Outcome)
         elif outcome == "expired":
             twin.doomed[lane.number, key] = "EXPIRED"
         else:
+            came_back(twin, lane, key)
             twin.give_back(lane, key)
     return {Acked: [Acked(command.attachment, command.request, unknown)] if command.request else []}
 
@@ -162,12 +166,19 @@ def release(twin: Twin, command: cmd.Release, out: Outcome) -> Effects:
     lane, holder = found
     holder.stalled = False
     for tag, key in holder.unsettled.items():
+        came_back(twin, lane, key)
         if tag <= command.consumed:
             twin.fail(lane, key, command.delay_ms)
         else:
             twin.give_back(lane, key)
     holder.unsettled.clear()
     holder.until.clear()
+    if command.credit:
+        holder.stand()
+    elif isinstance(holder.window, TwinDrain):
+        holder.armed = True
+        holder.next_tag += 1
+        holder.window.void = 0
     holder.window.restart(command.credit)
     return {Released: [Released(command.attachment, command.request, holder.next_tag)]}
 

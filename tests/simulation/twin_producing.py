@@ -8,6 +8,7 @@ from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_state import Item, Staged
+from tests.simulation.twin_units import add
 
 
 def attach_producer(twin: Twin, command: cmd.AttachProducer, out: Outcome) -> Effects:
@@ -64,7 +65,7 @@ def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], 
     refused, accepted = [], []
     checked = command.persistent and not command.txn and command.attachment > 0
     top = twin.top.get(command.producer, 0)
-    count, held_bytes = twin.charged(), twin.bytes_held
+    count, held_bytes = twin.charged()
     paused = "insertion" in twin.paused or "production" in twin.paused
     for index, size in enumerate(command.sizes):
         value = values[index]
@@ -94,6 +95,7 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
             columns.priority if columns.priorities is None else columns.priorities[index],
             columns.expires[index] if columns.expires else 0,
             columns.deliver_at[index] if columns.deliver_at else 0,
+            columns.units[index] if columns.units else None,
         )  # fmt: skip
         if command.persistent and command.attachment and not command.txn:
             twin.taken.add(values[index])
@@ -107,7 +109,7 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
     wanted = bool(accepted) if command.txn else any(claims.values())
     assert (ordinal is not None) == wanted, f"block {ordinal} was made for {len(accepted)} messages"
     if ordinal is None:
-        twin.delta.ops.clear()  # Nobody is owed anything of it, so it need not be remembered.
+        _leave_unwritten(twin, command)  # Nobody is owed anything of it, so it need not be remembered.
         return
     keys = {ordinal << INDEX_BITS | index: message for index, message in messages.items()}
     assert not keys.keys() & twin.messages.keys(), "an ordinal was used twice"
@@ -123,10 +125,18 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
         if lanes:
             twin.hold(ordinal << INDEX_BITS | index, messages[index])
     if store(twin, ordinal, claims, messages):
+        for value in twin.unwritten.pop(command.producer, ()):
+            twin.delta.add("take", value)
         record(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
     else:
-        twin.delta.ops.clear()
+        _leave_unwritten(twin, command)
     arrive(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
+
+
+def _leave_unwritten(twin: Twin, command: cmd.Send) -> None:
+    """What was taken is written down when a later block of its producer is."""
+    twin.unwritten.setdefault(command.producer, []).extend(args[0] for op, *args in twin.delta.ops if op == "take")
+    twin.delta.ops.clear()
 
 
 def owed(twin: Twin, message: Message, origin: tuple[str, str]) -> tuple[int, ...]:
@@ -164,6 +174,7 @@ def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
             message = twin.messages[key]
             message.claims += 1
             lane.items[key] = Item(message, place)
+            add(lane, key, message)
             if lane.subscription is not None:
                 twin.arrived.append((number, message.value))
             if message.deliver_at > twin.now:

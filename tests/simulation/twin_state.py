@@ -9,7 +9,9 @@ from raybroker.core.outcome import Sent
 from raybroker.core.subscription import Subscription
 from tests.simulation.messages import matches
 from tests.simulation.ondisk import Message
-from tests.simulation.windows import make_twin_window
+from tests.simulation.windows import TwinDrain, TwinPrefetch, make_twin_window
+
+__all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinLane"]
 
 
 class Item:
@@ -28,7 +30,13 @@ class Holder:
     """A consumer: tag → key of what it has not settled."""
 
     def __init__(self, command: cmd.AttachConsumer) -> None:
-        self.window = make_twin_window(command.flow, command.limit)
+        self.rule = command.flow, command.limit
+        self.window = TwinDrain(0) if command.drain else make_twin_window(*self.rule)
+        self.armed = command.drain
+        self.owner: str | int = command.owner or command.attachment
+        self.remote = command.remote
+        self.outranked = False
+        """Another consumer is preferred to it (D-19), or too few have come yet (B20)."""
         self.no_ack = command.no_ack
         self.held = command.held
         self.selector = command.selector
@@ -41,7 +49,19 @@ class Holder:
         self.until: dict[int, int] = {}
 
     def room(self) -> int:
-        return self.window.room() if self.active and not self.held and not self.stalled else 0
+        return self.window.room() if self.listening() else 0
+
+    def listening(self) -> bool:
+        return self.active and not self.held and not self.stalled and not self.outranked
+
+    def stand(self) -> None:
+        """Leave drain mode."""
+        if isinstance(self.window, TwinDrain):
+            flow, limit = self.rule
+            self.armed = False
+            self.window = make_twin_window(flow, 0 if flow == "credit" else limit)
+            if isinstance(self.window, TwinPrefetch):
+                self.window.take_over(len(self.unsettled))
 
     def wants(self, item: Item) -> bool:
         message = item.message
@@ -60,13 +80,26 @@ class TwinLane:
         self.subscription = subscription
         self.durable = subscription is None or subscription.durable
         self.items: dict[int, Item] = {}
+        self.units: dict[str, list[int]] = {}
+        """Unit of order → its keys, ascending."""
         self.waiting: list[Waiting] = []
         self.delayed: dict[int, tuple[int, int]] = {}
         self.hidden: set[int] = set()
         self.dying: dict[int, str] = {}
         self.holders: dict[int, Holder] = {}
+        self.gathered = False
+        self.gathers_since = 0
+        """Enough consumers have come, or it took too long (B20); and when the first one came."""
         self.next_place = 1
         self.next_delay = 1
+
+    def gather(self, wanted: int, delay_ms: int, now: int) -> None:
+        if not self.holders:
+            self.gathered, self.gathers_since = False, 0
+            return
+        self.gathers_since = self.gathers_since or now
+        enough = len(self.holders) >= wanted or 0 <= delay_ms <= now - self.gathers_since
+        self.gathered = self.gathered or enough
 
     def row(self, key: int) -> Waiting:
         item = self.items[key]

@@ -84,6 +84,7 @@ class Watch:
         self.first_tags: dict[int, int] = {}
         self.lane_of: dict[int, tuple[int, int]] = {}
         self.where: dict[int, int] = {}
+        self.session_of: dict[int, str | int] = {}
         self.durable_at: dict[int, bool] = {}
         self.classes: dict[int, int | None] = {}
         self.overdue: dict[tuple[int, int, int], int] = {}
@@ -122,6 +123,7 @@ class Watch:
             self.codec.moved = {}
         if isinstance(command, cmd.AttachConsumer):
             self._attached(home, twin, command.attachment)
+            self.session_of[command.attachment] = command.owner or command.attachment
         self._note_dying(home, out)
         self.steps += 1
         self.seen[type(command).__name__] += 1
@@ -140,6 +142,17 @@ class Watch:
         else:
             for where, value in discarded:
                 self._add("discard", value, where=where)
+
+    def snapshot(self) -> list[Delta]:
+        """What a checkpoint written now adds to the disk: everything that was taken, also what nobody wanted."""
+        found = []
+        for home in self.world.host.destinations.values() if self.world.host is not None else ():
+            delta, twin = Delta(home.number), self.twins.get(home.number)
+            for values in twin.unwritten.values() if twin is not None else ():
+                for value in values:
+                    delta.add("take", value)
+            found.append(delta)
+        return found
 
     def _attached(self, home: Destination, twin: Twin, attachment: int) -> None:
         lane = twin.lane_of[attachment]

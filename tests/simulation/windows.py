@@ -1,4 +1,4 @@
-"""The two flow rules once more, counted differently: totals since the last start instead of what is left."""
+"""The flow rules once more, counted differently: totals since the last start instead of what is left."""
 
 from __future__ import annotations
 
@@ -25,6 +25,30 @@ class TwinCredit:
         self.total_granted += max(count, 0)
 
     def settled(self, count: int) -> None: ...
+
+    def left(self) -> int:
+        return 0 if self.unlimited else self.total_granted - self.total_sent
+
+
+class TwinDrain(TwinCredit):
+    """Everything that is granted is sent in the step that brings it, or void."""
+
+    def __init__(self, void: int) -> None:
+        super().__init__(0)
+        self.void = void
+        self.asked_for_nothing = False
+
+    def granted(self, count: int) -> None:
+        super().granted(count)
+        self.asked_for_nothing = count == 0
+
+    def end_of_step(self) -> int | None:
+        """What the consumer is told that it need not expect any more; None: nothing."""
+        unused = self.void + self.room()
+        told = unused > 0 or self.asked_for_nothing
+        self.void = self.total_granted = self.total_sent = 0
+        self.asked_for_nothing = False
+        return unused if told else None
 
 
 class TwinPrefetch:
@@ -63,6 +87,14 @@ class TwinPrefetch:
         self.settled_since += count
         if self.stopped and self.settled_since >= self.limit / 2:
             self.stopped = False
+
+    def left(self) -> int:
+        return self.polls if self.limit == 0 else max(self.limit - self.out, 0)
+
+    def take_over(self, out: int) -> None:
+        self.out = out
+        self.stopped = 0 < self.limit <= out
+        self.settled_since = self.limit - out if self.stopped else 0
 
 
 def make_twin_window(flow: str, limit: int) -> TwinCredit | TwinPrefetch:

@@ -14,12 +14,14 @@ from raybroker.core import lane as lanes
 from raybroker.engine.host import Host
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings import destination_attributes
-from tests.simulation.checkers import all_of, atomic
+from raybroker.model.units import default_unit
+from tests.simulation.checkers import Units, all_of, atomic
 from tests.simulation.clients import Machine, SimProducer
 from tests.simulation.consumers import SimConsumer
 from tests.simulation.disk import SimCommitter, SimDisk, SimStore
 from tests.simulation.events import Loop, SimClock
 from tests.simulation.faults import Faults
+from tests.simulation.messages import unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ConsumerPlan, draw
 from tests.simulation.transactors import SimTransactor, Unit
@@ -52,6 +54,8 @@ class World:
         self.machines: list[Machine] = []
         self.body_bytes_max: dict[int, int] = {}
         self.with_headers: dict[int, bool] = {}
+        self.units_of: dict[int, int] = {}
+        self.default_units = {default_unit(plan.kind, plan.name) for plan in self.plan.homes}
         self.transactional: set[int] = set()
         self.units: list[Unit] = []
         self.decisions: dict[bytes, bool] = {}
@@ -108,6 +112,11 @@ class World:
         host.catalogue.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
         self.watch.wrap(host.destinations[plan.key])
 
+    def unit_of(self, value: int) -> str | None:
+        """The unit of order that a message's producer has stamped on it."""
+        root = self.watch.codec.root(value)
+        return unit_of(root, self.units_of.get(root >> 32, 0))
+
     # ---- the host --------------------------------------------------------------------------------------------------
 
     def start_host(self) -> None:
@@ -120,11 +129,11 @@ class World:
         self.store.roomy = self.has_room
         host = Host(
             self.store, self.clock, self._config, codec=self.watch.codec, incarnation=self.incarnation,
-            identity=self.next_number(), idle=self._idle, failed=self._failed, alarm=self._alarm,
+            identity=self.next_number(), broker="b1", idle=self._idle, failed=self._failed, alarm=self._alarm,
         )  # fmt: skip
         self.committer = SimCommitter(
             self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
-            failed=host.fail, durable=self.watch.durable,
+            failed=host.fail, durable=self.watch.durable, snapshot=self.watch.snapshot,
         )  # fmt: skip
         host.start(self.committer)
         self.host = host
@@ -216,7 +225,8 @@ class World:
         self.loop.run(self.plan.duration, EVENTS_MAX)
         self._heal()
         self._restart_finds_nothing()
-        wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4))
+        units = Units(self.unit_of, lambda process: self.watch.session_of.get(process, process))
+        wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4), units)
         for unit in self.units:
             stored = [value for value, (persistent, where, home) in unit.sent.items()
                       if persistent and not where and home not in self.destroyed]  # fmt: skip
@@ -230,7 +240,7 @@ class World:
             self.crash()
         helper = Machine(self)
         helper.consumers = [
-            SimConsumer(self, helper, ConsumerPlan(index, "credit", 50, 50, "all", MS, 20))
+            SimConsumer(self, helper, ConsumerPlan(index, "credit", 50, 50, "all", MS, 20, drain=self.plan.scan_s > 0))
             for index, plan in enumerate(self.plan.homes) if plan.kind == "queue"
         ]  # fmt: skip
         self.machines.append(helper)

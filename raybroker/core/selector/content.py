@@ -17,7 +17,7 @@ class Content(Protocol):
         """A header by its JMS name, None when the message has none.
 
         Asked for are JMSMessageID (str), JMSTimestamp (int, ms since 1970), JMSPriority (int, 0 … 9), JMSDeliveryMode
-        ("PERSISTENT" or "NON_PERSISTENT"), JMSCorrelationID (str), JMSType (str), and names that begin with JMSX; for
-        a name with JMSX that is None, the property of that name holds.
+        ("PERSISTENT" or "NON_PERSISTENT"), JMSCorrelationID (str), JMSType (str), JMS_BEA_UnitOfOrder (str), and names
+        that begin with JMSX; for a name with JMSX that is None, the property of that name holds.
         """
         ...

@@ -6,11 +6,13 @@ import unicodedata
 from typing import Final
 
 from raybroker.core.selector.faults import Fault
+from raybroker.model.units import UNIT_PROPERTY
 
 HEADERS: Final = (
     "JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSRedelivered",
+    UNIT_PROPERTY,
 )  # fmt: skip
-"""Headers that a selector may name: those of JMS, and JMSRedelivered."""
+"""Headers that a selector may name: those of JMS, JMSRedelivered, and the unit of order."""
 DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 REDELIVERED: Final = "JMSRedelivered"
 OF_DELIVERY: Final = frozenset({DELIVERY_COUNT, REDELIVERED})

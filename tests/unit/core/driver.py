@@ -51,9 +51,11 @@ class Driver(Home):
             if kind == "queue":
                 attributes |= {
                     "maxNumActiveConsumers": rng.choice((-1, 1, 2)), "maxNumBackupConsumers": rng.choice((0, -1)),
+                    "localDeliveryPreferred": rng.random() < 0.3,
                 }  # fmt: skip
         super().__init__(kind, **attributes)
         self.core.scan_ms = rng.choice((0, 300))
+        self.units: tuple[str | None, ...] = rng.choice(((None,), (None,), (None, "a", "b"), ("a",), tuple("abcdefgh")))
         self.consumers: list[int] = []
         self.open_txns: dict[int, bool] = {}
         self.graves: list[Bury] = []
@@ -80,7 +82,7 @@ class Driver(Home):
     # ---- producers -------------------------------------------------------------------------------------------------
 
     def act_send(self) -> None:
-        rng, count = self.rng, self.rng.randrange(1, 6)
+        rng, count = self.rng, self.rng.randrange(1, self.rng.choice((6, 6, 6, 30)))
         some = rng.random() < 0.4
         now = self.now_ms
         layout = columns(
@@ -88,6 +90,7 @@ class Driver(Home):
             priorities=[rng.randrange(3, 6) for _ in range(count)] if rng.random() < 0.3 else None,
             ttl=[rng.choice((0, 100, 400)) for _ in range(count)] if some else 0,
             delay=[rng.choice((0, 0, 200)) for _ in range(count)] if rng.random() < 0.2 else 0, now_ms=now,
+            units=[rng.choice(self.units) for _ in range(count)],
         )  # fmt: skip
         txn = rng.choice([*(n for n, prepared in self.open_txns.items() if not prepared), 0, 0, 0])
         ids = [rng.choice((None, *"abcdefgh")) for _ in range(count)] if rng.random() < 0.3 else None
@@ -115,11 +118,12 @@ class Driver(Home):
         rng = self.rng
         flow = rng.choice(("credit", "prefetch"))
         more: dict[str, Any] = {"no_ack": rng.random() < 0.1, "lease_ms": rng.choice((0, 0, 250))}
+        more |= {"drain": rng.random() < 0.3, "remote": rng.random() < 0.5, "owner": rng.choice(("", "s1", "s2"))}
         if self.core.kind == "queue":
             more["selector"] = rng.choice(SELECTORS) if rng.random() < 0.5 else None
         else:
             more["subscription"] = rng.choice(SUBSCRIPTIONS)
-        self.consumers.append(self.consumer(rng.choice((-1, 1, 2, 5)), flow, **more))
+        self.consumers.append(self.consumer(rng.choice((-1, 1, 2, 5, 12)), flow, **more))
 
     def some_consumer(self) -> Consumer | None:
         """One of the consumers that are attached."""
@@ -137,12 +141,12 @@ class Driver(Home):
         if consumer is None:
             return
         number = consumer.attachment
-        roll = rng.randrange(12)
+        roll = rng.randrange(14)
         if roll == 0:
             self.consumers.remove(number)
             self.do(cmd.DetachConsumer(number, lost=rng.random() < 0.5))
         elif roll == 1:
-            self.do(cmd.Release(number, rng.randrange(1, 5), 1, rng.randrange(3), rng.choice((0, 150))))
+            self.do(cmd.Release(number, rng.randrange(5), 1, rng.randrange(3), rng.choice((0, 150))))
         elif roll == 2:
             self.do(cmd.Grant(number, rng.randrange(1, 5)))
         elif roll == 3:
@@ -154,6 +158,10 @@ class Driver(Home):
             self.do(cmd.Begun(number, max(consumer.next_tag - rng.randrange(1, 4), 0)))
         elif roll == 6:
             self.do(cmd.Extend(number, self.tags(consumer)))
+        elif roll == 12:
+            self.do(cmd.Drain(number, rng.choice((0, 1, 2, 5))))
+        elif roll == 13:
+            self.do(cmd.Missed(number, 1))
         elif roll == 7 and not consumer.no_ack:
             txn = rng.choice([n for n, prepared in self.open_txns.items() if not prepared] or [0])
             if txn:

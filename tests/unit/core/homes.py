@@ -39,7 +39,7 @@ class Rows:
 
 def columns(
     count: int, *, priority: int = 4, priorities: Sequence[int] | None = None, ttl: Any = 0, delay: Any = 0,
-    now_ms: int = NOW,
+    now_ms: int = NOW, units: Sequence[str | None] | None = None,
 ) -> Columns:  # fmt: skip
     """``ttl`` and ``delay`` are milliseconds, one number or one for each message; 0 is none."""
 
@@ -47,7 +47,8 @@ def columns(
         rows = [value] * count if isinstance(value, int) else list(value)
         return array("Q", [now_ms + row if row else 0 for row in rows]) if any(rows) else None
 
-    return Columns(priority, bytes(priorities) if priorities is not None else None, times(ttl), times(delay))
+    named = tuple(units) if units is not None and any(units) else None
+    return Columns(priority, bytes(priorities) if priorities is not None else None, times(ttl), times(delay), named)
 
 
 def of(out: Outcome, kind: type) -> list[Any]:

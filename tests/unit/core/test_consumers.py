@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from raybroker.core import picks as pk
 from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumer, Consumers, Delivery
-from raybroker.core.window import CreditWindow, PrefetchWindow
 from raybroker.model.errors import ResourceAllocationError
 
 
 def consumer(number: int, credit: int = -1, *, no_ack: bool = False) -> Consumer:
-    return Consumer(number, CreditWindow(credit), limit=credit, no_ack=no_ack, held=False)
+    return Consumer(number, "credit", limit=credit, no_ack=no_ack, held=False)
 
 
 def run(ordinal: int, picks: int, attempts: int = 0) -> Run:
@@ -58,8 +57,8 @@ def test_a_delivery_counts_itself_as_an_attempt() -> None:
 
 
 def test_without_acknowledgements_nothing_is_kept() -> None:
-    one = Consumer(1, PrefetchWindow(2), limit=2, no_ack=True, held=False)
-    one.active = True
+    one = Consumer(1, "prefetch", limit=2, no_ack=True, held=False)
+    one.active = one.serving = True
     one.handed(run(1, 0b11), 0)
     assert not one.unsettled
     assert one.room() == 2
@@ -68,7 +67,7 @@ def test_without_acknowledgements_nothing_is_kept() -> None:  # R-10
 def test_a_held_or_backup_consumer_has_no_room() -> None:
     one = consumer(1)
     assert one.room() == 0, "not active"
-    one.active = True
+    one.active = one.serving = True
     assert one.room() > 0
     one.held = True
     assert one.room() == 0
@@ -111,7 +110,7 @@ def test_a_consumer_keeps_its_turn_until_it_is_full_and_has_one_turn() -> None:
     for number in (1, 2):
         one = consumer(number, credit=1)
         consumers.attach(one, active_max=-1, backup_max=0, name="q")
-        consumers.offer(one)
+        consumers.rank(local_first=False)
         consumers.offer(one)
     assert len(consumers.turn) == 2
     first = consumers.next_with_room()
@@ -130,14 +129,15 @@ def test_a_detached_consumer_loses_its_turn() -> None:
     consumers = Consumers()
     one = consumer(1)
     consumers.attach(one, active_max=-1, backup_max=0, name="q")
-    consumers.offer(one)
+    consumers.rank(local_first=False)
+    assert consumers.next_with_room() is one
     assert consumers.detach(1) is one
     assert consumers.next_with_room() is None
     assert consumers.detach(1) is None
 
 
 def leased(lease_ms: int) -> Consumer:
-    return Consumer(1, CreditWindow(-1), limit=-1, no_ack=False, held=False, lease_ms=lease_ms)
+    return Consumer(1, "credit", limit=-1, no_ack=False, held=False, lease_ms=lease_ms)
 
 
 def test_a_lease_is_over_at_its_time_and_not_before() -> None:  # B6

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raybroker.core import command as cmd
 from raybroker.core import intake
 from raybroker.core.outcome import Gate, Sent
+from raybroker.core.subscription import Subscription
 from raybroker.model.errors import ResourceAllocationError
 from tests.unit.core.homes import Home, burials, columns, gates, handed, of, refusals
 
@@ -270,3 +271,100 @@ def test_limits_hold_for_what_waits(behavior: str, most: int, most_bytes: int, b
         assert home.core.ledger.messages == sent - refused
     _, out = home.open()
     assert len(handed(out)) == home.core.ledger.messages
+
+
+# ---- the dying do not count (D-06, D-07) ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [{"maxNumMsgs": 2}, {"maxTotalMsgBytes": 8}])
+def test_messages_that_are_dead_leave_room_by_count_and_by_bytes(limit: dict[str, int]) -> None:
+    home = Home(redeliveryLimit=0, **limit)
+    producer = home.producer()
+    consumer = home.consumer(100, "prefetch")
+    home.send(producer, [4, 4])
+    assert [row.code for row in refusals(home.send(producer, [4]))] == ["quota_exceeded"]
+    dead = home.settle(consumer, "fail")
+    assert home.core.ledger.messages == 2, "they are held until it is settled where they go"
+    assert refusals(home.send(producer, [4])) == []
+    assert [row.code for row in refusals(home.send(producer, [4]))] == ["quota_exceeded"]
+    for _, ordinal, picks in burials(dead):
+        home.do(cmd.Buried(0, ordinal, picks))
+    assert (home.core.ledger.messages, home.core.ledger.bytes_held) == (2, 8)
+
+
+def test_the_gate_opens_for_the_room_that_the_dying_leave() -> None:  # D-10
+    home = Home(redeliveryLimit=0, maxTotalMsgBytes=8, limitBehavior="FLOW_CONTROL")
+    producer = home.producer()
+    consumer = home.consumer(100, "prefetch")
+    assert gates(home.send(producer, [4, 4])) == [(producer, "slow")]
+    assert gates(home.settle(consumer, "fail")) == [(producer, "open")]
+
+
+def test_what_is_dead_for_one_subscription_and_not_for_another_counts() -> None:
+    home = Home("topic", redeliveryLimit=0, maxTotalMsgBytes=4)
+    producer = home.producer()
+    one, other = (home.subscriber(100, "prefetch", client_id="c", name=name, durable=True) for name in "ab")
+    home.send(producer, [4])
+    home.settle(one, "fail")
+    assert len(refusals(home.send(producer, [4]))) == 1
+    home.settle(other, "fail")
+    assert refusals(home.send(producer, [4])) == []
+
+
+def test_a_subscription_that_ends_takes_its_dying_along() -> None:
+    home = Home("topic", redeliveryLimit=0)
+    consumer = home.subscriber(100, "prefetch")
+    home.send(home.producer(), [4])
+    home.settle(consumer, "fail")
+    assert (home.core.dying, home.core.dying_bytes) == (1, 4)
+    home.do(cmd.DetachConsumer(consumer))
+    assert (home.core.dying, home.core.dying_bytes) == (0, 0)
+
+
+# ---- what nobody wanted is remembered as taken ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_message_that_nobody_wanted_was_taken_also_after_a_crash(checkpoint: bool) -> None:  # B-21
+    home = Home("topic")
+    wanting = Subscription("c", "n", True, selector="k = 1")
+    home.consumer(100, subscription=wanting)
+    producer = home.producer()
+    for k in (0, 0, 1, 0):
+        home.send(producer, [1], properties=[{"k": k}])
+    home = home.crash(checkpoint=checkpoint)
+    producer = home.producer()
+    for seq, k in enumerate((0, 0, 1), start=1):
+        out = home.send(producer, [1], first=seq, properties=[{"k": k}])
+        assert (refusals(out), out.accepted) == ([], None), f"message {seq} was taken before"
+
+
+def test_what_only_a_plain_subscriber_wanted_was_taken_also_after_a_crash() -> None:
+    home = Home("topic")
+    home.consumer(100, subscription=Subscription("c", "n", True, selector="k = 1"))
+    home.subscriber(100)
+    producer = home.producer()
+    for k in (0, 1):
+        home.send(producer, [1], properties=[{"k": k}])
+    home = home.crash()
+    out = home.send(home.producer(), [1], first=1, properties=[{"k": 0}])
+    assert (refusals(out), out.accepted) == ([], None)
+
+
+def test_what_was_refused_before_what_was_stored_stays_refused_after_a_crash() -> None:  # B-21
+    home = Home("topic", maxBytesPerMsg=5)
+    home.consumer(100, subscription=Subscription("c", "n", True))
+    producer = home.producer()
+    assert len(refusals(home.send(producer, [9]))) == 1
+    home.send(producer, [1])
+    home = home.crash()
+    assert len(refusals(home.send(home.producer(), [9], first=1))) == 1
+
+
+def test_a_producer_that_says_goodbye_leaves_nothing_to_remember() -> None:
+    home = Home("topic")
+    producer = home.producer()
+    home.send(producer, [1])
+    assert home.core.producers.unwritten == {7: [(1, 2)]}
+    home.do(cmd.DetachProducer(producer, forget=True))
+    assert home.core.producers.unwritten == {}

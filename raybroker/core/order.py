@@ -1,0 +1,366 @@
+"""The units of order of one lane (W-76 … W-93), as long as it has any.
+
+New blocks stand in a *line* and are opened one by one when somebody has room for more, so that a deep backlog costs
+nothing but its blocks.  A message of an opened block is in one of these places:
+
+    on the lane's shelves   it has no unit, or is the first message of a unit of which nobody has any: for anybody
+    with a consumer         or acknowledged in a transaction: its unit is *held*, by one session
+    behind                  for nobody yet, or, as long as its unit is held, for that session (W-89)
+    barred                  it has its place in its unit and is elsewhere in the lane, or not visible yet (W-86)
+
+When a session has settled all it has of a unit, the next message goes to the shelves (W-83).  When one comes back, all
+later ones of its unit come back with it, from wherever the session has them, or they would overtake it.  With selectors
+or several priorities the line is opened at once: the message to serve first may be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from raybroker.core import picks as pk
+from raybroker.core.backlog import Run
+from raybroker.core.consumers import Consumer, Delivery
+from raybroker.core.ledger import Held
+from raybroker.core.line import Line
+from raybroker.core.matching import Contents
+from raybroker.core.unit import Owner, Unit, by_unit
+
+if TYPE_CHECKING:
+    from raybroker.core.lane import Lane
+
+class Order:
+    """``units`` by name, of opened blocks; ``behind``: how many messages are that.
+
+    reserved  block of an open transaction → messages of it that have a place here
+    dirty     units of which something has changed
+    news      grows whenever a message becomes the next one that somebody could have
+    """
+
+    __slots__ = ("behind", "contents", "dirty", "lane", "line", "news", "owners", "reserved", "units")
+
+    def __init__(self, lane: Lane, opened: int) -> None:
+        self.lane = lane
+        self.line = Line(opened)
+        self.line.mixed = bool(lane.backlog.count)
+        self.units: dict[str, Unit] = {}
+        self.owners: dict[str | int, Owner] = {}
+        self.reserved: dict[int, int] = {}
+        self.dirty: dict[Unit, None] = {}
+        self.behind = 0
+        self.news = 0
+        self.contents = Contents(lane.home.peek)
+
+    @property
+    def idle(self) -> bool:
+        return not self.units and not self.line
+
+    @property
+    def count(self) -> int:
+        """Messages that wait here, and not on the lane's shelves."""
+        return self.behind + self.line.count
+
+    @property
+    def hasty(self) -> bool:
+        """Blocks have to be opened as soon as possible."""
+        return self.line.mixed or bool(self.lane.matching)
+
+    def block(self, ordinal: int) -> Held:
+        return self.lane.home.ledger.held[ordinal]
+
+    def names(self, run: Run) -> Iterator[str]:
+        """The unit of each message of a run, of those that have one."""
+        block = self.block(run.ordinal)
+        names = block.columns.units
+        if names is not None:
+            for name in pk.chosen(names, run.picks & block.ordered):
+                if name is not None:
+                    yield name
+
+    def changed(self, unit: Unit) -> None:
+        self.dirty[unit] = None
+        self.lane.home.touch(self.lane)
+
+    # ---- coming in -------------------------------------------------------------------------------------------------
+
+    def enter(self, run: Run) -> None:
+        """Messages that can go: new ones, ones that come back, or ones that were barred."""
+        ordered = run.picks & self.block(run.ordinal).ordered
+        self._visible(run.ordinal, ordered)
+        if run.ordinal > self.line.opened:
+            if not self.count and not self.lane.backlog.count:
+                self.line.begin_anew()
+            self.line.add(run)
+        else:
+            if ordered:
+                self.put_behind(run._replace(picks=ordered))
+            if run.picks != ordered:
+                self.lane.shelve(run._replace(picks=run.picks & ~ordered))
+        self.lane.home.touch(self.lane)
+
+    def put_behind(self, run: Run) -> None:
+        """Messages of an opened block get to their units."""
+        names = self.block(run.ordinal).columns.units
+        place, ordinal, _, attempts, failures, priority = run
+        for name, picks in by_unit(names, run.picks).items() if names is not None else ():
+            unit = self._unit(name)
+            for index in pk.indexes(picks) if unit.bars else ():
+                unit.unbar(ordinal, index)
+            unit.insert(Run(place, ordinal, picks, attempts, failures, priority))
+            self.dirty[unit] = None
+        self.behind += run.picks.bit_count()
+
+    def _unit(self, name: str) -> Unit:
+        unit = self.units.get(name)
+        if unit is None:
+            unit = self.units[name] = Unit(name)
+        return unit
+
+    def bar(self, run: Run) -> None:
+        """Messages that have their place from now on and cannot go: they are elsewhere in the lane, or not visible."""
+        block = self.block(run.ordinal)
+        ordered, names = run.picks & block.ordered, block.columns.units
+        if not ordered or names is None:
+            return
+        if run.ordinal > self.line.opened:
+            self.line.bar(run._replace(picks=ordered))
+            return
+        for name, picks in by_unit(names, ordered).items():
+            unit = self._unit(name)
+            for index in pk.indexes(picks):
+                unit.bar(run.ordinal, index)
+            self.changed(unit)
+
+    def reserve(self, run: Run) -> None:
+        """An open transaction sends these: they have their place, and nobody sees them (W-86)."""
+        self.bar(run)
+        ordered = run.picks & self.block(run.ordinal).ordered
+        if ordered:
+            self.reserved[run.ordinal] = self.reserved.get(run.ordinal, 0) | ordered
+
+    def _visible(self, ordinal: int, picks: int) -> None:
+        if ordinal in self.reserved:
+            self.reserved[ordinal] &= ~picks
+            if not self.reserved[ordinal]:
+                del self.reserved[ordinal]
+
+    def forget(self, ordinal: int, picks: int) -> None:
+        """Barred messages of a block that is still held are gone."""
+        block = self.block(ordinal)
+        ordered, names = picks & block.ordered, block.columns.units
+        if not ordered or names is None:
+            return
+        self._visible(ordinal, ordered)
+        if ordinal > self.line.opened:
+            self.line.forget(ordinal, ordered)
+            self.lane.home.touch(self.lane)
+            return
+        for name, some in by_unit(names, ordered).items():
+            unit = self.units.get(name)
+            if unit is not None and sum(unit.unbar(ordinal, index) for index in pk.indexes(some)):
+                self.changed(unit)
+
+    # ---- going out -------------------------------------------------------------------------------------------------
+
+    def owner_of(self, consumer: Consumer) -> Owner:
+        name = consumer.owner or consumer.attachment
+        owner = self.owners.get(name)
+        if owner is None:
+            owner = self.owners[name] = Owner(name)
+        return owner
+
+    def hold(self, unit: Unit, owner: Owner, count: int) -> None:
+        """A session gets messages of the unit."""
+        if unit.owner is None:
+            unit.owner = owner
+            owner.units += 1
+        assert unit.owner is owner, f"unit {unit.name} is with {unit.owner.name!r} and goes to {owner.name!r}"
+        unit.held += count
+
+    def done(self, runs: Iterable[Run]) -> None:
+        """Messages that were handed out are settled, or dead: they are in nobody's way any more."""
+        units, dirty = self.units, self.dirty
+        for run in runs:
+            for name in self.names(run):
+                unit = units[name]
+                unit.held -= 1
+                if not unit.held:
+                    dirty[unit] = None
+        if dirty:
+            self.lane.home.touch(self.lane)
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    def staged_elsewhere(self, items: Iterable[Delivery], txn: int) -> str | None:
+        """A unit of these messages of which another transaction has messages that it has not decided about."""
+        for item in items:
+            for name in self.names(item.run):
+                unit = self.units[name]
+                if unit.staged and unit.txn != txn:
+                    return name
+        return None
+
+    def stage(self, items: Iterable[Delivery], txn: int, sign: int = 1) -> None:
+        """Messages are acknowledged in a transaction, or (``sign`` -1) that is decided."""
+        for item in items:
+            for name in self.names(item.run):
+                unit = self.units[name]
+                unit.staged += sign
+                unit.txn = txn
+                self.changed(unit)
+
+    def restage(self, run: Run, txn: int) -> None:
+        """A restart found messages acknowledged in a prepared transaction."""
+        names = self.block(run.ordinal).columns.units
+        owner = self.owners.setdefault(-txn, Owner(-txn))
+        for name, picks in by_unit(names, run.picks).items() if names is not None else ():
+            unit = self._unit(name)
+            if unit.owner is None or unit.owner is owner:
+                self.hold(unit, owner, picks.bit_count())
+            else:
+                unit.held += picks.bit_count()
+            unit.staged += picks.bit_count()
+            unit.txn = txn
+            self.changed(unit)
+
+    # ---- leaving ---------------------------------------------------------------------------------------------------
+
+    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
+        """Take out waiting messages of the line and behind, given as block → picks; returns them."""
+        removed: list[Run] = []
+        for ordinal, picks in chosen.items():
+            block = self.lane.home.ledger.held.get(ordinal)
+            if block is None or block.columns.units is None or ordinal > self.line.opened:
+                continue
+            for name, some in by_unit(block.columns.units, picks & block.ordered).items():
+                unit = self.units.get(name)
+                found = unit.remove(ordinal, some) if unit is not None else []
+                if unit is not None and found:
+                    removed += found
+                    self.changed(unit)
+        self.behind -= sum(run.count for run in removed)
+        return removed + self.line.remove(chosen)
+
+    def first_to_remove(self, room: int, *, lowest_priority: bool) -> dict[int, int]:
+        """Up to ``room`` waiting messages to discard first, of the oldest block that has any (D-11, D-12)."""
+        runs = [*self.lane.backlog.runs(), *self.runs()]
+        if not runs:
+            return {}
+        if lowest_priority:
+            lowest = min(run.priority for run in runs)
+            runs = [run for run in runs if run.priority == lowest]
+        oldest = min(run.ordinal for run in runs)
+        picks = 0
+        for run in runs:
+            picks |= run.picks if run.ordinal == oldest else 0
+        return {oldest: pk.lowest(picks, room)}
+
+    def heads_gone(self, runs: Iterable[Run]) -> None:
+        """Messages were taken off the lane's shelves for good."""
+        for run in runs:
+            for name in self.names(run):
+                unit = self.units[name]
+                unit.head = None
+                self.changed(unit)
+
+    def clear(self) -> list[Run]:
+        """Take out everything that waits, now that the shelves are empty; places of open transactions stay."""
+        runs = list(self.runs())
+        self.line.keep_only(self.reserved)
+        for unit in self.units.values():
+            unit.clear(self.reserved)
+            self.changed(unit)
+        self.behind = 0
+        return runs
+
+    def runs(self) -> Iterator[Run]:
+        """Everything that waits in the line and behind."""
+        for unit in self.units.values():
+            yield from unit.waiting()
+        yield from self.line.runs()
+
+    def left(self) -> None:
+        """A consumer is gone: forget sessions that have nothing and nobody."""
+        there = {c.owner or c.attachment for c in self.lane.consumers.by_attachment.values()}
+        for name in [n for n, owner in self.owners.items() if not owner.units and n not in there]:
+            del self.owners[name]
+
+    # ---- which is next ---------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Bring up to date which message of each unit can go, and to whom."""
+        while self.dirty:
+            dirty, self.dirty = self.dirty, {}
+            heads: dict[tuple[int, ...], int] = {}
+            for unit in dirty:
+                self._refresh(unit, heads)
+            for (place, ordinal, *rest), picks in heads.items():
+                self.news += 1
+                self.lane.shelve(Run(place, ordinal, picks, *rest))
+
+    def _refresh(self, unit: Unit, heads: dict[tuple[int, ...], int]) -> None:
+        if unit.head is not None:
+            if not unit.overtaken():
+                return
+            self._retract(unit)
+        run = unit.front()
+        if unit.held:
+            self.list_again(unit)
+            return
+        if unit.owner is not None:
+            unit.owner.units -= 1
+            unit.owner = unit.listed = None
+        if run is not None:
+            low = run.picks & -run.picks
+            unit.take(low)
+            unit.head = run.ordinal, low
+            self.behind -= 1
+            key = run.place, run.ordinal, *run[3:]
+            heads[key] = heads.get(key, 0) | low
+        elif not unit.bars and not unit.runs:
+            del self.units[unit.name]
+
+    def list_again(self, unit: Unit) -> None:
+        """What a unit that somebody has can give its session next has changed."""
+        run = unit.front() if unit.bars else unit.next()
+        assert unit.owner is not None
+        if run is None or unit.staged:
+            unit.listed = None
+            return
+        self.news += 1
+        if self.lane.matching:
+            unit.owner.add(unit, *self.stretch(run))
+        else:
+            unit.owner.add(unit, run, 0)
+
+    def _retract(self, unit: Unit) -> None:
+        """Something earlier has come: the head goes back behind."""
+        assert unit.head is not None
+        (run,) = self.lane.backlog.remove(dict([unit.head]))
+        unit.head = None
+        unit.insert(run)
+        self.behind += 1
+
+    def stretch(self, run: Run) -> tuple[Run, int]:
+        """The first messages of a run that match the same selectors, and which those are."""
+        matching = self.lane.matching
+        if not matching:
+            return run, 0
+        low, signature, stop = run.picks & -run.picks, 0, 0
+        for own, picks in self.classify(run):
+            if picks & low:
+                signature = own
+            elif not stop or picks & -picks < stop:
+                stop = picks & -picks
+        return (run._replace(picks=run.picks & (stop - 1)) if stop else run), signature
+
+    def classify(self, run: Run) -> list[tuple[int, int]]:
+        """A run as (signature, messages)."""
+        return self.lane.matching.classify(run, self.contents.of(run.ordinal))
+
+    def selectors_changed(self) -> None:
+        """What is next for whom has to be looked at again."""
+        for unit in self.units.values():
+            if unit.listed is not None:
+                unit.listed = None
+                self.changed(unit)

@@ -1,0 +1,314 @@
+"""Handing out the messages of a lane that has units of order (W-81, W-83, W-88, W-89).
+
+A consumer gets what anybody may have and what only its session may have, whatever comes first; when nothing of that is
+left, the next block of the line is opened for it.  In the usual case, without selectors and with one priority, a block
+is dealt out while it is opened, message by message and to several sessions at a time: most messages never wait anywhere
+else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raybroker.core import picks as pk
+from raybroker.core.backlog import Run
+from raybroker.core.consumers import Consumer
+from raybroker.core.order import Order
+from raybroker.core.outcome import Outcome
+from raybroker.core.unit import Owner, Unit
+from raybroker.model.block import BLOCK_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from raybroker.core.lane import Lane
+
+OPEN_MESSAGES_MAX: Final = 8_192
+"""Messages of the line that are opened in one step for nobody; the rest has to wait for the next."""
+_BIT: Final = tuple(1 << index for index in range(BLOCK_MESSAGES_MAX))
+Handed = list[tuple[Consumer, Run]]
+
+
+def dispatch(lane: Lane, order: Order, out: Outcome) -> bool:
+    """Hand out what can go, to consumers in turn; True when the step ended before everything was looked at."""
+    consumers = lane.consumers
+    tried: list[Run] = []
+    without: list[Consumer] = []
+    budget, unfinished, news = OPEN_MESSAGES_MAX, False, order.news
+    while True:
+        consumer = consumers.next_with_room()
+        if consumer is None:
+            if not without or news == order.news:
+                break
+            news = order.news  # What others took has made something ready for those that found nothing before.
+            consumers.turn.extend(without)
+            without.clear()
+            continue
+        run = take(order, consumer)
+        if run is not None:
+            handed = [(consumer, run)]
+        elif order.line and budget > 0:
+            budget -= order.line.queue[0].picks.bit_count()
+            handed = open_block(order, consumer, out)
+            budget += sum(part.picks.bit_count() for _, part in handed)
+        else:
+            unfinished = unfinished or bool(order.line)
+            without.append(consumers.turn.popleft())
+            continue
+        for one, part in handed:
+            lane.hand_out(one, part, out, tried)
+        order.refresh()
+    if without:
+        consumers.turn.extend(without)
+        consumers.rotate()
+    lane.record_tried(tried, out)
+    return unfinished
+
+
+def has_for(order: Order, consumer: Consumer, out: Outcome) -> bool | None:
+    """Whether there is something that the consumer could have now; None: too much is unopened to know."""
+    budget = OPEN_MESSAGES_MAX
+    while True:
+        owner = order.owners.get(consumer.owner or consumer.attachment)
+        if order.lane.backlog.has_for(consumer.selector) or (owner is not None and owner.first(consumer.selector)):
+            return True
+        if not order.line:
+            return False
+        if budget <= 0:
+            return None
+        budget -= order.line.queue[0].picks.bit_count()
+        open_block(order, None, out)
+        order.refresh()
+
+
+def open_some(order: Order) -> bool:
+    """Go on opening the line although nobody asks; True when more is left to do."""
+    budget = OPEN_MESSAGES_MAX
+    while order.line and budget > 0:
+        budget -= order.line.queue[0].picks.bit_count()
+        _open_slowly(order)
+    order.refresh()
+    return bool(order.line)
+
+
+# ---- what is opened --------------------------------------------------------------------------------------------------
+
+
+def take(order: Order, consumer: Consumer) -> Run | None:
+    """The next messages of opened blocks for a consumer with room: of one block and alike; they are held from now on.
+
+    Those that its session may have and those that anybody may have are in one order.
+    """
+    owner, backlog, selector = order.owner_of(consumer), order.lane.backlog, consumer.selector
+    entry, head = owner.first(selector), backlog.first(selector)
+    front = entry[4].front() if entry is not None else None
+    ready = order.stretch(front)[0] if front is not None else None
+    ranks = [(-run.priority, run.place, run.picks & -run.picks, run) for run in (ready, head) if run is not None]
+    if not ranks:
+        return None
+    first = min(ranks, key=_rank)[3]
+    if order.line and first.priority < order.line.priority:
+        return None
+    room, stop, heads = consumer.room(), 0, 0
+    if head is not None and head[:2] == first[:2] and head.priority == first.priority:
+        if head[3:] == first[3:]:
+            heads = backlog.take(room, selector).picks  # type: ignore[union-attr]
+        else:
+            stop = head.picks & -head.picks
+    parts, picks, barrier = _gather(order, owner, first, room, selector)
+    stop = min(stop or barrier, barrier or stop)
+    followers, after = _followers(order, first, heads)
+    stop = min(stop or after, after or stop)
+    picks |= heads
+    for _, more in followers:
+        picks |= more
+    if stop:
+        picks &= stop - 1
+    picks = pk.lowest(picks, room)
+    _take_heads(order, owner, first, heads, picks)
+    for unit, more in (*parts, *followers):
+        _take_part(order, owner, unit, more & picks)
+    return first._replace(picks=picks)
+
+
+def _rank(rank: tuple[int, int, int, Run]) -> tuple[int, int, int]:
+    return rank[:3]
+
+
+def _gather(
+    order: Order, owner: Owner, first: Run, room: int, selector: int
+) -> tuple[list[tuple[Unit, int]], int, int]:
+    """What is ready for a session of one block, alike ``first``: by unit, all together, and where others come between.
+
+    The units are off the session's list; they get there again when they are looked at next.
+    """
+    parts: list[tuple[Unit, int]] = []
+    picks = count = 0
+    while count < room and (entry := owner.first(selector)) is not None:
+        if entry[0] != first.place or entry[3][0] != first.priority:
+            break
+        part = entry[4].front()
+        assert part is not None, f"unit {entry[4].name} has nothing that is ready"
+        if order.lane.matching:
+            part, _ = order.stretch(part)
+        if part[3:] != first[3:]:
+            return parts, picks, part.picks & -part.picks
+        owner.pop(entry)
+        parts.append((entry[4], part.picks))
+        picks |= part.picks
+        count += part.picks.bit_count()
+    return parts, picks, 0
+
+
+def _take_part(order: Order, owner: Owner, unit: Unit, picks: int) -> None:
+    """Messages that are behind go to the session that has the unit."""
+    if picks:
+        unit.take(picks)
+        count = picks.bit_count()
+        order.behind -= count
+        order.hold(unit, owner, count)
+    if unit.owner is not None:
+        order.list_again(unit)
+
+
+def _followers(order: Order, run: Run, heads: int) -> tuple[list[tuple[Unit, int]], int]:
+    """What comes after these first messages of units in the same block, alike; and where to stop.
+
+    With selectors that is after a message with followers: they may be for others, and are looked at when they are next.
+    """
+    block = order.block(run.ordinal)
+    names = block.columns.units
+    found: list[tuple[Unit, int]] = []
+    for index in pk.indexes(heads & block.ordered) if names is not None else ():
+        unit = order.units[(names or ())[index] or ""]
+        front = unit.front()
+        if front is not None and front.ordinal == run.ordinal and front[3:] == run[3:]:
+            if order.lane.matching:
+                return [], 2 << index
+            found.append((unit, front.picks))
+    return found, 0
+
+
+def _take_heads(order: Order, owner: Owner, run: Run, heads: int, picks: int) -> None:
+    """First messages of units go to a session, and others without a unit; those not among ``picks`` go back."""
+    if heads & ~picks:
+        order.lane.shelve(run._replace(picks=heads & ~picks))
+    block = order.block(run.ordinal)
+    names = block.columns.units
+    for index in pk.indexes(heads & picks & block.ordered) if names is not None else ():
+        unit = order.units[(names or ())[index] or ""]
+        unit.head = None
+        order.hold(unit, owner, 1)
+        if unit.runs:
+            order.list_again(unit)
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------------
+
+
+def open_block(order: Order, consumer: Consumer | None, out: Outcome) -> Handed:
+    """Open the first block of the line, for a consumer that has room and nothing else to get; deal it out if simple."""
+    lane, line = order.lane, order.line
+    run = line.queue[0]
+    block = order.block(run.ordinal)
+    simple = consumer is not None and not order.hasty and not run.attempts and not run.failures
+    if not simple or run.ordinal in line.barred or (len(line.queue) > 1 and line.queue[1].ordinal == run.ordinal):
+        _open_slowly(order)
+        return []
+    line.open()
+    dead = block.expired(run.picks, lane.home.now_ms)
+    if dead:
+        lane.bury(run._replace(picks=dead), "EXPIRED", "", out)
+        run = run._replace(picks=run.picks & ~dead)
+    names = block.columns.units
+    if names is None or not run.picks:
+        if run.picks:
+            lane.shelve(run)
+        return []
+    assert consumer is not None
+    return _deal(order, consumer, run, names)
+
+
+def _open_slowly(order: Order) -> None:
+    """Everything of a block gets behind, or to the shelves when it has no unit; what is barred stays barred."""
+    runs, barred = order.line.open()
+    for run in runs:
+        block = order.block(run.ordinal)
+        if run.picks & barred:
+            order.bar(run._replace(picks=run.picks & barred))
+        ordered = run.picks & block.ordered & ~barred
+        if ordered:
+            order.put_behind(run._replace(picks=ordered))
+        loose = run.picks & ~block.ordered
+        if loose:
+            order.lane.shelve(run._replace(picks=loose))
+
+
+class _Share:
+    """What one session gets of a block: through ``consumer``, up to ``room`` messages."""
+
+    __slots__ = ("consumer", "owner", "picks", "room")
+
+    def __init__(self, owner: Owner, consumer: Consumer | None) -> None:
+        self.owner = owner
+        self.consumer = consumer
+        self.room = consumer.room() if consumer is not None else 0
+        self.picks = 0
+
+
+def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, ...]) -> Handed:
+    """Deal a block out: free units to this consumer, others to the sessions that have them, the rest behind."""
+    units = order.units
+    own = _Share(order.owner_of(consumer), consumer)
+    shares: dict[Owner, _Share] = {own.owner: own}
+    behind: dict[Unit, int] = {}
+    shelved = 0
+    for index in pk.indexes(run.picks):
+        name, bit = names[index], _BIT[index]
+        if name is None:
+            if own.room:
+                own.room -= 1
+                own.picks |= bit
+            else:
+                shelved |= bit
+            continue
+        unit = units.get(name)
+        if unit is None:
+            unit = units[name] = Unit(name)
+            if own.room:
+                own.room -= 1
+                own.picks |= bit
+                order.hold(unit, own.owner, 1)
+            else:
+                unit.head = run.ordinal, bit
+                shelved |= bit
+            continue
+        owner = unit.owner
+        if owner is not None and not unit.runs and not unit.bars and not unit.staged and unit not in behind:
+            share = shares.get(owner) or _share_of(order, owner, shares)
+            if share.room:
+                share.room -= 1
+                share.picks |= bit
+                unit.held += 1
+                continue
+        behind[unit] = behind.get(unit, 0) | bit
+    place, ordinal, _, attempts, failures, priority = run
+    for unit, picks in behind.items():
+        first = not unit.runs
+        unit.insert(Run(place, ordinal, picks, attempts, failures, priority))
+        order.behind += picks.bit_count()
+        if first and unit.owner is not None:
+            order.list_again(unit)
+    if shelved:
+        order.lane.shelve(run._replace(picks=shelved))
+    return [
+        (share.consumer, run._replace(picks=share.picks))
+        for share in shares.values()
+        if share.picks and share.consumer is not None
+    ]
+
+
+def _share_of(order: Order, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
+    """The share of another session; without room when none of its consumers has any."""
+    there = order.lane.consumers.by_attachment.values()
+    found = (c for c in there if (c.owner or c.attachment) == owner.name and c.room() > 0)
+    share = shares[owner] = _Share(owner, next(found, None))
+    return share

@@ -1,0 +1,173 @@
+"""What comes back to a lane: given back, failed, rejected, kept for too long; and what dies there.
+
+A base of :class:`Lane`, which has the state.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from raybroker.core import notes
+from raybroker.core.backlog import Run
+from raybroker.core.consumers import Consumers, Delivery
+from raybroker.core.outcome import Bury, Outcome
+from raybroker.core.withdrawing import back
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+    from raybroker.core.lane import Lane
+    from raybroker.core.order import Order
+
+FAILURES_MAX: Final = 1_000_000
+"""Failures are counted up to here."""
+
+
+class Returning:
+    """See :class:`Lane` for what these are."""
+
+    __slots__ = ()
+
+    number: int
+    home: Destination
+    durable: bool
+    owes: dict[int, int] | None
+    dying: dict[int, int]
+    doomed: dict[int, list[Run]]
+    consumers: Consumers
+    order: Order | None
+
+    def _lane(self) -> Lane:
+        return cast("Lane", self)
+
+    @abstractmethod
+    def put_back(self, run: Run) -> None: ...
+
+    @abstractmethod
+    def rest(self, due_ms: int, run: Run) -> None: ...
+
+    @abstractmethod
+    def remove(self, chosen: Mapping[int, int]) -> list[Run]: ...
+
+    def give_back(self, deliveries: list[Delivery], out: Outcome) -> None:
+        """Deliveries go back to their old places, counted as handed out (B-07, F-25, R-11).
+
+        No consumer has them any more; later ones of their units of order come with them.
+        """
+        if self.order is not None:
+            deliveries = deliveries + back(self.order, deliveries, out)
+        for item in reversed(deliveries):
+            self.put_back(item.run)
+
+    def failed(self, deliveries: list[Delivery], delay_ms: int, out: Outcome, *, rest: bool = True) -> None:
+        """Handing these out has failed: they rest and come again (W-67), or are dead (W-69).
+
+        ``delay_ms`` is what the consumer wants; the destination's own value beats it (W-68). Without ``rest`` they come
+        again at once: their consumer is gone (W-67).
+        """
+        attributes = self.home.attributes
+        rows: list[notes.Row] = []
+        dead: list[Run] = []
+        with_them = back(self.order, deliveries, out) if self.order is not None else ()
+        limit = self.home.failures_max
+        if rest and attributes.redeliveryDelayOverride >= 0:
+            delay_ms = attributes.redeliveryDelayOverride
+        for item in reversed(deliveries):
+            run = item.run._replace(failures=min(item.run.failures + 1, FAILURES_MAX))
+            block = self.home.ledger.held[run.ordinal]
+            due_ms = 0
+            if 0 <= limit < run.failures:
+                dead.append(run)
+            elif delay_ms > 0:
+                due_ms = self.home.now_ms + self._rest_ms(delay_ms, run.failures)
+                self.rest(due_ms, run)
+            else:
+                self.put_back(run)
+            if block.stored and self.durable:
+                rows.append(notes.Row(run.ordinal, run.picks, run.failures, due_ms))
+        for item in with_them:
+            self.put_back(item.run)
+        for run in reversed(dead):
+            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out)
+        if rows:
+            self.home.note_rows(out, notes.FAILED, self._lane(), rows)
+
+    def _rest_ms(self, delay_ms: int, failures: int) -> int:
+        """The delay grows with every failure, up to a cap (B11)."""
+        attributes = self.home.attributes
+        most = max(attributes.redeliveryDelayMax, delay_ms)
+        percent = attributes.redeliveryBackoffPercent
+        for _ in range(failures - 1):
+            if delay_ms >= most or percent <= 100:
+                break
+            delay_ms = delay_ms * percent // 100
+        return min(delay_ms, most)
+
+    def rejected(self, deliveries: list[Delivery], reason: str, out: Outcome) -> None:
+        """The consumer wants these never again (B9)."""
+        self.done(deliveries)
+        rows = []
+        for item in deliveries:
+            self.bury(item.run._replace(failures=notes.REJECTED), "ERROR", reason, out)
+            if self.durable and self.home.ledger.held[item.run.ordinal].stored:
+                rows.append(notes.Row(item.run.ordinal, item.run.picks, notes.REJECTED, 0))
+        if rows:
+            self.home.note_rows(out, notes.FAILED, self._lane(), rows)
+
+    def done(self, deliveries: Iterable[Delivery]) -> None:
+        """Deliveries are settled, or dead: what comes after them in their units of order may go on."""
+        if self.order is not None:
+            self.order.done([item.run for item in deliveries])
+
+    def bury(self, run: Run, reason: str, comment: str, out: Outcome) -> None:
+        """Messages are dead; they stay held until it is settled where they go."""
+        block = self.home.ledger.held[run.ordinal]
+        picks = run.picks
+        if self.owes is not None and reason != "UNDELIVERABLE" and reason != "ERROR":
+            told = picks & block.buried
+            block.buried |= picks
+            picks &= ~told
+            if told:
+                self.home.settle(self._lane(), [(run.ordinal, told)], out)
+        if picks:
+            self.set_aside(run._replace(picks=picks))
+            out.immediate.append(Bury(self.number, run.ordinal, picks, run.attempts, reason, comment))
+
+    def set_aside(self, run: Run) -> None:
+        """Hold messages for whoever decides where they go."""
+        self.dying[run.ordinal] = self.dying.get(run.ordinal, 0) | run.picks
+        self.home.dying += run.picks.bit_count()
+        self.home.dying_bytes += self.home.ledger.held[run.ordinal].bytes_of(run.picks)
+        self.doomed.setdefault(run.ordinal, []).append(run)
+
+    def expire(self, chosen: Mapping[int, int], out: Outcome) -> None:
+        """The scan found these expired: take out those that wait (W-59)."""
+        for run in self.remove(chosen):
+            self.bury(run, "EXPIRED", "", out)
+
+    def overdue(self, now_ms: int, out: Outcome) -> bool:
+        """Take back what should have been acknowledged by now, uncounted (B6); True when there was any.
+
+        The consumer gets nothing more before it is heard of again: it would keep that as well.
+        """
+        found = False
+        for consumer in self.consumers.by_attachment.values():
+            if consumer.lease_ms:
+                items = consumer.overdue(now_ms)
+                self.give_back(items, out)
+                consumer.window.settled(sum(item.count for item in items))
+                consumer.stalled = consumer.stalled or bool(items)
+                found = found or bool(items)
+        return found
+
+    def is_over(self, run: Run, out: Outcome) -> bool:
+        """A restart found messages whose end was decided before, but not what becomes of them."""
+        limit = self.home.failures_max
+        if run.failures == notes.REJECTED:
+            self.bury(run, "ERROR", "rejected before a restart", out)
+        elif 0 <= limit < run.failures:
+            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out)
+        else:
+            return False
+        return True

@@ -1,0 +1,127 @@
+"""What is always true of the units of order of a lane between two steps (U2 … U5, U8, U10, U16).
+
+Everything is looked at message by message and compared with what the lane keeps; the cost is that of a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raybroker.core import picks as pk
+from raybroker.core.consumers import Consumer
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
+from raybroker.core.order import Order
+
+Place = tuple[int, int]
+"""Block and index of a message."""
+
+
+def check_units(home: Destination, lane: Lane) -> None:
+    """Raises AssertionError that says which invariant does not hold."""
+    order = lane.order
+    rows = _rows(home, lane)
+    if order is None:
+        assert not rows, f"messages of units {sorted(rows)[:3]} are in a lane that knows of none"
+        return
+    assert not order.dirty, "units have changed and were not looked at"
+    assert order.behind == sum(run.count for unit in order.units.values() for run in unit.waiting())
+    assert order.line.count == sum(run.count for run in order.line.runs())
+    for name, unit in order.units.items():
+        assert unit.name == name
+        assert name in rows, f"unit {name} is known and has no messages"
+        assert unit.held or unit.runs or unit.bars or unit.head, f"unit {name} is empty"
+    for name, found in rows.items():
+        _check_unit(home, lane, order, name, found)
+
+
+def _rows(home: Destination, lane: Lane) -> dict[str, dict[Place, tuple[str, str | int]]]:
+    """Unit → its live messages in the lane → (state, who has them)."""
+    rows: dict[str, dict[Place, tuple[str, str | int]]] = {}
+
+    def add(ordinal: int, picks: int, state: str, owner: str | int = "") -> None:
+        names = home.ledger.held[ordinal].columns.units
+        for index in pk.indexes(picks) if names is not None else ():
+            name = names[index] if names is not None else None
+            if name is not None:
+                rows.setdefault(name, {})[ordinal, index] = state, owner
+
+    for state, run in lane.places():
+        if state != "delivered":
+            add(run.ordinal, run.picks, state)
+    for consumer in lane.consumers.by_attachment.values():
+        for item in consumer.unsettled:
+            add(item.run.ordinal, item.run.picks, "held", consumer.owner or consumer.attachment)
+    for txn, staged in home.staged.items():
+        for number, item in staged.acks:
+            if number == lane.number:
+                add(item.run.ordinal, item.run.picks, "staged", f"transaction {txn}")
+    if lane.order is not None:
+        for ordinal, picks in lane.order.reserved.items():
+            add(ordinal, picks, "invisible")
+    return rows
+
+
+def _check_unit(
+    home: Destination, lane: Lane, order: Order, name: str, found: dict[Place, tuple[str, str | int]]
+) -> None:
+    unit = order.units.get(name)
+    held = [at for at, (state, _) in sorted(found.items()) if state in ("held", "staged")]
+    rest = [at for at in sorted(found) if at not in held]
+    opened = [at for at in rest if at[0] <= order.line.opened]
+    assert (unit is not None) == bool(held or opened), f"unit {name} is known wrongly"
+    if unit is None:
+        return
+    assert unit.held == len(held), f"{unit.held} messages of unit {name} are counted as held, {len(held)} are"
+    staged = sum(state == "staged" for state, _ in found.values())
+    assert unit.staged == staged, f"{unit.staged} messages of unit {name} are counted as staged, {staged} are"
+    owners = {owner for state, owner in found.values() if state == "held"}
+    assert len(owners) <= 1, f"unit {name} is with {owners} (U2)"
+    if owners and unit.owner is not None and unit.txn >= 0:
+        assert owners == {unit.owner.name}, f"unit {name} is with {owners}, known is {unit.owner.name}"
+    if held and rest and not staged:
+        assert held[-1] < rest[0], f"{held[-1]} of unit {name} is held, and {rest[0]} is not (U3)"
+    waiting = [at for at in opened if found[at][0] == "waiting"]
+    kept = sorted([(run.ordinal, i) for run in unit.waiting() for i in pk.indexes(run.picks)])
+    head = [(unit.head[0], pk.first_of(unit.head[1]))] if unit.head is not None else []
+    assert head + kept == waiting, f"unit {name} keeps {head} and {kept}, there wait {waiting}"
+    assert [run.ordinal for run in unit.waiting()] == sorted(run.ordinal for run in unit.waiting())
+    barred = [at for at in opened if found[at][0] != "waiting"]
+    assert sorted(unit.bars) == unit.bars == barred, f"unit {name} is barred at {unit.bars}, it should be at {barred}"
+    if head:
+        assert not held, f"unit {name} is held, and for anybody to take"
+        assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]} (U5)"
+    elif not held:
+        assert not waiting or (barred and barred[0] < waiting[0]), f"unit {name} is free and nobody can have it (U7)"
+    if waiting and not lane.unfinished and "consumption" not in home.paused:
+        _check_served(lane, order, name, rest[0], found, owners, staged)
+
+
+def _check_served(
+    lane: Lane, order: Order, name: str, first: Place, found: dict[Place, tuple[str, str | int]],
+    owners: set[str | int], staged: int,
+) -> None:  # fmt: skip
+    """Nobody has room who could have the first message (U16)."""
+    if found[first][0] != "waiting" or staged or first[0] > order.line.opened:
+        return
+    for consumer in _eligible(lane, owners):
+        if consumer.room() > 0:
+            assert not _wants(lane, order, consumer, first), f"{first} of unit {name} waits, and a consumer has room"
+
+
+def _eligible(lane: Lane, owners: set[str | int]) -> Iterator[Consumer]:
+    for consumer in lane.consumers.by_attachment.values():
+        if not owners or (consumer.owner or consumer.attachment) in owners:
+            yield consumer
+
+
+def _wants(lane: Lane, order: Order, consumer: Consumer, at: Place) -> bool:
+    if consumer.selector < 0:
+        return True
+    for run in order.lane.backlog.runs():
+        if run.ordinal == at[0] and run.picks >> at[1] & 1:
+            break
+    else:
+        run = next(r for r in order.runs() if r.ordinal == at[0] and r.picks >> at[1] & 1)
+    (signature,) = [s for s, picks in order.classify(run._replace(picks=1 << at[1])) if picks]
+    return bool(signature >> consumer.selector & 1)

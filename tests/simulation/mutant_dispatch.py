@@ -1,0 +1,46 @@
+"""Mutants of limits that leave out the dying, of waiting for consumers, and of what a topic remembers as taken."""
+
+from __future__ import annotations
+
+from raybroker.core import intake
+from raybroker.core.consumers import Consumers
+from raybroker.core.destination import Destination
+from raybroker.core.gathering import Gathering
+from raybroker.core.producers import Producers
+from tests.simulation.mutation import Patch, mutant
+
+
+@mutant("the dying do not count for the limit on bytes")
+def dying_bytes_count(patch: Patch) -> None:
+    old = intake._charged
+
+    def charged(home: Destination) -> tuple[int, int]:
+        return old(home)[0], home.ledger.bytes_held
+
+    patch.set(intake, "_charged", charged)
+
+
+@mutant("a queue waits for consumersBeforeDispatch consumers")
+def dispatch_before_enough_came(patch: Patch) -> None:
+    old = Consumers.rank
+    patch.set(Consumers, "rank", lambda self, *, local_first, dispatching: old(self, local_first=local_first))
+
+
+@mutant("a queue waits no longer than delayBeforeDispatch")
+def gathering_without_end(patch: Patch) -> None:
+    patch.set(Gathering, "until_ms", lambda self, attributes: None)
+
+
+@mutant("a queue that everybody has left waits anew")
+def gathering_once(patch: Patch) -> None:
+    old = Gathering.look
+
+    def look(self: Gathering, consumers: int, attributes: object, now_ms: int) -> bool:
+        return old(self, consumers, attributes, now_ms) if consumers else self.dispatching  # type: ignore[arg-type]
+
+    patch.set(Gathering, "look", look)
+
+
+@mutant("what nobody wanted is written down as taken with what is stored after it")
+def unwanted_forgotten(patch: Patch) -> None:
+    patch.set(Producers, "leave_unwritten", lambda self, producer, first, end: None)

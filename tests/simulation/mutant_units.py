@@ -1,0 +1,181 @@
+"""Mutants of units of order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.core import lane as lanes
+from raybroker.core import ordered, recovery, transaction, withdrawing
+from raybroker.core.backlog import Run
+from raybroker.core.consumers import Consumer
+from raybroker.core.lane import Lane
+from raybroker.core.order import Order
+from raybroker.core.outcome import Deliver, Outcome, Withdrawn
+from raybroker.core.topic import Topic
+from raybroker.core.unit import Owner, Unit
+from tests.simulation.mutation import Patch, at_once, mutant
+
+
+@mutant("what comes after a returned message of its unit comes back with it")
+def later_ones_stay(patch: Patch) -> None:
+    patch.set(withdrawing, "_withdraw", lambda order, first, out: [])
+
+
+@mutant("a session is told which deliveries are void")
+def void_not_told(patch: Patch) -> None:
+    def withdraw(order: Order, first: Any, out: Outcome) -> Any:
+        found = old(order, first, out)
+        out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Withdrawn)]
+        return found
+
+    old = withdrawing._withdraw
+    patch.set(withdrawing, "_withdraw", withdraw)
+
+
+@mutant("a unit is with one session at a time")
+def one_owner_for_all(patch: Patch) -> None:
+    def owner_of(self: Order, consumer: Consumer) -> Owner:
+        return self.owners.setdefault("", Owner(""))
+
+    patch.set(Order, "owner_of", owner_of)
+
+
+@mutant("two consumers of one session share its units")
+def consumers_are_sessions(patch: Patch) -> None:
+    def owner_of(self: Order, consumer: Consumer) -> Owner:
+        return self.owners.setdefault(consumer.attachment, Owner(consumer.attachment))
+
+    patch.set(Order, "owner_of", owner_of)
+
+
+@mutant("a unit is free only when nothing of it is left with its session")
+def free_after_the_first(patch: Patch) -> None:
+    def done(self: Order, runs: Any) -> None:
+        runs = list(runs)
+        old(self, runs)
+        for run in runs:
+            for name in self.names(run):
+                unit = self.units[name]
+                unit.held = 0
+                self.changed(unit)
+
+    old = Order.done
+    patch.set(Order, "done", done)
+
+
+@mutant("a unit of which a transaction has messages waits for its end")
+def staged_ignored(patch: Patch) -> None:
+    patch.set(Order, "stage", lambda self, items, txn, sign=1: None)
+
+
+@mutant("what an open transaction sends has its place at once")
+def no_reservation(patch: Patch) -> None:
+    patch.set(Lane, "reserve", lambda self, ordinal, picks: None)
+
+
+@mutant("a new subscription keeps places for what open transactions have sent")
+def no_reservation_for_new_ones(patch: Patch) -> None:
+    patch.set(Topic, "_reserve", lambda self, lane: None)
+
+
+@mutant("a barred message blocks its unit")
+def bars_ignored(patch: Patch) -> None:
+    patch.set(Unit, "front", lambda self: self.next())
+
+
+@mutant("what rests has its place")
+def rest_without_place(patch: Patch) -> None:
+    patch.set(Lane, "rest", lambda self, due_ms, run: self.timetable.add(due_ms, run))
+
+
+@mutant("what comes back goes to its old place in the unit")
+def returned_goes_last(patch: Patch) -> None:
+    patch.set(Unit, "insert", lambda self, run: self.runs.append(run))
+
+
+@mutant("a head that matches nobody blocks its unit")
+def followers_skip_selectors(patch: Patch) -> None:
+    def followers(order: Order, run: Run, heads: int) -> Any:
+        matching, order.lane.matching = order.lane.matching, type(order.lane.matching)(order.lane.home.peek)
+        try:
+            return old(order, run, heads)
+        finally:
+            order.lane.matching = matching
+
+    old = ordered._followers
+    patch.set(ordered, "_followers", followers)
+
+
+@mutant("what a session gets next has to match its consumer's selector")
+def stretch_ignores_selectors(patch: Patch) -> None:
+    def stretch(self: Order, run: Run) -> tuple[Run, int]:
+        return run, old(self, run)[1]
+
+    old = Order.stretch
+    patch.set(Order, "stretch", stretch)
+
+
+@mutant("a new selector is compared with what is next")
+def selectors_not_looked_at_again(patch: Patch) -> None:
+    patch.set(Order, "selectors_changed", lambda self: None)
+
+
+@mutant("messages of one unit are delivered in order although some are not persistent")
+def units_do_not_wait_for_the_disk(patch: Patch) -> None:
+    def hand_out(self: Lane, consumer: Consumer, run: Run, out: Outcome, tried: Any) -> None:
+        before = len(out.after_durable)
+        old(self, consumer, run, out, tried)
+        if not self.home.ledger.held[run.ordinal].persistent if run.ordinal in self.home.ledger.held else False:
+            late = Outcome(after_durable=out.after_durable[before:])
+            at_once(late, Deliver)
+            out.after_durable[before:] = late.after_durable
+            out.immediate.extend(late.immediate)
+
+    old = Lane.hand_out
+    patch.set(Lane, "hand_out", hand_out)
+
+
+@mutant("units survive a restart")
+def units_not_written(patch: Patch) -> None:
+    old = recovery.notes.decode_block_meta
+    patch.set(recovery.notes, "decode_block_meta", lambda meta: old(meta)._replace(units=None))
+
+
+@mutant("what a prepared transaction has consumed blocks its units after a restart")
+def restage_without_units(patch: Patch) -> None:
+    patch.set(Order, "restage", lambda self, run, txn: None)
+
+
+@mutant("messages of one unit are with one transaction at a time")
+def two_transactions(patch: Patch) -> None:
+    patch.set(transaction, "_check_units", lambda lane, consumer, command: None)
+
+
+@mutant("a removed message leaves its place")
+def removed_head_remembered(patch: Patch) -> None:
+    patch.set(Order, "heads_gone", lambda self, runs: None)
+
+
+@mutant("a rolled back send leaves its places")
+def places_kept(patch: Patch) -> None:
+    patch.set(transaction, "_keep_places", lambda home, waiting, claims: None)
+
+
+@mutant("nobody has to ask for what others made ready")
+def nobody_asked_again(patch: Patch) -> None:
+    def dispatch(lane: Lane, order: Order, out: Outcome) -> bool:
+        class Still:
+            def __get__(self, instance: Any, owner: Any) -> int:
+                return 0
+
+            def __set__(self, instance: Any, value: Any) -> None: ...
+
+        slot = Order.__dict__["news"]
+        Order.news = Still()  # type: ignore[assignment]
+        try:
+            return old(lane, order, out)
+        finally:
+            Order.news = slot
+
+    old = lanes.dispatch
+    patch.set(lanes, "dispatch", dispatch)

@@ -1,0 +1,125 @@
+"""What a twin says about units of order: who may have which message next, and what comes back with another (U1 … U10).
+
+It knows a unit as the sorted keys of its messages and looks at all of them every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from raybroker.core.outcome import Outcome, Withdrawn
+from tests.simulation.ondisk import Message
+from tests.simulation.twin_state import Holder, TwinLane
+
+if TYPE_CHECKING:
+    from tests.simulation.twin import Twin
+
+
+def live(lane: TwinLane, unit: str) -> Iterator[int]:
+    """Keys of a unit that are not dead, ascending."""
+    return (key for key in lane.units.get(unit, ()) if key not in lane.dying)
+
+
+def invisible(twin: Twin, lane: TwinLane, unit: str) -> Iterator[int]:
+    """Keys of a unit that open transactions have sent: they have their places (W-86)."""
+    from tests.simulation.twin_producing import owed
+
+    for staged in twin.staged.values():
+        for key, message in staged.blocks.items():
+            if message.unit != unit:
+                continue
+            if staged.prepared and lane.durable:
+                lanes = staged.claims.get(key, ())
+            else:
+                lanes = owed(twin, message, staged.origins.get(key, ("", "")))
+            if lane.number in lanes:
+                yield key
+
+
+def owner_of(lane: TwinLane, unit: str) -> dict[int, str | int]:
+    """Key → session, of what of a unit is with consumers."""
+    found: dict[int, str | int] = {}
+    for holder in lane.holders.values():
+        for key in holder.unsettled.values():
+            if lane.items[key].message.unit == unit:
+                found[key] = holder.owner
+    return found
+
+
+def deliverable(twin: Twin, lane: TwinLane, key: int, holder: Holder, before: Iterable[int] = ()) -> bool:
+    """Every earlier message of its unit is with the same session, and nobody else has any (U2, U4, U5, U10).
+
+    ``before``: what is handed to the same session just before it.
+    """
+    unit = lane.items[key].message.unit
+    if unit is None:
+        return True
+    acks = (row for staged in twin.staged.values() for row in staged.acks)
+    if any(number == lane.number and lane.items[acked].message.unit == unit for number, acked in acks):
+        return False
+    held = owner_of(lane, unit) | dict.fromkeys(before, holder.owner)
+    if any(owner != holder.owner for owner in held.values()):
+        return False
+    if any(earlier < key for earlier in invisible(twin, lane, unit)):
+        return False
+    return all(earlier in held for earlier in live(lane, unit) if earlier < key)
+
+
+def for_him(twin: Twin, lane: TwinLane, holder: Holder) -> Any:
+    """The first waiting row that a consumer with room should have, or None."""
+    for row in lane.waiting:
+        if holder.wants(lane.items[row[2]]) and deliverable(twin, lane, row[2], holder):
+            return row
+    return None
+
+
+def can_go(twin: Twin, lane: TwinLane, keys: list[int], holder: Holder) -> bool:
+    """Whether a holder may get these one after the other."""
+    if not lane.units:
+        return True
+    return all(key not in lane.items or deliverable(twin, lane, key, holder, keys[:at]) for at, key in enumerate(keys))
+
+
+def came_back(twin: Twin, lane: TwinLane, key: int) -> None:
+    """A message of a unit is no longer with the consumer, or transaction, that had it, and is not settled."""
+    unit = lane.items[key].message.unit
+    if unit is not None:
+        at = lane.number, unit
+        twin.returned[at] = min(twin.returned.get(at, key), key)
+
+
+def check_withdrawn(twin: Twin, out: Outcome) -> None:
+    """Later messages of a unit come back with an earlier one, wherever its session has them (U3, U6)."""
+    wanted: set[tuple[int, int]] = set()
+    for (number, unit), first in twin.returned.items():
+        lane = twin.lanes.get(number)
+        if lane is None:
+            continue
+        for attachment, holder in lane.holders.items():
+            rows = [(tag, key) for tag, key in holder.unsettled.items() if key > first]
+            late = [tag for tag, key in rows if lane.items[key].message.unit == unit]
+            for tag in late:
+                wanted.add((attachment, tag))
+                twin.give_back(lane, holder.unsettled.pop(tag))
+                holder.until.pop(tag, None)
+            holder.window.settled(len(late))
+    twin.returned.clear()
+    effects = [effect for effect in out.after_durable if isinstance(effect, Withdrawn)]
+    told = {(e.attachment, tag) for e in effects for first, last in e.ranges for tag in range(first, last + 1)}
+    assert not any(isinstance(effect, Withdrawn) for effect in out.immediate)
+    assert told == wanted, f"{sorted(told)} are void, expected {sorted(wanted)}"
+
+
+def add(lane: TwinLane, key: int, message: Message) -> None:
+    if message.unit is not None:
+        keys = lane.units.setdefault(message.unit, [])
+        keys.append(key)
+        keys.sort()
+
+
+def remove(lane: TwinLane, key: int, message: Message) -> None:
+    if message.unit is not None:
+        lane.units[message.unit].remove(key)
+        if not lane.units[message.unit]:
+            del lane.units[message.unit]
