@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
 from raybroker.core import picks as pk
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Acked, Deliver, Effect, Gate, Idle, Promoted, Released, Retire, Sent
+from raybroker.core.outcome import (
+    Acked,
+    Compose,
+    Deliver,
+    Drained,
+    Effect,
+    Gate,
+    Idle,
+    Promoted,
+    Ready,
+    Released,
+    Retire,
+    Sent,
+    Withdrawn,
+)
+from raybroker.engine.meters import ConsumerMeter, ProducerMeter
 from raybroker.engine.ports import Peer
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreDamagedError, StoreError
@@ -16,11 +32,14 @@ from raybroker.model.record import Buffer
 if TYPE_CHECKING:
     from raybroker.engine.host import Host
 
+Told = Sent | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promoted | Gate
+"""What somebody at the other end of a connection is told."""
+
 
 class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
-    __slots__ = ("eager", "first_tag", "handle", "home", "leased", "number", "outbox", "peer")
+    __slots__ = ("consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "outbox", "peer")
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
         self.number = number
@@ -32,6 +51,9 @@ class Attachment:
         """Deliveries tagged below were decided before the consumer gave everything back: they are not its any more."""
         self.eager = eager
         """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards (R-10)."""
+        self.consumer = ""
+        """Id of a consumer that has attachments on several brokers, the same on all of them."""
+        self.meter: ProducerMeter | ConsumerMeter | None = None
         self.leased = False
         """Deliveries that wait for too long are taken back, and must not leave any more (B6)."""
 
@@ -49,7 +71,7 @@ class Outbox:
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Attachment, Deliver]] = []
+        self.waiting: list[tuple[Attachment, Deliver | Drained | Ready]] = []
 
 
 class Release:
@@ -63,15 +85,17 @@ class Release:
     def effect(self, home: Destination, effect: Effect) -> None:
         if isinstance(effect, Retire):
             self._retire(home, effect)
+        elif isinstance(effect, Compose):
+            self._host.composing.compose(home, effect)
         elif isinstance(effect, Idle):
             if self._host.idle is not None:
                 self._host.idle(home.kind, home.name)
-        elif isinstance(effect, Deliver | Sent | Acked | Released | Promoted | Gate):
+        elif isinstance(effect, Told):
             attachment = self._host.attachments.get(effect.attachment)
             if attachment is not None:
                 self._tell(attachment, effect)
 
-    def _tell(self, attachment: Attachment, effect: Sent | Deliver | Acked | Released | Promoted | Gate) -> None:
+    def _tell(self, attachment: Attachment, effect: Told) -> None:
         peer = attachment.peer
         if isinstance(effect, Deliver):
             if effect.tag < attachment.first_tag:
@@ -81,6 +105,7 @@ class Release:
             else:
                 self._hand_over(attachment, effect)
         elif isinstance(effect, Sent):
+            self._host.meters.stored(attachment, effect.first_seq, effect.messages)
             peer.sent(attachment.handle, effect.first_seq, effect.messages, effect.refused)
         elif isinstance(effect, Acked):
             peer.acked(effect.request, effect.unknown)
@@ -88,6 +113,15 @@ class Release:
             attachment.first_tag = effect.next_tag
             attachment.outbox.waiting = [w for w in attachment.outbox.waiting if w[0] is not attachment]
             peer.released(attachment.handle, effect.request, effect.next_tag)
+        elif isinstance(effect, Withdrawn):
+            self._withdraw(attachment, effect)
+        elif isinstance(effect, Drained | Ready):
+            if effect.tag < attachment.first_tag:
+                return
+            if attachment.outbox.waiting and not attachment.eager:  # It follows deliveries that wait there.
+                attachment.outbox.waiting.append((attachment, effect))
+            else:
+                self._tell_draining(attachment, effect)
         elif isinstance(effect, Gate):
             peer.gate(attachment.handle, effect.state, effect.until_ms)
         else:
@@ -100,13 +134,47 @@ class Release:
             if attachment.peer.congested():
                 outbox.waiting += waiting[index:]
                 return
+            if attachment.number not in self._host.attachments:
+                continue
+            if not isinstance(effect, Deliver):
+                self._tell_draining(attachment, effect)
             # A consumer may have acknowledged what it never got; then its block may be gone.
-            if attachment.number in self._host.attachments and effect.ordinal in attachment.home.ledger.held:
+            elif effect.ordinal in attachment.home.ledger.held:
                 self._hand_over(attachment, effect)
+
+    def _withdraw(self, attachment: Attachment, effect: Withdrawn) -> None:
+        """What waits here does not leave, and the consumer forgets what it has got."""
+        unsent: set[int] = set()
+        kept: list[tuple[Attachment, Deliver | Drained | Ready]] = []
+        for other, waiting in attachment.outbox.waiting:
+            if other is not attachment or not isinstance(waiting, Deliver):
+                kept.append((other, waiting))
+                continue
+            tags = range(waiting.tag, waiting.tag + waiting.picks.bit_count())
+            void = {tag for tag in tags if any(first <= tag <= last for first, last in effect.ranges)}
+            unsent |= void
+            rest = [(tag, index) for tag, index in zip(tags, pk.indexes(waiting.picks), strict=True) if tag not in void]
+            for tag, indexes in _in_a_row(rest):
+                kept.append((attachment, waiting._replace(tag=tag, picks=pk.of_indexes(indexes))))
+        attachment.outbox.waiting = kept
+        if unsent:
+            self._host.later(lambda: self._missed(attachment, len(unsent)))
+        tags_sent = [tag for first, last in effect.ranges for tag in range(first, last + 1) if tag not in unsent]
+        tags_sent = [tag for tag in tags_sent if tag >= attachment.first_tag]
+        if tags_sent:
+            ranges = [(tag, tag + len(row) - 1) for tag, row in _in_a_row([(tag, 0) for tag in tags_sent])]
+            attachment.peer.withdrawn(attachment.handle, attachment.number, ranges)
+
+    @staticmethod
+    def _tell_draining(attachment: Attachment, effect: Drained | Ready) -> None:
+        if isinstance(effect, Drained):
+            attachment.peer.drained(attachment.handle, attachment.number, effect.unused)
+        else:
+            attachment.peer.ready(attachment.handle, attachment.number)
 
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
         if attachment.leased and not attachment.eager and not attachment.holds(effect):
-            self._host.later(lambda: self._grant_again(attachment, effect.picks.bit_count()))
+            self._host.later(lambda: self._missed(attachment, effect.picks.bit_count()))
             return
         try:
             block = self._host.payloads.get(attachment.home.number, effect.ordinal)
@@ -124,10 +192,11 @@ class Release:
             attachment.outbox.waiting.insert(0, (attachment, rest))
         parts = self._pick(block, picks)
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
+        self._host.meters.delivered(attachment, effect.ordinal, effect.tag, picks, effect.attempt)
 
-    def _grant_again(self, attachment: Attachment, count: int) -> None:
+    def _missed(self, attachment: Attachment, count: int) -> None:
         """The consumer does not know of deliveries that never left: it may have as many others."""
-        self._host.perform(attachment.home, cmd.Grant(attachment.number, count))
+        self._host.perform(attachment.home, cmd.Missed(attachment.number, count))
 
     def _pick(self, block: Block, picks: int) -> tuple[Buffer, ...]:
         before = self._picked
@@ -142,3 +211,18 @@ class Release:
             self._host.payloads.drop(home.number, ordinal)
         if effect.persistent:
             self._host.store.free(home.number, effect.ordinals)
+
+
+def _in_a_row(rows: list[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
+    """(tag, value) ascending as (first tag, values) of tags that follow each other."""
+    first = 0
+    values: list[int] = []
+    for tag, value in rows:
+        if values and tag != first + len(values):
+            yield first, values
+            values = []
+        if not values:
+            first = tag
+        values.append(value)
+    if values:
+        yield first, values

@@ -13,9 +13,9 @@ from raybroker.core import command as cmd
 from raybroker.core import intake
 from raybroker.core import picks as pk
 from raybroker.core.destination import Destination
-from raybroker.core.ledger import Columns
 from raybroker.core.outcome import Bury
 from raybroker.engine.catalogue import DMQ
+from raybroker.engine.forcing import columns_of, in_default_unit
 from raybroker.engine.ports import Death
 from raybroker.engine.steps import Step
 from raybroker.model.block import Block
@@ -37,8 +37,8 @@ class Burial:
         self._again_at_ms = 0
         self.waiting: list[tuple[Destination, Bury]] = []
 
-    def bury(self, home: Destination, effect: Bury) -> None:
-        """Messages of ``home`` have died."""
+    def bury(self, home: Destination, effect: Bury, *, again: bool = False) -> None:
+        """Messages of ``home`` have died; ``again``: that was told before, and no target took them yet."""
         host = self._host
         lane = home.lanes.get(effect.lane)
         if host.destinations.get((home.kind, home.name)) is not home or lane is None:
@@ -53,8 +53,11 @@ class Burial:
         except StoreError as error:
             host.fail(error)
             return
-        home.counters.expired += effect.picks.bit_count() if effect.reason == "EXPIRED" else 0
-        self._log(home, effect, block)
+        if not again:
+            home.counters.expired += effect.picks.bit_count() if effect.reason == "EXPIRED" else 0
+            self._log(home, effect, block)
+            if host.meters.life.wanted(home):
+                host.meters.life.died(home, effect, block)
         for target, picks, truncate in self._sorted(home, effect, block):
             part = effect._replace(picks=picks)
             if target is None:
@@ -150,9 +153,8 @@ class Burial:
         host = self._host
         if not host.has_room(block.view.nbytes) or not intake.would_take(target, block.lengths):
             return False
-        send = own_send(host, target, block)
         settled = cmd.Buried(effect.lane, effect.ordinal, effect.picks)
-        host.perform_all([Step(target, send, block), Step(home, settled)], (), _nobody)
+        host.perform_all([own_send(host, target, block), Step(home, settled)], (), _nobody)
         return True
 
     def _forwarded(self, home: Destination, effect: Bury, name: str, ok: bool) -> None:
@@ -183,16 +185,18 @@ class Burial:
         self._again_at_ms = 0
         waiting, self.waiting = self.waiting, []
         for home, effect in waiting:
-            self.bury(home, effect)
+            self.bury(home, effect, again=True)
 
 
-def own_send(host: Host, target: Destination, block: Block) -> cmd.Send:
-    """A block that the host itself puts into one of its destinations."""
-    columns = Columns(block.priority, block.priorities(), block.expires(), block.deliver_at())
+def own_send(host: Host, target: Destination, block: Block) -> Step:
+    """The host itself puts a block into one of its destinations."""
+    codec = host.codec
+    block = in_default_unit(codec, target.attributes, target.kind, target.name, block)
     persistent = block.persistent and host.definition(target).owner is None
-    return cmd.Send(
-        0, 0, 1, block.lengths, persistent, 0, True, columns, host.codec.content(block), confirm=False
+    send = cmd.Send(
+        0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False
     )
+    return Step(target, send, block)
 
 
 def _nobody() -> None:

@@ -9,9 +9,13 @@ from raybroker.core import command as cmd
 from raybroker.core import notes
 from raybroker.core.destination import Destination
 from raybroker.core.recovery import KINDS
+from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
+from raybroker.engine import metrics
+from raybroker.engine.browsing import look
 from raybroker.engine.checkpoint import Definition, Recovered
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.model.record import NOTE, Entry
 from raybroker.model.settings import DestinationAttributes, updated_attributes
 
 if TYPE_CHECKING:
@@ -68,7 +72,8 @@ class Catalogue:
                     definition.name, definition.attributes, kind=definition.kind, reap_ms=self._reap_ms(definition),
                     now_ms=self._host.clock.now_ms(), decided=found.transactions.decided,
                 )  # fmt: skip
-                if not definition.auto_created or home.ledger.messages or home.has_durable_lanes():
+                needed = home.ledger.messages or home.has_durable_lanes() or found.schedules.needs(number)
+                if needed or not definition.auto_created:
                     self._install(home, definition)
                     for part in ("production", "insertion", "consumption"):
                         if getattr(definition.attributes, f"{part}PausedAtStartup"):
@@ -105,7 +110,7 @@ class Catalogue:
         self._host.require_running()
         definition = Definition(name, auto_created, attributes, kind, owner)
         if definition.key in self.destinations:
-            self._host.append([], done)
+            self._keep(self.destinations[definition.key], definition, done)
             return
         if definition.key in self.dormant:
             _, home = self.dormant.pop(definition.key)
@@ -119,6 +124,17 @@ class Catalogue:
             self._host.append([], done)
         else:
             self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=definition.encode()), done)
+
+    def _keep(self, home: Destination, wanted: Definition, done: Callable[[], None]) -> None:
+        """It is there already; one that was auto-created becomes the administrator's with what it holds (K-07)."""
+        known = self.definitions[home.number]
+        if wanted.auto_created or wanted.owner is not None or not known.auto_created:
+            self._host.append([], done)
+            return
+        self.definitions[home.number] = wanted
+        home.reap_ms = None
+        self._host.perform(home, cmd.Update(wanted.attributes))
+        self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=wanted.encode()), done)
 
     def update(self, name: str, changes: dict[str, object], done: Callable[[], None], kind: str = "queue") -> None:
         """Change attributes, all or none; raises ConfigError (D-03, F-03)."""
@@ -139,28 +155,33 @@ class Catalogue:
         host.transactions.without(home)
         del self.destinations[kind, name]
         definition = self.definitions.pop(home.number)
+        metrics.keep_totals(host, home)
         host.unwake(home.number)
         for attachment in [a for a in host.attachments.values() if a.home is home]:
             del host.attachments[attachment.number]
             attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
         stored = [ordinal for ordinal, block in home.ledger.held.items() if block.stored]
-        ordinals = list(home.ledger.held)
+        ordinals, (ended, schedules) = list(home.ledger.held), host.schedules.without(home)
 
         def gone() -> None:
             host.store.free(home.number, stored)
             for ordinal in ordinals:
                 host.payloads.drop(home.number, ordinal)
+            host.schedules.freed(schedules)
             done()
 
         if definition.owner is not None:
             host.append([], gone)
         else:
-            host.note(home.number, notes.encode(notes.GONE, 0), gone)
+            host.append([Entry(NOTE, home.number, 0, notes.encode(notes.GONE, 0)), *ended], gone)
 
     def purge(self, name: str, done: Callable[[], None], kind: str = "queue") -> None:
         """Discard the messages that wait; those with consumers stay theirs."""
         self._host.require_running()
         home = self._host.named(kind, name)
+        if self._host.meters.life.wanted(home):
+            for seen in look(home, ("waiting", "delayed")):
+                self._host.meters.life.removed(home, seen.ordinal, seen.picks)
         self._host.perform(home, cmd.Purge())
         self._host.halted.pop(home.number, None)
         self._host.append([], done)
@@ -189,6 +210,12 @@ class Catalogue:
             self._host.perform(home, make(home, part))
 
     # ---- subscriptions and temporary destinations ------------------------------------------------------------------
+
+    def subscribe(self, topic: str, wanted: Subscription, done: Callable[[], None]) -> None:
+        """Make a durable subscription unless it is there (K-08); raises IllegalStateError as core.command.Subscribe."""
+        self._host.require_running()
+        self._host.perform(self._host.named("topic", topic), cmd.Subscribe(wanted))
+        self._host.append([], done)
 
     def unsubscribe(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
         """End a named subscription; raises IllegalStateError while it is in use (D-27)."""

@@ -16,6 +16,7 @@ from raybroker.core import notes
 from raybroker.core.destination import Destination
 from raybroker.core.recovery import Recovery
 from raybroker.core.snapshot import snapshot
+from raybroker.engine.schedule_log import ScheduleLog
 from raybroker.engine.txlog import TxLog
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, CHECKPOINT, Entry
@@ -56,23 +57,27 @@ class Definition:
             raise StoreDamagedError(f"a stored destination definition does not decode: {error!r}") from None
 
 
-def encode_checkpoint(next_number: int, transactions: TxLog, homes: Iterable[tuple[Definition, Destination]]) -> Entry:
+def encode_checkpoint(
+    next_number: int, transactions: TxLog, schedules: ScheduleLog, homes: Iterable[tuple[Definition, Destination]]
+) -> Entry:
     rows = [(home.number, definition.encode(), snapshot(home)) for definition, home in homes]
     log = transactions.encode()
     out = [_HEAD.pack(next_number, len(rows), len(log)), log]
     for number, definition, state in rows:
         out.extend((_ROW.pack(number, len(definition), len(state)), definition, state))
+    out.append(schedules.encode())
     return Entry(CHECKPOINT, 0, 0, b"".join(out))
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a store held: the definitions and what to build destinations from, and the transactions."""
+    """What a store held: the definitions and what to build destinations from, transactions and schedules."""
 
     next_number: int
     definitions: dict[int, Definition]
     recoveries: dict[int, Recovery]
     transactions: TxLog
+    schedules: ScheduleLog
 
     def dead(self, number: int) -> list[int]:
         """Blocks of destination ``number`` that nobody is owed."""
@@ -82,13 +87,16 @@ class Recovered:
 
 def read_back(entries: Iterable[Entry]) -> Recovered:
     """Sort a store's entries by destination. Raises StoreDamagedError for what cannot be understood."""
-    found = Recovered(1, {}, {}, TxLog())
+    found = Recovered(1, {}, {}, TxLog(), ScheduleLog())
     for entry in entries:
         if entry.kind == CHECKPOINT:
             _load(found, entry.meta)
             continue
         if entry.destination == 0:
-            found.transactions.apply(entry.meta)
+            if ScheduleLog.owns(entry):
+                found.schedules.apply(entry)
+            else:
+                found.transactions.apply(entry.meta)
             continue
         recovery = found.recoveries.get(entry.destination)
         if recovery is None:
@@ -121,5 +129,6 @@ def _load(found: Recovered, meta: bytes) -> None:
             found.recoveries[number] = Recovery(number)
             found.recoveries[number].load(meta[at : at + state_bytes])
             at += state_bytes
+        found.schedules = ScheduleLog.decode(meta[at:])
     except (struct.error, ValueError, IndexError) as error:
         raise StoreDamagedError(f"a checkpoint does not decode: {error}") from None

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raybroker.engine.ports import Store
+from raybroker.model import histogram
 from raybroker.model.errors import BrokerError, StoreError
+from raybroker.model.histogram import Histogram
 from raybroker.model.record import Entry
 
 COMMIT_BYTES_MAX: Final = 4 << 20
@@ -39,6 +41,22 @@ Batch = tuple[Sequence[Entry], int, Done]
 def entry_bytes(entries: Sequence[Entry]) -> int:
     """How much a batch will add to a log, to the nearest few bytes an entry."""
     return sum(len(e.meta) + 64 + sum(memoryview(p).nbytes for p in e.payload) for e in entries)
+
+
+class CommitMeter:
+    """What commits took and brought; one commit is in flight at a time, so one thread counts at a time."""
+
+    __slots__ = ("batches", "bytes", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = Histogram(histogram.SECONDS)
+        self.bytes = Histogram(histogram.BATCH_BYTES)
+        self.batches = Histogram(histogram.BATCH)
+
+    def count(self, took_ns: int, nbytes: int, batches: int) -> None:
+        self.seconds.observe(took_ns / 1e9)
+        self.bytes.observe(nbytes)
+        self.batches.observe(batches)
 
 
 class InlineCommitter:
@@ -99,6 +117,7 @@ class ThreadCommitter:
         self._dead = False
         self.overloaded = False
         self.pending_bytes = 0
+        self.meter = CommitMeter()
         self._thread = threading.Thread(target=self._run, name="raybroker-commit", daemon=True)
         self._thread.start()
 
@@ -200,6 +219,8 @@ class ThreadCommitter:
             self._die(error, failed)
             return False
         self._last_ns = self._monotonic_ns() - began
+        if entries:
+            self.meter.count(self._last_ns, sum(size for _, size, _ in group), len(group))
         return True
 
     def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:

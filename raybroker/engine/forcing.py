@@ -1,9 +1,14 @@
-"""Where a destination's word beats that of its clients: flow limits, and what it forces on messages."""
+"""What a destination makes of a block that comes: what it forces on messages (W-64 … W-79), and flow limits."""
 
 from __future__ import annotations
 
+from raybroker.core.ledger import PLAIN, Columns
+from raybroker.core.notes import PartColumn, PartKey
+from raybroker.core.work import SINGLE
+from raybroker.engine.ports import Codec
 from raybroker.model.block import Block
 from raybroker.model.settings import DestinationAttributes
+from raybroker.model.units import default_unit
 
 
 def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
@@ -15,6 +20,27 @@ def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
     if of_destination is None:
         return -1 if unlimited else wanted
     return of_destination if unlimited else min(wanted, of_destination)
+
+
+def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> Columns:
+    """What the core has to know of each message of a block."""
+    units = codec.units(block)
+    if block.plain and units is None and works is None:
+        return PLAIN
+    return Columns(block.priority, block.priorities(), block.expires(), block.deliver_at(), units, works)
+
+
+def parts_in(codec: Codec, attributes: DestinationAttributes, block: Block, now_ms: int) -> PartColumn | None:
+    """Which messages of a producer's block are parts of units of work, where the destination composes them (W-96)."""
+    if attributes.unitOfWorkHandlingPolicy != SINGLE:
+        return None
+    keys = codec.works(block)
+    return None if keys is None else PartColumn(now_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
+
+
+def in_default_unit(codec: Codec, attributes: DestinationAttributes, kind: str, name: str, block: Block) -> Block:
+    """The block with the destination's own unit of order on messages that have none, if it has one (W-79)."""
+    return codec.in_unit(block, default_unit(kind, name)) if attributes.unitOfOrder else block
 
 
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:

@@ -23,11 +23,16 @@ from raybroker.engine.attachments import Attachment, Outbox, Release
 from raybroker.engine.burial import Burial
 from raybroker.engine.catalogue import Catalogue
 from raybroker.engine.checkpoint import Definition, encode_checkpoint, read_back
+from raybroker.engine.composing import Composing
+from raybroker.engine.handing import Handing
+from raybroker.engine.meters import Meters
 from raybroker.engine.payloads import Payloads
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.runner import Runner
+from raybroker.engine.schedules import Schedules
 from raybroker.engine.steps import Step
 from raybroker.engine.transactions import Transactions
+from raybroker.engine.watching import Watching
 from raybroker.model.block import Block
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError
@@ -91,6 +96,11 @@ class Host:
         self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
         self.transactions = Transactions(self)
         self.burial = Burial(self)
+        self.schedules = Schedules(self)
+        self.handing = Handing(self)
+        self.composing = Composing(self)
+        self.watching = Watching(self)
+        self.meters = Meters(self, timing=config["raybroker.metrics.timing"])
         self.idle = idle
         self._next_attachment = (incarnation << ATTACHMENT_BITS) + 1
         self._wakes: dict[int, int] = {}
@@ -116,6 +126,7 @@ class Host:
         if gone:
             self.append([Entry(NOTE, n, 0, notes.encode(notes.GONE, 0)) for n in gone], _nobody)
         self.transactions.recovered()
+        self.schedules.restore(found.schedules)
 
     def fail(self, error: BrokerError) -> None:
         """Stop for good: tell every peer why, release nothing more (P-05)."""
@@ -138,7 +149,8 @@ class Host:
             self.catalogue.forget_dormant(number)
         self.catalogue.end_orphans(now_ms)
         self.transactions.tick(now_ms)
-        self.burial.again(now_ms)
+        for tick in (self.burial.again, self.schedules.tick, self.handing.tick, self.composing.again):
+            tick(now_ms)
         if self._alarm is not None and self._wakes:
             self._alarm(min(self._wakes.values()))
 
@@ -255,6 +267,7 @@ class Host:
             self._settling = False
 
     def _after(self, home: Destination, outcome: Outcome) -> None:
+        self.watching.look(home)
         if outcome.wake_at is not None:
             self.wake(home.number, outcome.wake_at)
         if outcome.unfinished:
@@ -294,6 +307,7 @@ class Host:
         held = home.ledger.held.get(outcome.accepted)
         stored = held is not None and held.stored
         crowded = self.payloads.put(home.number, outcome.accepted, block.view, stored=stored)
+        self.meters.kept(home, outcome, block)
         return [
             Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
             for e in outcome.records
@@ -358,7 +372,8 @@ class Host:
             self._checkpointing = False
 
         rows = self.catalogue.rows()
-        self.append([encode_checkpoint(self.catalogue.next_number, self.transactions.log, rows)], done)
+        number, schedules = self.catalogue.next_number, self.schedules.log
+        self.append([encode_checkpoint(number, self.transactions.log, schedules, rows)], done)
 
     def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
         self.append([Entry(NOTE, number, 0, meta)], done)

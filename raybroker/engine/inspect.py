@@ -11,7 +11,9 @@ from raybroker.core.lane import Lane
 from raybroker.core.queue import Queue
 from raybroker.core.topic import Topic
 from raybroker.core.window import CreditWindow
+from raybroker.core.work import PARTS
 from raybroker.engine.host import Host
+from raybroker.engine.unit_figures import unit_figures
 from raybroker.model.errors import InvalidDestinationError
 
 
@@ -45,15 +47,16 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "bytes": ledger.bytes_held,
         "peak_messages": ledger.peak_messages,
         "peak_bytes": ledger.peak_bytes,
-        "waiting": sum(lane.backlog.count + sum(run.count for run, _ in lane.hidden) for lane in lanes),
+        "waiting": sum(lane.waiting + sum(run.count for run, _ in lane.hidden) for lane in lanes),
         "unacknowledged": sum(_unsettled(c) for c in consumers),
         "delayed": sum(lane.timetable.count for lane in lanes),
+        "incomplete": home.works.count if home.works is not None else 0,
         "in_transaction": sum(staged.messages for staged in home.staged.values()),
         "dying": home.dying,
         "producers": len(home.producers.attached),
         "active_consumers": sum(c.active for c in consumers),
         "backup_consumers": sum(not c.active for c in consumers),
-        "subscriptions": len(lanes) if isinstance(home, Topic) else 0,
+        "subscriptions": sum(lane.subscription != PARTS for lane in lanes) if isinstance(home, Topic) else 0,
         "messages_in": counters.messages_in,
         "messages_out": counters.messages_out,
         "bytes_in": counters.bytes_in,
@@ -64,6 +67,9 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "dead": counters.dead,
         "duplicates": counters.duplicates,
         "throttled": home.slow,
+        **unit_figures(home),
+        "gathering": any(lane.consumers.by_attachment and not lane.gathering.dispatching for lane in lanes),
+        "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
     }
 
 
@@ -76,7 +82,7 @@ def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:
 def consumers(host: Host, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
     """The consumers of one destination, or of all (api: ``list_consumers``)."""
     return [
-        _consumer(home, lane, consumer)
+        {**_consumer(home, lane, consumer), "consumer": host.attachments[consumer.attachment].consumer}
         for home in _homes(host, kind, name)
         for lane in home.lanes.values()
         for consumer in lane.consumers.by_attachment.values()
@@ -100,7 +106,7 @@ def _subscriptions(host: Host, topic: str | None) -> Iterator[dict[str, Any]]:
     for home in _homes(host, "topic", topic):
         for lane in home.lanes.values():
             own = lane.subscription
-            if own is None or not own.name:
+            if own is None or not own.name or own == PARTS:
                 continue
             assert lane.owes is not None
             yield {
@@ -157,4 +163,7 @@ def _consumer(home: Destination, lane: Lane, consumer: Consumer) -> dict[str, An
         "granted": granted,
         "unacknowledged": _unsettled(consumer),
         "sent": consumer.sent,
+        "drains": consumer.attachment in lane.consumers.draining,
+        "remote": consumer.remote,
+        "owner": consumer.owner,
     }

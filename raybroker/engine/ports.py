@@ -5,9 +5,9 @@ A store, a clock and the way to a connected client are all that stands between a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
@@ -116,6 +116,22 @@ class Codec(Protocol):
         """Deduplication ids of the messages; None when no message has one (B25)."""
         ...
 
+    def units(self, block: Block) -> tuple[str | None, ...] | None:
+        """The unit of order of each message; None when no message has one (W-76)."""
+        ...
+
+    def works(self, block: Block) -> tuple[tuple[str, int, bool] | None, ...] | None:
+        """What each message is in a unit of work: its name, the number there, the end; None when none is in one."""
+        ...
+
+    def composed(self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
+        """The message of a complete unit of work as a block; raises MessageTooLargeError (W-96)."""
+        ...
+
+    def in_unit(self, block: Block, unit: str) -> Block:
+        """The block with that unit of order on each message that has none (W-79)."""
+        ...
+
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
         """What the message itself says about its death: keep it, log it, cut its body (D-25)."""
         ...
@@ -128,6 +144,17 @@ class Codec(Protocol):
 
     def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         """Dead messages without those properties, by the destination that each came from."""
+        ...
+
+    def occurrence(
+        self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
+        delay_ms: int,
+    ) -> bytes:  # fmt: skip
+        """The message of a schedule as it is sent this time, with more properties (B17)."""
+        ...
+
+    def life(self, block: Block, index: int, policy: str) -> dict[str, Any]:
+        """What the log of messages' lives says of a message (W-130)."""
         ...
 
     def expiry_record(self, block: Block, index: int, policy: str, destination: str) -> str:
@@ -159,6 +186,12 @@ class Peer(Protocol):
     def acked(self, request: int, unknown: int) -> None: ...
 
     def released(self, handle: int, request: int, next_tag: int) -> None: ...
+
+    def drained(self, handle: int, epoch: int, unused: int) -> None: ...
+
+    def ready(self, handle: int, epoch: int) -> None: ...
+
+    def withdrawn(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None: ...
 
     def promoted(self, handle: int) -> None: ...
 

@@ -11,23 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.core import command as cmd
-from raybroker.core.destination import Destination
-from raybroker.core.ledger import PLAIN, Columns
 from raybroker.core.outcome import Refused
-from raybroker.core.selector import normalised
-from raybroker.core.subscription import Subscription
 from raybroker.core.window import CREDIT_MAX
+from raybroker.engine import schedules, watching
+from raybroker.engine import sessions_consuming as consuming
 from raybroker.engine import sessions_txn as txn
 from raybroker.engine.attachments import Attachment, Outbox
 from raybroker.engine.browsing import Browser
-from raybroker.engine.forcing import effective_limit, overridden
+from raybroker.engine.forcing import columns_of, in_default_unit, overridden, parts_in
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Peer
 from raybroker.engine.transactions import OPEN, Transaction
 from raybroker.model.block import Block
 from raybroker.model.errors import (
     BrokerError,
-    IllegalStateError,
     InvalidClientIDError,
     InvalidDestinationError,
     ProtocolError,
@@ -40,8 +37,6 @@ HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
 SKEW_MS_MAX: Final = 2_000
 """A client's clock that differs by more is written to the log."""
-BROWSE_MESSAGES_MAX: Final = 10_000
-"""Messages that a browser gets at a time."""
 
 
 class Session:
@@ -106,107 +101,25 @@ class Session:
         return self.connection, self.client_id or ""
 
     def _open_producer(self, request: int, args: dict[str, Any]) -> None:
-        handle, producer = self._new_handle(args), int(args["producer"])
+        handle, producer = self.new_handle(args), int(args["producer"])
         if not 0 <= producer < 1 << 64:
             raise ProtocolError(f"producer {producer} is not a number of 64 bits")
         generation = int(args.get("generation", 0))
-        home = self.host.find(_kind(args), args["name"])
+        home = self.host.find(consuming.kind_of(args), args["name"])
         attachment = self.host.attach(home, self.peer, handle, self.outbox)
         self.producers[handle] = attachment
         self.producer_ids[handle] = producer
         try:
-            self._perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
+            self.perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
         except BrokerError:
             del self.producers[handle], self.producer_ids[handle]
             raise
-        self.peer.reply(request, {"epoch": attachment.number})
-
-    def _open_consumer(self, request: int, args: dict[str, Any]) -> None:
-        handle = self._new_handle(args)
-        flow, limit, no_ack = args["flow"], int(args["limit"]), bool(args["no_ack"])
-        if flow not in ("credit", "prefetch") or not -1 <= limit <= CREDIT_MAX:
-            raise ProtocolError(f"flow {flow!r} with limit {limit} is not understood")
-        lease_ms = int(args.get("lease_ms") or 0)
-        if not 0 <= lease_ms <= CREDIT_MAX:
-            raise ProtocolError(f"an ack deadline of {lease_ms} ms; it is 0 (none) to {CREDIT_MAX}")
-
-        home = self.host.find(_kind(args), args["name"])
-        owner = self.host.definition(home).owner
-        if owner is not None and owner != self.connection:
-            raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may consume")
-        subscription = self._subscription(home, args)
-        shared = subscription is not None and subscription.shared
-        attributes = home.attributes
-        most = attributes.shared_consumer_flow_limit if shared else attributes.consumer_flow_limit
-        effective = effective_limit(flow, limit, most)
-        selector = None if subscription is not None else _selector(args)
-        attachment = self.host.attach(home, self.peer, handle, self.outbox, eager=no_ack)
-        attachment.leased = lease_ms > 0
-        command = cmd.AttachConsumer(
-            attachment.number, flow, effective, no_ack, True, selector, subscription, lease_ms
-        )
-        self._perform_attach(attachment, command)
-        self.consumers[handle] = attachment
-        active = home.lane_of[attachment.number].consumers.by_attachment[attachment.number].active
-        self.peer.reply(request, {"epoch": attachment.number, "limit": effective, "active": active})
-        if self.started and self.flow_open:
-            self._perform(attachment, cmd.Proceed(attachment.number))
-
-    def _subscription(self, home: Destination, args: dict[str, Any]) -> Subscription | None:
-        """What the consumer of a topic subscribes to; None for a queue."""
-        wanted = args.get("subscription")
-        if home.kind == "queue" and wanted is None:
-            return None
-        wanted = wanted or {"name": "", "durable": False, "shared": False}
-        durable, shared = bool(wanted["durable"]), bool(wanted["shared"])
-        origin = (self.client_id or "") if durable else self.connection
-        return Subscription(
-            self.client_id or "" if wanted["name"] else "", str(wanted["name"]), durable, shared,
-            _selector(args), bool(args.get("no_local")), origin if args.get("no_local") else "",
-        )  # fmt: skip
+        self.peer.reply(request, {"epoch": attachment.number, **watching.checks_of(home.attributes)})
 
     def _close_producer(self, request: int, args: dict[str, Any]) -> None:
         attachment = self.producers.pop(int(args["handle"]), None)
         if attachment is not None:
-            self._detach(attachment, cmd.DetachProducer(attachment.number, forget=True))
-        self.peer.reply(request, None)
-
-    def _close_consumer(self, request: int, args: dict[str, Any]) -> None:
-        attachment = self.consumers.pop(int(args["handle"]), None)
-        if attachment is not None:
-            self._detach(attachment, cmd.DetachConsumer(attachment.number))
-        self.peer.reply(request, None)
-
-    def _release(self, request: int, args: dict[str, Any]) -> None:
-        attachment = self._consumer(int(args["handle"]), args["epoch"])
-        if attachment is None:
-            raise InvalidDestinationError("the consumer is not attached any more")
-        credit = int(args["credit"])
-        if not -1 <= credit <= CREDIT_MAX:
-            raise ProtocolError(f"a credit of {credit}; it is -1 to {CREDIT_MAX}")
-        consumed, delay_ms = int(args.get("consumed", 0)), max(int(args.get("delay_ms", 0)), 0)
-        self._perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms))
-
-    def _open_browser(self, request: int, args: dict[str, Any]) -> None:
-        handle = self._new_handle(args)
-        if _kind(args) != "queue":
-            raise InvalidDestinationError("topics cannot be browsed (R-12)")
-        home = self.host.find("queue", args["name"])
-        browser = self.browsers[handle] = Browser(self.host, home, _selector(args), ("waiting",))
-        self.peer.reply(request, {"messages": browser.messages})
-
-    def _browse(self, request: int, args: dict[str, Any]) -> None:
-        browser = self.browsers.get(int(args["handle"]))
-        if browser is None:
-            raise IllegalStateError("the browser is closed")
-        tag = 1
-        for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
-            self.peer.deliver(int(args["handle"]), 0, tag, seen.attempts, block.pick(seen.picks))
-            tag += seen.picks.bit_count()
-        self.peer.reply(request, {"more": browser.more})
-
-    def _close_browser(self, request: int, args: dict[str, Any]) -> None:
-        self.browsers.pop(int(args["handle"]), None)
+            self.detach(attachment, cmd.DetachProducer(attachment.number, forget=True))
         self.peer.reply(request, None)
 
     def _start(self, request: int, args: dict[str, Any]) -> None:
@@ -246,18 +159,20 @@ class Session:
                 return
             transaction.homes[home] = None
             number = transaction.number
-        block = overridden(home.attributes, block, self.host.clock.now_ms())
+        codec, attributes = self.host.codec, home.attributes
+        block = overridden(attributes, block, self.host.clock.now_ms())
+        block = in_default_unit(codec, attributes, home.kind, home.name, block)
         room = not block.persistent or self.host.has_room(block.view.nbytes)
         persistent = block.persistent and self.host.definition(home).owner is None
-        columns = PLAIN
-        if not block.plain:
-            columns = Columns(block.priority, block.priorities(), block.expires(), block.deliver_at())
-        content = self.host.codec.content(block) if home.kind == "topic" or home.selective or number else None
-        ids = self.host.codec.dedup_ids(block) if home.attributes.duplicateWindowMs > 0 else None
+        content = codec.content(block) if home.kind == "topic" or home.selective or number else None
+        parts = parts_in(codec, attributes, block, self.host.clock.now_ms())
+        ids = codec.dedup_ids(block) if attributes.duplicateWindowMs > 0 else None
         command = cmd.Send(
-            attachment.number, producer, block.first_seq, block.lengths, persistent, floor, room, columns, content,
-            self.origin, number, ids, confirm,
+            attachment.number, producer, block.first_seq, block.lengths, persistent, floor, room,
+            columns_of(codec, block, parts), content, self.origin, number, ids, confirm,
         )  # fmt: skip
+        if confirm and not number:
+            self.host.meters.sending(attachment, block.first_seq)
         outcome = self.host.perform(home, command, block)
         if number and outcome is not None:
             self.host.transactions.refused(number, outcome)
@@ -267,39 +182,48 @@ class Session:
 
     def acknowledge(self, handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Deliveries are done with; with the epoch of an ended attachment nothing is (they were given back)."""
-        attachment = self._consumer(handle, epoch)
+        attachment = self.consumer(handle, epoch)
         if attachment is None:
             if request:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
-        self._perform(attachment, cmd.Acknowledge(attachment.number, ranges, request))
+        self.host.meters.acknowledged(attachment, ranges)
+        self.perform(attachment, cmd.Acknowledge(attachment.number, ranges, request))
 
     def settle(
         self, handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str,
         ranges: Sequence[tuple[int, int]],
     ) -> None:  # fmt: skip
         """Another outcome than an acknowledgement (B9)."""
-        attachment = self._consumer(handle, epoch)
+        attachment = self.consumer(handle, epoch)
         if attachment is None:
             if request:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
-        self._perform(attachment, cmd.Settle(attachment.number, ranges, request, outcome, delay_ms, reason))
+        self.perform(attachment, cmd.Settle(attachment.number, ranges, request, outcome, delay_ms, reason))
 
     def begun(self, handle: int, epoch: int, tag: int) -> None:
-        attachment = self._consumer(handle, epoch)
+        attachment = self.consumer(handle, epoch)
         if attachment is not None:
-            self._perform(attachment, cmd.Begun(attachment.number, tag))
+            self.perform(attachment, cmd.Begun(attachment.number, tag))
 
     def extend(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
-        attachment = self._consumer(handle, epoch)
+        attachment = self.consumer(handle, epoch)
         if attachment is not None:
-            self._perform(attachment, cmd.Extend(attachment.number, ranges))
+            self.perform(attachment, cmd.Extend(attachment.number, ranges))
 
     def credit(self, handle: int, epoch: int, count: int) -> None:
-        attachment = self._consumer(handle, epoch)
+        attachment = self.consumer(handle, epoch)
         if attachment is not None:
-            self._perform(attachment, cmd.Grant(attachment.number, count))
+            self.host.meters.asked(attachment, count)
+            self.perform(attachment, cmd.Grant(attachment.number, count))
+
+    def drain(self, handle: int, epoch: int, count: int) -> None:
+        """The consumer is in drain mode and asks for ``count`` messages of what there is now."""
+        attachment = self.consumer(handle, epoch)
+        if attachment is not None:
+            self.host.meters.asked(attachment, count, drain=True)
+            self.perform(attachment, cmd.Drain(attachment.number, min(count, CREDIT_MAX)))
 
     def flow(self, go: bool) -> None:
         """The client's buffers are full, or have room again (F-15)."""
@@ -313,11 +237,12 @@ class Session:
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back (B-07), its producers may come back (R-13)."""
         self.host.sessions.pop(self, None)
+        self.host.watching.left(self)
         self.browsers.clear()
         for attachment in self.producers.values():
-            self._detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
+            self.detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
         for attachment in self.consumers.values():
-            self._detach(attachment, cmd.DetachConsumer(attachment.number, lost=True))
+            self.detach(attachment, cmd.DetachConsumer(attachment.number, lost=True))
         self.producers.clear()
         self.consumers.clear()
         self.host.transactions.closed(self)  # After its consumers are gone: what they had consumed goes to others.
@@ -328,7 +253,7 @@ class Session:
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _new_handle(self, args: dict[str, Any]) -> int:
+    def new_handle(self, args: dict[str, Any]) -> int:
         handle = int(args["handle"])
         if handle in self.producers or handle in self.consumers or handle in self.browsers or not 0 <= handle < 1 << 32:
             raise ProtocolError(f"handle {handle} is not free")
@@ -336,22 +261,23 @@ class Session:
             raise ProtocolError(f"a connection has at most {HANDLES_MAX} producers and consumers")
         return handle
 
-    def _perform_attach(self, attachment: Attachment, command: cmd.AttachProducer | cmd.AttachConsumer) -> None:
+    def perform_attach(self, attachment: Attachment, command: cmd.AttachProducer | cmd.AttachConsumer) -> None:
         try:
             self.host.perform(attachment.home, command)
         except BrokerError:
             del self.host.attachments[attachment.number]
             raise
 
-    def _perform(self, attachment: Attachment, command: cmd.Command) -> None:
+    def perform(self, attachment: Attachment, command: cmd.Command) -> None:
         if attachment.number in self.host.attachments:
             self.host.perform(attachment.home, command)
 
-    def _detach(self, attachment: Attachment, command: cmd.Command) -> None:
+    def detach(self, attachment: Attachment, command: cmd.Command) -> None:
         if self.host.attachments.pop(attachment.number, None) is not None:
+            self.host.meters.left(attachment)
             self.host.perform(attachment.home, command)
 
-    def _consumer(self, handle: int, epoch: int) -> Attachment | None:
+    def consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)
         if attachment is None or attachment.number != epoch or epoch not in self.host.attachments:
             return None
@@ -362,34 +288,17 @@ class Session:
         go = self.started and self.flow_open
         for attachment in self.consumers.values():
             number = attachment.number
-            self._perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))
-
-
-def _selector(args: dict[str, Any]) -> str | None:
-    text = args.get("selector")
-    if text is not None and not isinstance(text, str):
-        raise ProtocolError(f"a selector is text, not {type(text).__name__}")
-    return normalised(text)
-
-
-def _kind(args: dict[str, Any]) -> str:
-    kind = args.get("type", "queue")
-    if kind not in ("queue", "topic"):
-        raise ProtocolError(f"destination type {kind!r} is not understood")
-    return str(kind)
+            self.perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))
 
 
 _OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
     "hello": Session._hello,
     "open_producer": Session._open_producer,
-    "open_consumer": Session._open_consumer,
     "close_producer": Session._close_producer,
-    "close_consumer": Session._close_consumer,
-    "release": Session._release,
     "start": Session._start,
     "stop": Session._stop,
-    "open_browser": Session._open_browser,
-    "browse": Session._browse,
-    "close_browser": Session._close_browser,
+    **consuming.OPS,
     **txn.OPS,
+    **schedules.OPS,
+    **watching.OPS,
 }

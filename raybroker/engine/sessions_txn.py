@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.engine.transactions import Ack, Transaction
 from raybroker.model.errors import ProtocolError, TransactionRolledBackError
+from raybroker.model.setting import INT_MAX
 
 if TYPE_CHECKING:
     from raybroker.engine.session import Session
@@ -34,7 +35,7 @@ def _acks(session: Session, args: dict[str, Any]) -> list[Ack]:
     """Raises TransactionRolledBackError for a consumer that is not attached any more."""
     found: list[Ack] = []
     for handle, epoch, ranges in args.get("acks") or ():
-        attachment = session._consumer(int(handle), int(epoch))
+        attachment = session.consumer(int(handle), int(epoch))
         if attachment is None:
             raise TransactionRolledBackError("a consumer of the transaction is gone, and what it consumed went back")
         found.append((attachment, [(int(first), int(last)) for first, last in ranges]))
@@ -46,6 +47,10 @@ def _joined(session: Session, args: dict[str, Any]) -> Transaction:
     number = int(args["txn"])
     transaction = opened(session, number)
     _require_open(session, transaction, number)
+    delay_ms = int(args.get("delay_ms", 0))
+    if not 0 <= delay_ms <= INT_MAX:
+        raise ProtocolError(f"a redelivery delay of {delay_ms} ms; it is 0 to {INT_MAX}")
+    transaction.delay_ms = max(transaction.delay_ms, delay_ms)
     try:
         acks = _acks(session, args)
         session.host.transactions.stage(transaction, acks)

@@ -59,6 +59,9 @@ class Transaction:
     homes: dict[Destination, None] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
     consumed: dict[int, int] = field(default_factory=dict)
+    delay_ms: int = 0
+    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants
+    (W-67); after a restart it is not known any more."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
 
@@ -78,7 +81,7 @@ class Transactions:
 
     # ---- while it is open ------------------------------------------------------------------------------------------
 
-    def begin(self, session: Session, key: bytes = b"", kind: str = "local") -> Transaction:
+    def begin(self, session: Session | None, key: bytes = b"", kind: str = "local") -> Transaction:
         """A new transaction of a session; an XA branch that is open already is joined."""
         if kind == "xa":
             found = self.find(key)
@@ -122,6 +125,7 @@ class Transactions:
         try:
             for attachment, ranges in acks:
                 transaction.homes[attachment.home] = None
+                self._host.meters.acknowledged(attachment, ranges, transaction.number)
                 self._host.perform(attachment.home, cmd.StageAcks(transaction.number, attachment.number, ranges))
         except TransactionRolledBackError:
             self.roll_back(transaction, _nobody)
@@ -216,6 +220,7 @@ class Transactions:
         number = transaction.number
         prepared = transaction.state == "PREPARED"
         transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
+        self._host.meters.ended(commit=commit)
         self.by_number.pop(number, None)
         self.log.prepared.pop(number, None)
         extra = []
@@ -223,7 +228,8 @@ class Transactions:
             most = max(self._remembered_max, txlog.SESSIONS_MAX)
             self.log.remember(transaction.key, commit, shared, most)
             extra.append(txlog.note(txlog.DECIDED, number, transaction.key, commit, shared))
-        steps = [Step(home, cmd.Decide(number, commit)) for home in transaction.homes]
+        delay_ms = 0 if commit else transaction.delay_ms
+        steps = [Step(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
         self._host.perform_all(steps, extra, done)
 
     def outcome(self, key: bytes) -> str:
@@ -246,8 +252,9 @@ class Transactions:
     # ---- when others end -------------------------------------------------------------------------------------------
 
     def closed(self, session: Session) -> None:
-        """A session is gone: what it left open is rolled back."""
+        """A session is gone: what it left open is rolled back, and comes again at once (W-67)."""
         for transaction in [t for t in self.by_number.values() if t.session is session and t.state in OPEN]:
+            transaction.delay_ms = 0
             self.roll_back(transaction, _nobody)
 
     def without(self, home: Destination) -> None:

@@ -19,6 +19,7 @@ from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.model.record import Buffer
+from raybroker.model.units import UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
 
 BYTES: Final = 0
 TEXT: Final = 1
@@ -28,9 +29,14 @@ PICKLE: Final = 3
 MAP: Final = 4
 STREAM: Final = 5
 """A list."""
+WORK: Final = 6
+"""The bodies of a unit of work (W-96): a list of (kind, headers, body, message id) in msgpack."""
 DEFLATED: Final = 0x80
 """Added to the kind of a body that was compressed with zlib."""
-BODY_TYPES: Final = {BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream"}
+BODY_TYPES: Final = {
+    BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream",
+    WORK: "object",
+}  # fmt: skip
 """Kind → what JMS calls a message with such a body."""
 
 COMPRESS: Final = "JMS_SUN_COMPRESS"
@@ -42,6 +48,10 @@ DEDUP_ID_CHARS_MAX: Final = 255
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _TEXT_KEYS = {str}
+_NO_ID: Final = "n"
+DOUBTFUL: Final = "a"
+UNIT: Final = "u"
+"""The header with the name of a message's unit of order (W-76)."""
 
 
 def message_id(producer: int, seq: int) -> str:
@@ -79,6 +89,8 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
         return bytes(data)
     if kind & DEFLATED:
         kind, data = inflated(kind, data, most)
+    if kind == WORK:
+        return [decode_body(row.kind, row.body, most) for row in work_rows(data)]
     try:
         if kind == TEXT:
             return str(data, "utf-8")
@@ -90,6 +102,26 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise MessageFormatError(f"a received body does not decode: {error}") from None
     raise MessageFormatError(f"a received body has the unknown kind {kind}")
+
+
+class WorkRow(NamedTuple):
+    """One message of a unit of work."""
+
+    kind: int
+    header: bytes
+    body: bytes
+    id: str
+
+
+def work_rows(data: Buffer) -> list[WorkRow]:
+    """The messages in a body of kind WORK; raises MessageFormatError."""
+    try:
+        rows = [WorkRow(*row) for row in msgpack.unpackb(data, raw=False)]
+        if not all(list(map(type, row)) == [int, bytes, bytes, str] and row.kind != WORK for row in rows):
+            raise ValueError("its rows are not (kind, headers, body, id)")
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise MessageFormatError(f"a received unit of work does not decode: {error}") from None
+    return rows
 
 
 def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int, bytes, dict[str, Any]]:
@@ -120,6 +152,12 @@ class Header(NamedTuple):
     reply_to: str | None = None
     type: str | None = None
     dedup_id: str | None = None
+    no_id: bool = False
+    """Its producer asked for no message id (R-16)."""
+    unit: str | None = None
+    """Its unit of order (W-76)."""
+    doubtful: bool = False
+    """Another broker may have stored it already (K-19)."""
 
 
 def encode_header(
@@ -128,10 +166,14 @@ def encode_header(
     reply_to: str | None,
     type_: str | None,
     dedup_id: str | None = None,
+    no_id: bool = False,
+    unit: str | None = None,
+    doubtful: bool = False,
 ) -> bytes:
     """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError.
 
-    ``reply_to`` is "queue:name" or "topic:name"; ``dedup_id`` names the message among its destination's (B25).
+    ``reply_to`` is "queue:name" or "topic:name"; ``dedup_id`` names the message among its destination's (B25);
+    ``no_id``: whoever receives it sees no message id (R-16); ``unit`` names its unit of order (W-76).
     """
     fields: dict[str, Any] = {}
     if properties:
@@ -146,6 +188,11 @@ def encode_header(
             fields[key] = value
     if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_CHARS_MAX:
         raise MessageFormatError(f"dedup_id has {len(dedup_id)} characters; it has 1 to {DEDUP_ID_CHARS_MAX}")
+    if unit is not None:
+        if not is_unit_name(unit):
+            raise MessageFormatError(f"unit_of_order {unit!r:.80} is not text of 1 to {UNIT_CHARS_MAX} characters")
+        fields[UNIT] = unit
+    fields |= {key: True for key, said in ((_NO_ID, no_id), (DOUBTFUL, doubtful)) if said}
     data = pack_fields(fields)
     if len(data) > MESSAGE_HEADERS_BYTES_MAX:
         raise MessageTooLargeError(
@@ -241,10 +288,14 @@ def decode_header(data: Buffer | None) -> Header:
     if data is None:
         return Header({})
     fields = unpack_fields(data)
-    texts = [fields.get(key) for key in "crtd"]
+    correlation_id, reply_to, type_, dedup_id = texts = [fields.get(key) for key in "crtd"]
     if any(text is not None and not isinstance(text, str) for text in texts):
         raise ProtocolError("a header of a message is no text")
-    return Header(fields.get("p") or {}, *texts)
+    unit = fields.get(UNIT)
+    return Header(
+        fields.get("p") or {}, correlation_id, reply_to, type_, dedup_id, _NO_ID in fields,
+        unit if is_unit_name(unit) else None, DOUBTFUL in fields,
+    )  # fmt: skip
 
 
 class BlockContent:
@@ -272,6 +323,8 @@ class BlockContent:
         """A header by its name in JMS, or None when the message has none such; JMSX… are properties."""
         from_block = _BLOCK_HEADERS.get(name)
         if from_block is not None:
+            if name == "JMSMessageID" and _NO_ID in self.fields(index):
+                return None
             return from_block(self._block, index)
         key = _FIELD_HEADERS.get(name)
         if key is None:
@@ -330,7 +383,7 @@ def dedup_ids(block: Block) -> list[str | None] | None:
 
 
 _DEDUP_KEY: Final = b"\xa1d"
-_FIELD_HEADERS: Final = {"JMSCorrelationID": "c", "JMSReplyTo": "r", "JMSType": "t"}
+_FIELD_HEADERS: Final = {"JMSCorrelationID": "c", "JMSReplyTo": "r", "JMSType": "t", UNIT_PROPERTY: UNIT}
 _BLOCK_HEADERS: Final[dict[str, Callable[[Block, int], Any]]] = {
     "JMSMessageID": lambda block, index: message_id(block.producer, block.seq_of(index)),
     "JMSTimestamp": lambda block, index: block.timestamp_ms,

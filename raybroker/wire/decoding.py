@@ -138,6 +138,12 @@ def _extend(body: memoryview) -> Iterable[Frame]:
     return (wire.Extend(handle, epoch, rows),)
 
 
+def _withdrawn(body: memoryview) -> Iterable[Frame]:
+    rows = _ranges(body, wire.EXTEND_HEAD, "a WITHDRAWN")
+    handle, epoch = wire.EXTEND_HEAD.unpack_from(body)
+    return (wire.Withdrawn(handle, epoch, rows),)
+
+
 def _settle(body: memoryview) -> Iterable[Frame]:
     handle, epoch, request, outcome, delay_ms, reason, rows = _unpack(
         body, (int, int, int, str, int, str, list), "SETTLE"
@@ -169,6 +175,18 @@ def _credit(body: memoryview) -> Iterable[Frame]:
     return (wire.Credit(*_exactly(wire.CREDIT_BODY, body, "CREDIT")),)
 
 
+def _drain(body: memoryview) -> Iterable[Frame]:
+    return (wire.Drain(*_exactly(wire.DRAIN_BODY, body, "DRAIN")),)
+
+
+def _drained(body: memoryview) -> Iterable[Frame]:
+    return (wire.Drained(*_exactly(wire.DRAIN_BODY, body, "DRAINED")),)
+
+
+def _ready(body: memoryview) -> Iterable[Frame]:
+    return (wire.Ready(*_exactly(wire.READY_BODY, body, "READY")),)
+
+
 def _released(body: memoryview) -> Iterable[Frame]:
     return (wire.Released(*_exactly(wire.RELEASED_BODY, body, "RELEASED")),)
 
@@ -197,10 +215,11 @@ Decoders = dict[int, Callable[[memoryview], Iterable[Frame]]]
 TO_HOST: Final[Decoders] = {
     wire.CALL: _call, wire.SEND: _send, wire.SEND_TX: _send_tx, wire.ACK: _ack, wire.SETTLE: _settle,
     wire.BEGUN: _begun, wire.EXTEND: _extend, wire.CREDIT: _credit, wire.PING: _ping, wire.PONG: _pong,
-    wire.FLOW: _flow,
+    wire.FLOW: _flow, wire.DRAIN: _drain,
 }  # fmt: skip
 TO_CLIENT: Final[Decoders] = {
     wire.REPLY: _reply, wire.FAILED: _failed, wire.SENT: _sent, wire.REFUSED: _refused, wire.DELIVER: _deliver,
     wire.ACKED: _acked, wire.RELEASED: _released, wire.PROMOTED: _promoted, wire.PING: _ping, wire.PONG: _pong,
-    wire.EVENT: _event,
+    wire.EVENT: _event, wire.DRAINED: _drained, wire.READY: _ready,
+    wire.WITHDRAWN: _withdrawn,
 }  # fmt: skip

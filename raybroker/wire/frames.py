@@ -30,7 +30,7 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
-SEND_TX, SETTLE, BEGUN, EXTEND = range(17, 21)
+SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
 """Frames that carry messages, and may be large."""
 
@@ -51,6 +51,8 @@ EXTEND_HEAD: Final = struct.Struct("<IQ")
 RANGE: Final = struct.Struct("<QQ")
 ACKED_BODY: Final = struct.Struct("<II")
 CREDIT_BODY: Final = struct.Struct("<IQi")
+DRAIN_BODY: Final = struct.Struct("<IQI")
+READY_BODY: Final = struct.Struct("<IQ")
 RELEASED_BODY: Final = struct.Struct("<IIQ")
 HANDLE: Final = struct.Struct("<I")
 NONCE: Final = struct.Struct("<Q")
@@ -172,11 +174,46 @@ class Acked(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """The consumer asks for more; -1 is without limit."""
+    """The consumer asks for more; -1 is without limit. This ends drain mode."""
 
     handle: int
     epoch: int
     credit: int
+
+
+class Drain(NamedTuple):
+    """The consumer is in drain mode from now on: it gets up to ``credit`` messages at once, and the rest is void.
+
+    What it had been granted before is void as well. Answered by Drained, after the messages, unless nothing is void; a
+    Drain of 0 always is.
+    """
+
+    handle: int
+    epoch: int
+    credit: int
+
+
+class Drained(NamedTuple):
+    """There is nothing more for the consumer, and ``unused`` of what it had been granted is void."""
+
+    handle: int
+    epoch: int
+    unused: int
+
+
+class Ready(NamedTuple):
+    """Told once after each Drain, when the next one would bring something."""
+
+    handle: int
+    epoch: int
+
+
+class Withdrawn(NamedTuple):
+    """Deliveries first … last of each range are void: an earlier message of their unit of order went back."""
+
+    handle: int
+    epoch: int
+    ranges: list[tuple[int, int]]
 
 
 class Released(NamedTuple):
@@ -212,7 +249,7 @@ class Event(NamedTuple):
 
 Frame = (
     Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
-    | Flow | Event | SendTx | Settle | Begun | Extend
+    | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn
 )  # fmt: skip
 
 
@@ -296,6 +333,23 @@ def acked(request: int, unknown: int) -> bytes:
 
 def credit(handle: int, epoch: int, count: int) -> bytes:
     return FRAME_HEAD.pack(CREDIT_BODY.size + 1, CREDIT) + CREDIT_BODY.pack(handle, epoch, count)
+
+
+def drain(handle: int, epoch: int, count: int) -> bytes:
+    return FRAME_HEAD.pack(DRAIN_BODY.size + 1, DRAIN) + DRAIN_BODY.pack(handle, epoch, count)
+
+
+def drained(handle: int, epoch: int, unused: int) -> bytes:
+    return FRAME_HEAD.pack(DRAIN_BODY.size + 1, DRAINED) + DRAIN_BODY.pack(handle, epoch, unused)
+
+
+def ready(handle: int, epoch: int) -> bytes:
+    return FRAME_HEAD.pack(READY_BODY.size + 1, READY) + READY_BODY.pack(handle, epoch)
+
+
+def withdrawn(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    body = b"".join([RANGE.pack(*r) for r in ranges])
+    return FRAME_HEAD.pack(EXTEND_HEAD.size + len(body) + 1, WITHDRAWN) + EXTEND_HEAD.pack(handle, epoch) + body
 
 
 def released(handle: int, request: int, next_tag: int) -> bytes:

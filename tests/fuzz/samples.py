@@ -96,6 +96,10 @@ beguns = st.tuples(u32, u64, u64).map(lambda f: _sample("Begun", f, wire.begun(*
 extends = st.tuples(u32, u64, ranges).map(lambda f: _sample("Extend", f, wire.extend(*f)))
 ackeds = st.tuples(u32, u32).map(lambda f: _sample("Acked", f, wire.acked(*f)))
 credits_ = st.tuples(u32, u64, st.integers(I32_MIN, I32_MAX)).map(lambda f: _sample("Credit", f, wire.credit(*f)))
+drains = st.tuples(u32, u64, u32).map(lambda f: _sample("Drain", f, wire.drain(*f)))
+draineds = st.tuples(u32, u64, u32).map(lambda f: _sample("Drained", f, wire.drained(*f)))
+withdrawns = st.tuples(u32, u64, ranges).map(lambda f: _sample("Withdrawn", f, wire.withdrawn(*f)))
+readies = st.tuples(u32, u64).map(lambda f: _sample("Ready", f, wire.ready(*f)))
 releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
 promoteds = u32.map(lambda handle: _sample("Promoted", (handle,), wire.promoted(handle)))
 pings = u64.map(lambda nonce: _sample("Ping", (nonce,), wire.ping(nonce)))
@@ -105,10 +109,12 @@ flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 TO_HOST = {
     "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
     "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
+    "Drain": drains,
 }  # fmt: skip
 TO_CLIENT = {
     "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
     "Acked": ackeds, "Released": releaseds, "Promoted": promoteds, "Ping": pings, "Pong": pongs,
+    "Drained": draineds, "Ready": readies, "Withdrawn": withdrawns,
 }  # fmt: skip
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())
@@ -160,7 +166,7 @@ _ARGUMENTS = st.dictionaries(
         (
             "handle", "name", "type", "producer", "flow", "limit", "no_ack", "no_local", "selector", "subscription",
             "lease_ms", "epoch", "credit", "started", "flow_count", "connection", "consumed", "delay_ms", "max", "txn",
-            "key", "acks", "commit", "coordinator", "generation",
+            "key", "acks", "commit", "coordinator", "generation", "drain", "owner", "home", "consumer",
         )
     ),
     _VALUES,
@@ -200,6 +206,7 @@ hostile = st.one_of(
     st.builds(wire.begun, _HANDLES, _EPOCHS, _TAGS),
     st.builds(wire.extend, _HANDLES, _EPOCHS, _RANGES),
     st.builds(wire.credit, _HANDLES, _EPOCHS, st.sampled_from((I32_MIN, -1, 0, 1, 2, I32_MAX))),
+    st.builds(wire.drain, _HANDLES, _EPOCHS, st.sampled_from((0, 1, 2, I32_MAX, U32))),
     st.builds(wire.flow, st.booleans()),
     st.builds(wire.ping, u64),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from raybroker.model.record import Entry
 from raybroker.model.settings import dead_message_queue, destination_attributes
 from raybroker.services.codec import WireCodec
 from raybroker.store.memory import MemoryStore
-from raybroker.wire.content import content_of, encode_header
+from raybroker.wire.content import WORK, content_of, encode_header, work_rows
 
 DMQ = "mq.sys.dmq"
 
@@ -149,7 +149,7 @@ class Client:
         found = []
         for _, to, tag, attempt, block in self.peer.take("deliver"):
             for index in range(block.count):
-                body = bytes(block.body(index)).decode()
+                body = text_of(block, index)
                 self.tags[to, body] = tag + index
                 if handle in (None, to):
                     found.append(body + (f"({attempt})" if attempt > 1 else ""))
@@ -178,6 +178,13 @@ class Client:
         self.rig.sync()
         rows = [row for _, _, _, _, refused in self.peer.take("sent") for row in refused]
         return [row.code for row in rows for _ in range(row.start, row.end)]
+
+
+def text_of(block: Block, index: int) -> str:
+    """A body as text; that of a unit of work is [its+parts]."""
+    if block.kind_of(index) == WORK:
+        return f"[{'+'.join(row.body.decode() for row in work_rows(block.body(index)))}]"
+    return bytes(block.body(index)).decode()
 
 
 class Rig:
@@ -258,7 +265,7 @@ class Rig:
         looker.ok("open_browser", handle=1, name=name, type="queue", selector=None)
         looker.ok("browse", handle=1, max=10_000)
         found = [
-            (bytes(block.body(i)).decode(), dict(content_of(block).properties(i)))
+            (text_of(block, i), dict(content_of(block).properties(i)))
             for block in looker.blocks()
             for i in range(block.count)
         ]

@@ -1,0 +1,123 @@
+"""The log of messages' lives: what happens to each message of the destinations that want it (W-130).
+
+It costs a line a message and an event, so it is off unless a destination has messageLoggingEnabled; then an event is
+told as a row of plain values to ``sink``, in the order of what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.core import picks as pk
+from raybroker.core.outcome import Bury, Outcome, Sent
+from raybroker.model.block import Block
+from raybroker.model.errors import StoreError
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+    from raybroker.engine.attachments import Attachment
+    from raybroker.engine.host import Host
+
+PRODUCED: Final = "Produced"
+CONSUMED: Final = "Consumed"
+REMOVED: Final = "Removed"
+EXPIRED: Final = "Expired"
+RETRY_EXCEEDED: Final = "Retry exceeded"
+CONSUMER_CREATED: Final = "Consumer created"
+CONSUMER_DESTROYED: Final = "Consumer destroyed"
+_DEATHS: Final = {"EXPIRED": EXPIRED, "UNDELIVERABLE": RETRY_EXCEEDED, "ERROR": RETRY_EXCEEDED}
+
+Event = dict[str, Any]
+
+
+class LifeCycle:
+    """``sink``: takes a row for each event; without one nothing is told."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.sink: Callable[[Event], None] | None = None
+
+    def wanted(self, home: Destination) -> bool:
+        return self.sink is not None and home.attributes.messageLoggingEnabled
+
+    def produced(self, home: Destination, outcome: Outcome, block: Block) -> None:
+        """All that was not refused; consumers may have had it already."""
+        picks = (1 << block.count) - 1
+        for effect in (*outcome.immediate, *outcome.after_durable):
+            for row in effect.refused if isinstance(effect, Sent) else ():
+                picks &= ~((1 << row.end) - (1 << row.start))
+        self._tell(home, PRODUCED, block, picks, {})
+
+    def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
+        """It is about to acknowledge deliveries."""
+        home = attachment.home
+        lane = home.lane_of.get(attachment.number)
+        consumer = lane.consumers.by_attachment.get(attachment.number) if lane is not None else None
+        if consumer is None:
+            return
+        who = {**self._who(attachment), "transaction": txn or None}
+        for delivery in list(consumer.unsettled):
+            last = delivery.tag + delivery.count - 1
+            tags = [t for first, end in ranges for t in range(max(first, delivery.tag), min(end, last) + 1)]
+            if tags:
+                places = list(pk.indexes(delivery.run.picks))
+                picks = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
+                self.of(home, CONSUMED, delivery.run.ordinal, picks, who)
+
+    def handed(self, attachment: Attachment, ordinal: int, picks: int) -> None:
+        """A consumer without acknowledgements has consumed what it gets."""
+        self.of(attachment.home, CONSUMED, ordinal, picks, self._who(attachment))
+
+    def died(self, home: Destination, effect: Bury, block: Block) -> None:
+        event = _DEATHS.get(effect.reason, REMOVED)
+        self._tell(home, event, block, effect.picks, {"reason": effect.reason})
+
+    def removed(self, home: Destination, ordinal: int, picks: int) -> None:
+        """By an administrator."""
+        self.of(home, REMOVED, ordinal, picks, {})
+
+    def consumer(self, attachment: Attachment, event: str) -> None:
+        """CONSUMER_CREATED or CONSUMER_DESTROYED."""
+        if self.wanted(attachment.home):
+            self._put(attachment.home, event, self._who(attachment))
+
+    # ---- internals
+
+    def of(self, home: Destination, event: str, ordinal: int, picks: int, more: Event) -> None:
+        """Of messages of a held block; one that the store cannot give back has nothing to tell."""
+        try:
+            block = self._host.payloads.get(home.number, ordinal)
+        except StoreError:
+            return
+        self._tell(home, event, block, picks, more)
+
+    def _tell(self, home: Destination, event: str, block: Block, picks: int, more: Event) -> None:
+        for index in pk.indexes(picks):
+            fields = self._host.codec.life(block, index, home.attributes.messageLoggingFormat)
+            self._put(home, event, {**fields, **more})
+
+    def _put(self, home: Destination, event: str, fields: Event) -> None:
+        assert self.sink is not None
+        clock = self._host.clock
+        self.sink({
+            "event": event, "type": home.kind, "destination": home.name, "ms": clock.now_ms(),
+            "ns": clock.monotonic_ns(), **fields,
+        })  # fmt: skip
+
+    def _who(self, attachment: Attachment) -> Event:
+        """The consumer, and the connection that it is on."""
+        home = attachment.home
+        lane = home.lane_of.get(attachment.number)
+        consumer = lane.consumers.by_attachment.get(attachment.number) if lane is not None else None
+        session = next((s for s in self._host.sessions if s.peer is attachment.peer), None)
+        own = lane.subscription if lane is not None else None
+        selector = own.selector if own is not None else None
+        if selector is None and lane is not None and consumer is not None:
+            chosen = lane.matching.selectors.get(consumer.selector)
+            selector = chosen.text if chosen is not None else None
+        return {
+            "consumer": attachment.consumer or str(attachment.number), "subscription": own.name if own else None,
+            "selector": selector, "client_id": session.client_id if session is not None else None,
+            "connection": session.connection if session is not None else None,
+        }  # fmt: skip

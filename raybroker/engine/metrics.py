@@ -1,0 +1,255 @@
+"""What a host tells about itself and its destinations when it is asked for metrics: rows of plain values.
+
+A row is key → value, by the keys of the catalogue of metrics; a value is a number, a mapping of a label's value to a
+number, or the row of a histogram.  Labels with two or more names do not occur.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.core.window import UNLIMITED
+from raybroker.engine.committer import ThreadCommitter
+from raybroker.engine.meters import HISTOGRAMS, NS, DestinationMeter
+from raybroker.engine.ports import Committer
+from raybroker.model import histogram as h
+
+if TYPE_CHECKING:
+    from raybroker.core.consumers import Consumer
+    from raybroker.core.destination import Destination
+    from raybroker.core.lane import Lane
+    from raybroker.engine.host import Host
+
+Value = Any
+Row = dict[str, Value]
+
+MAXIMA: Final = frozenset({"oldest_message_age_seconds", "quota_used_ratio"})
+"""The largest of the destinations stands for all of them; everything else is added up."""
+KINDS: Final = ("queue", "topic")
+GAUGES: Final = (
+    "messages", "message_bytes", "waiting_messages", "unacknowledged_messages", "delayed_messages", "pending_messages",
+    "oldest_message_age_seconds", "producers", "consumers", "idle_consumers", "full_consumers", "subscriptions",
+    "schedules", "ordered_units", "consumer_limit_messages", "consumer_credit_messages", "quota_used_ratio",
+    "flow_controlled", "paused", "halted",
+)  # fmt: skip
+COUNTERS: Final = {
+    "messages_in_total": "messages_in",
+    "messages_out_total": "messages_out",
+    "message_in_bytes_total": "bytes_in",
+    "message_out_bytes_total": "bytes_out",
+    "redelivered_messages_total": "redelivered",
+    "refused_messages_total": "refused",
+    "expired_messages_total": "expired",
+    "dead_messages_total": "dead",
+    "duplicate_messages_total": "duplicates",
+    "flow_control_episodes_total": "slowed",
+}
+
+
+def totals(host: Host, home: Destination) -> Row:
+    """What only grows."""
+    counters = home.counters
+    row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
+    slow_ms = counters.slow_ms + (host.clock.now_ms() - counters.slow_since_ms if home.slow else 0)
+    row["flow_control_seconds_total"] = slow_ms / 1000
+    meter = host.meters.destinations.get(home.number)
+    if meter is not None:
+        row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
+        for key in HISTOGRAMS:
+            histogram: h.Histogram = getattr(meter, key)
+            if histogram.total or histogram.counts[0]:
+                row[key] = histogram.row()
+    return row
+
+
+def gauges(host: Host, home: Destination) -> Row:
+    """How it stands."""
+    ledger = home.ledger
+    rows = host.schedules.log.rows
+    schedules = sum(row.destination == home.number for row in rows.values()) if rows else 0
+    row: Row = {
+        "messages": ledger.messages,
+        "message_bytes": ledger.bytes_held,
+        "pending_messages": sum(staged.messages for staged in home.staged.values()) if home.staged else 0,
+        "oldest_message_age_seconds": host.meters.oldest_age_s(home),
+        "producers": len(home.producers.attached),
+        "subscriptions": len(home.lanes) if home.kind == "topic" else 0,
+        "schedules": schedules,
+        "quota_used_ratio": quota_used(home),
+        "flow_controlled": int(home.slow),
+        "paused": {
+            "producers": int("production" in home.paused),
+            "consumers": int("consumption" in home.paused),
+            "insertion": int("insertion" in home.paused),
+        },
+        "halted": int(home.number in host.halted),
+    }
+    waiting = delayed = units = 0
+    for lane in home.lanes.values():
+        waiting += lane.waiting + (sum(run.count for run, _ in lane.hidden) if lane.hidden else 0)
+        delayed += lane.timetable.count
+        units += len(lane.order.units) if lane.order is not None else 0
+    row["ordered_units"] = units
+    row["waiting_messages"] = waiting
+    row["delayed_messages"] = delayed
+    row.update(_of_consumers(home.lanes.values()))
+    return row
+
+
+def _of_consumers(lanes: Iterable[Lane]) -> Row:
+    active = backup = idle = full = limit = credit = unsettled = 0
+    for lane in lanes:
+        waits = lane.backlog.count > 0
+        for consumer in lane.consumers.by_attachment.values():
+            unsettled += sum(item.count for item in consumer.unsettled)
+            if not consumer.active:
+                backup += 1
+                continue
+            active += 1
+            room = _room(lane, consumer)
+            idle += room > 0 and not waits
+            full += room <= 0 and waits
+            if consumer.limit > 0:
+                limit += consumer.limit
+                credit += min(consumer.window.left(), consumer.limit)
+    return {
+        "consumers": {"active": active, "backup": backup}, "idle_consumers": idle, "full_consumers": full,
+        "consumer_limit_messages": limit, "consumer_credit_messages": credit, "unacknowledged_messages": unsettled,
+    }  # fmt: skip
+
+
+def _room(lane: Lane, consumer: Consumer) -> int:
+    """Whether it would take a message now; one in drain mode is armed while it waits for one."""
+    if consumer.attachment in lane.consumers.draining:
+        return int(consumer.armed)
+    return min(consumer.room(), UNLIMITED)
+
+
+def quota_used(home: Destination) -> float:
+    attributes, ledger = home.attributes, home.ledger
+    used = 0.0
+    if attributes.maxNumMsgs > 0:
+        used = ledger.messages / attributes.maxNumMsgs
+    if attributes.maxTotalMsgBytes > 0:
+        used = max(used, ledger.bytes_held / attributes.maxTotalMsgBytes)
+    return used
+
+
+def destination_row(host: Host, home: Destination) -> Row:
+    """Everything about one destination, with ``name``, ``type`` and ``temporary``, and what metrics messages have."""
+    ledger, attributes = home.ledger, home.attributes
+    meter = host.meters.destinations.get(home.number)
+    row = {
+        "name": home.name,
+        "type": home.kind,
+        "temporary": host.definition(home).owner is not None,
+        **totals(host, home),
+        **gauges(host, home),
+        "peak_messages": ledger.peak_messages,
+        "peak_message_bytes": ledger.peak_bytes,
+        "active_subscriptions": sum(
+            lane.subscription is not None and (lane.subscription.durable or bool(lane.consumers.by_attachment))
+            for lane in home.lanes.values()
+        ),
+        "largest_message_bytes": meter.largest_bytes if meter is not None else 0,
+    }
+    if attributes.maxNumMsgs >= 0:
+        row["limit_messages"] = attributes.maxNumMsgs
+    if attributes.maxTotalMsgBytes >= 0:
+        row["limit_bytes"] = attributes.maxTotalMsgBytes
+    if meter is not None and meter.busiest_units is not None:
+        row["unit_messages_total"] = meter.busiest_units.top()
+    if meter is not None:
+        now_ns = host.clock.monotonic_ns()
+        row["averages"] = {name: (a.average(now_ns), a.peak) for name, a in meter.averages.items()}
+    return row
+
+
+class Sum:
+    """Rows of destinations, added up by type. ``start``: those of what was destroyed."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {kind: _zero() for kind in KINDS}
+        self._histograms: dict[tuple[str, str], list[h.Row]] = {}
+
+    def add(self, kind: str, row: Row) -> None:
+        total = self.rows[kind]
+        for key, value in row.items():
+            if isinstance(value, dict):
+                before = total[key]
+                for label, number in value.items():
+                    before[label] = before.get(label, 0) + number
+            elif isinstance(value, tuple):
+                self._histograms.setdefault((kind, key), []).append(value)
+            elif key in MAXIMA:
+                total[key] = max(total[key], value)
+            else:
+                total[key] += value
+
+    def done(self) -> dict[str, Row]:
+        """Type → row."""
+        for (kind, key), rows in self._histograms.items():
+            self.rows[kind][key] = h.merge((self.rows[kind][key], *rows))
+        self._histograms.clear()
+        return self.rows
+
+
+def _zero() -> Row:
+    row: Row = dict.fromkeys((*COUNTERS, "flow_control_seconds_total", *GAUGES), 0)
+    row["delivered_messages_total"] = {"local": 0, "remote": 0}
+    row["paused"] = {"producers": 0, "consumers": 0, "insertion": 0}
+    row["consumers"] = {"active": 0, "backup": 0}
+    empty = DestinationMeter(0)
+    for key in HISTOGRAMS:
+        row[key] = getattr(empty, key).row()
+    return row
+
+
+def keep_totals(host: Host, home: Destination) -> None:
+    """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
+    total = Sum()
+    total.add(home.kind, totals(host, home))
+    if home.kind in host.meters.gone:
+        total.add(home.kind, host.meters.gone[home.kind])
+    host.meters.gone[home.kind] = {key: value for key, value in total.done()[home.kind].items() if key not in GAUGES}
+    host.meters.destinations.pop(home.number, None)
+
+
+def chosen(host: Host, names: str) -> list[Destination]:
+    """Destinations whose name matches; ``*`` stands for any text."""
+    return [home for home in list(host.destinations.values()) if fnmatchcase(home.name, names)]
+
+
+def host_row(host: Host, committer: Committer | None) -> Row:
+    """Of the host itself: store, memory and transactions."""
+    stats, meters = host.store.stats(), host.meters
+    states = {"open": 0, "prepared": 0}
+    for transaction in host.transactions.by_number.values():
+        states["prepared" if transaction.state == "PREPARED" else "open"] += 1
+    row: Row = {
+        "routed_messages_total": dict(meters.routed),
+        "transactions": states,
+        "transactions_committed_total": meters.committed,
+        "transactions_rolled_back_total": meters.rolled_back,
+        "store_reserved_bytes": stats.reserved_bytes,
+        "store_used_bytes": stats.used_bytes,
+        "store_live_bytes": stats.live_bytes,
+        "store_segments": stats.segments,
+        "fsyncs_total": stats.syncs,
+        "fsync_seconds_total": stats.sync_ns * NS,
+        "fsync_max_seconds": stats.sync_ns_max * NS,
+        "block_cache_bytes": host.payloads.kept_bytes,
+        "block_cache_limit_bytes": host.config["raybroker.memory.block_cache_bytes"],
+        "blocks_read_back_total": host.payloads.read_back,
+    }
+    if committer is not None:
+        row["commit_pending_bytes"] = committer.pending_bytes
+        row["store_overloaded"] = int(committer.overloaded)
+    if isinstance(committer, ThreadCommitter):
+        meter = committer.meter
+        row["commit_seconds"] = meter.seconds.row()
+        row["commit_bytes"] = meter.bytes.row()
+        row["commit_batches"] = meter.batches.row()
+    return row

@@ -1,0 +1,56 @@
+"""What is known of the units of order of a destination (W-92), and which of them have messages (W-120)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raybroker.core import picks as pk
+from raybroker.core.backlog import ANY, UNSORTED
+from raybroker.core.destination import Destination
+from raybroker.core.lane import Lane
+
+
+def unit_figures(home: Destination) -> dict[str, int]:
+    """Units whose messages were looked at so far, those with a message for anybody, and those that wait for time.
+
+    ``units_blocked``: a delay or an open transaction holds their first message back (W-86), or no consumer's selector
+    matches it (W-88).  The others are with a session.  More consumers than ready units have nothing to do.
+    """
+    units = ready = blocked = 0
+    for lane in home.lanes.values():
+        if lane.order is None:
+            continue
+        units += len(lane.order.units)
+        free = [unit for unit in lane.order.units.values() if not unit.held]
+        unmatched = _unmatched(lane)
+        blocked += sum(unit.head is None for unit in free) + unmatched
+        ready += sum(unit.head is not None for unit in free) - unmatched
+    return {"units": units, "units_ready": ready, "units_blocked": blocked}
+
+
+def _unmatched(lane: Lane) -> int:
+    """First messages of units that no consumer wants."""
+    wanted = {consumer.selector for consumer in lane.consumers.by_attachment.values() if consumer.active}
+    if ANY in wanted or not wanted:
+        return 0
+    held = lane.home.ledger.held
+    return sum(
+        (run.picks & held[run.ordinal].ordered).bit_count()
+        for shelf in lane.backlog.shelves.values()
+        if shelf.signature != UNSORTED and not any(shelf.signature >> number & 1 for number in wanted)
+        for run in shelf.runs()
+    )
+
+
+def live_units(home: Destination, names: Iterable[str]) -> list[str]:
+    """Those of the units that have messages here, visible or not; every block that is held is looked at."""
+    missing = set(names)
+    found: list[str] = []
+    for block in home.ledger.held.values():
+        if not missing:
+            break
+        units = block.columns.units
+        here = missing.intersection(pk.chosen(units, block.ordered & ~block.done)) if units is not None else ()
+        found += here
+        missing.difference_update(here)
+    return sorted(found)

@@ -1,0 +1,90 @@
+"""Which unit of order each message of a block belongs to: a header, read once when the block comes (W-76).
+
+Most messages of a unit have the same header, byte for byte, so that reading a name is a look into a table.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+from raybroker.model.block import Block
+from raybroker.model.errors import ProtocolError
+from raybroker.model.record import Buffer
+from raybroker.model.units import is_unit_name
+from raybroker.wire.content import UNIT, pack_fields, unpack_column, unpack_fields
+
+UnitNames = tuple[str | None, ...]
+"""One name, or None, for each message."""
+
+_KEY: Final = b"\xa1u"
+HEADERS_KNOWN_MAX: Final = 8_192
+"""Headers whose unit is remembered: with more units than this, each message is decoded."""
+HEADER_BYTES_MAX: Final = 96
+"""Longer headers have properties that differ from message to message, and are not remembered."""
+
+_known: dict[bytes, str | None] = {}
+_names: dict[str, str] = {}
+
+
+def units_of(block: Block) -> UnitNames | None:
+    """The unit of each message; None when no message has one. What does not decode has none, as for selectors."""
+    offsets = block.header_offsets()
+    if offsets is None:
+        return None
+    first = offsets[0]
+    data = bytes(block.view[first : offsets[-1]])
+    if _KEY not in data:
+        return None
+    known, found, column = _known, [], None
+    for index, (start, end) in enumerate(pairwise(offsets)):
+        header = data[start - first : end - first]
+        try:
+            found.append(known[header])
+            continue
+        except KeyError:
+            pass
+        if column is None:
+            column = unpack_column(block.view, offsets) or [_fields(header_) for header_ in _headers(data, offsets)]
+        name = _one_object(column[index].get(UNIT))
+        found.append(name)
+        if len(header) <= HEADER_BYTES_MAX:
+            if len(known) >= HEADERS_KNOWN_MAX:
+                known.clear()
+            known[header] = name
+    return tuple(found) if any(found) else None
+
+
+def _headers(data: bytes, offsets: list[int]) -> list[bytes]:
+    return [data[start - offsets[0] : end - offsets[0]] for start, end in pairwise(offsets)]
+
+
+def _fields(header: bytes) -> dict[str, Any]:
+    try:
+        return unpack_fields(header) if header else {}
+    except ProtocolError:
+        return {}
+
+
+def _one_object(name: object) -> str | None:
+    """Equal names are one object: a name is kept for each message."""
+    if not is_unit_name(name):
+        return None
+    assert isinstance(name, str)
+    if len(_names) >= HEADERS_KNOWN_MAX:
+        _names.clear()
+    return _names.setdefault(name, name)
+
+
+def in_unit(block: Block, unit: str) -> Block:
+    """The block with ``unit`` on every message that has none (W-79)."""
+    offsets = block.header_offsets()
+    own = pack_fields({UNIT: unit})
+    if offsets is None:
+        return block.with_headers([own] * block.count)
+    headers: list[Buffer] = []
+    for start, end in pairwise(offsets):
+        header: Buffer = block.view[start:end]
+        fields = _fields(bytes(header))
+        headers.append(header if is_unit_name(fields.get(UNIT)) else pack_fields({**fields, UNIT: unit}))
+    return block.with_headers(headers)
