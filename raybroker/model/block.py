@@ -305,7 +305,7 @@ class Block:
                 columns.pop(flag, None)
         return self._changed(columns, self._headers(), priority, persistent)
 
-    def with_headers(self, headers: Sequence[bytes]) -> Block:
+    def with_headers(self, headers: Sequence[Buffer]) -> Block:
         """The same messages with other encoded headers, one for each."""
         assert len(headers) == self.count
         columns = self._columns()

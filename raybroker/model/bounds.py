@@ -23,6 +23,13 @@ MESSAGE_HEADERS_BYTES_MAX: Final = 64 * KIB
 Headers are kept in memory for selectors, where bodies need not be.  At the edge: the send raises MessageTooLargeError.
 """
 
+SCHEDULED_BYTES_MAX: Final = 512 * KIB
+"""Largest message of a recurring schedule, encoded with its headers (B17).
+
+It is handed over in one request, which is bounded, and stored for as long as the schedule lives.  At the edge: the send
+raises MessageTooLargeError and no schedule is made.
+"""
+
 
 def message_bytes_max(setting_bytes: int) -> int:
     """The body size that holds for a value of ``imq.message.max_size``: -1 means what can travel at all."""

@@ -8,6 +8,7 @@ own bugs.
     BrokerError
     ├── NoClusterError            no cluster of that name can be reached
     ├── ConnectionLostError       the connection ended; the outcome of what was under way is unknown
+    │   └── BrokerGoneError       a broker cannot be asked: it is down, or cut off
     ├── RequestTimeoutError       no answer in time; the outcome is unknown
     ├── IllegalStateError         the call is not allowed in this state
     ├── NotSupportedError         the feature is not built
@@ -21,6 +22,7 @@ own bugs.
     ├── MessageTooLargeError      one message exceeds a size limit
     ├── DestinationPausedError    the destination does not take or give messages now
     ├── MasterUnavailableError    the change needs the master broker
+    ├── StaleError                an instance of a broker that has been replaced by a later one
     ├── TransactionRolledBackError / TransactionInProgressError
     ├── OrderError                a unit-of-order rule would be broken
     ├── ProtocolError             the peer broke the wire protocol
@@ -63,6 +65,12 @@ class ConnectionLostError(BrokerError):
     code = "connection_lost"
     definite = False
     retryable = True
+
+
+class BrokerGoneError(ConnectionLostError):
+    """A broker of the cluster cannot be asked now; what it was asked to change may have been changed (K-19)."""
+
+    code = "broker_gone"
 
 
 class RequestTimeoutError(BrokerError):
@@ -146,6 +154,19 @@ class MasterUnavailableError(BrokerError):
 
     code = "master_unavailable"
     retryable = True
+
+
+class NotOpenError(MasterUnavailableError):
+    """The broker takes no clients yet; the text says what it waits for (K-11, K-12)."""
+
+    code = "not_open"
+    definite = True
+
+
+class StaleError(BrokerError):
+    """An instance of a broker that has been replaced by a later one: what it says is refused."""
+
+    code = "stale"
 
 
 class TransactionRolledBackError(BrokerError):

@@ -34,7 +34,8 @@ RESERVED_PREFIX: Final = "mq."
 DEAD_MESSAGE_QUEUE: Final = "mq.sys.dmq"
 """The queue of dead messages, there from the start and for good (D-24)."""
 TEMPORARY_PREFIX: Final = "mq.temp."
-"""Temporary destinations are ``mq.temp.q.…`` and ``mq.temp.t.…``: the letter keeps one name to one type (D-23)."""
+"""Temporary destinations are ``mq.temp.q.<broker>.…`` and ``mq.temp.t.<broker>.…``: the letter keeps one name to one
+type, and the broker tells where it lives (D-23)."""
 DESTINATION_NAME_BYTES_MAX: Final = 255
 INSTANCE_NAME_BYTES_MAX: Final = 63
 """Cluster and broker names: two of them and a destination's name still make one readable Ray actor name."""
@@ -96,11 +97,16 @@ def is_reserved_name(name: str) -> bool:
     return name.startswith(RESERVED_PREFIX)
 
 
-def temporary_name(type: DestinationType, unique: str) -> str:  # noqa: A002 - as everywhere
-    """The name of a new temporary destination; ``unique`` is the caller's random text of letters and digits (D-23)."""
+def temporary_name(type: DestinationType, broker: str, unique: str) -> str:  # noqa: A002 - as everywhere
+    """The name of a new temporary destination of a broker; ``unique`` is random letters and digits (D-23)."""
     assert unique.isalnum(), unique
     assert unique.isascii(), unique
-    return f"{TEMPORARY_PREFIX}{type[0]}.{unique}"
+    return f"{TEMPORARY_PREFIX}{type[0]}.{broker}.{unique}"
+
+
+def home_of_temporary(name: str) -> str:
+    """The broker that a temporary destination lives on; "" when the name is none of ours (D-23)."""
+    return name.removeprefix(TEMPORARY_PREFIX)[2:].rpartition(".")[0] if is_temporary_name(name) else ""
 
 
 def is_temporary_name(name: str) -> bool:

@@ -23,6 +23,12 @@ Reload = Literal["start", "live", "fixed"]
 
 INT_MAX: Final = 2147483647
 """The largest value of the seeds' integer properties (F-02)."""
+PRIORITY_MAX: Final = 9
+PRIORITY_DEFAULT: Final = 4
+DELIVERY_MODES: Final = ("Persistent", "Non-Persistent")
+DAY_MS: Final = 24 * 60 * 60 * 1000
+OVERRIDE_MS_MAX: Final = 3660 * DAY_MS
+"""Ten years: longer than any message lives, and far from where absolute times would overflow."""
 
 
 class PortRange(NamedTuple):

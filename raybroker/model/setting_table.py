@@ -9,20 +9,27 @@ from __future__ import annotations
 
 from typing import Final
 
+from raybroker.model.balancing import POLICIES
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
-from raybroker.model.setting import INT_MAX, PortRange, Reload, Setting
+from raybroker.model.setting import (
+    DAY_MS,
+    DELIVERY_MODES,
+    INT_MAX,
+    OVERRIDE_MS_MAX,
+    PRIORITY_MAX,
+    PortRange,
+    Reload,
+    Setting,
+)
+from raybroker.model.setting_cluster import CLUSTER
+from raybroker.model.setting_factory import FACTORY
+from raybroker.model.setting_metrics import OBSERVING
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
 EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
-DELIVERY_MODES: Final = ("Persistent", "Non-Persistent")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
 NO_OVERRIDE: Final = "no override"
-PRIORITY_MAX: Final = 9
-PRIORITY_DEFAULT: Final = 4
-DAY_MS: Final = 24 * 60 * 60 * 1000
-OVERRIDE_MS_MAX: Final = 3660 * DAY_MS
-"""Ten years: longer than any message lives, and far from where absolute times would overflow."""
 
 BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.message.max_size", "size", MESSAGE_BYTES_MAX, "broker", "B-10",
@@ -230,92 +237,74 @@ DESTINATION: Final[tuple[Setting, ...]] = (
     Setting("duplicateIdsMax", "int", 20000, "destination", "own",
             "Most deduplication ids remembered; the oldest goes first, also before its duplicateWindowMs.",
             unit="ids", low=1, high=10_000_000, reload=_LIVE),
+    Setting("unitOfOrder", "bool", False, "destination", "W-79",
+            "true: messages that have no unit of order get the destination's own, so that they are processed one after "
+            "the other in the order of their arrival, whichever consumers serve it.", reload=_LIVE),
+    Setting("unitOfOrderRouting", "enum", "Hash", "destination", "W-118",
+            "Which broker gets a unit of order: Hash, the one that a hash over all brokers of the cluster gives; "
+            "PathService, the one that got its first message, for as long as the unit is used.",
+            choices=("Hash", "PathService"), reload=_LIVE),
+    Setting("distributed", "bool", False, "destination", "W-109",
+            "true: producers share its messages out over the members on all brokers (loadBalancingPolicy), and each "
+            "consumer of a queue is attached to one member, chosen when it is opened. false: messages stay with the "
+            "home broker of their producer, and every consumer gets those of all members.", reload="fixed"),
+    Setting("loadBalancingPolicy", "enum", "Round-Robin", "destination", "W-111",
+            "How producers of a distributed destination choose among equally good members. Producers learn of a "
+            "change when they are opened or connected again.", choices=POLICIES, reload=_LIVE),
+    Setting("forwardDelay", "seconds", UNLIMITED, "destination", "W-115",
+            "How long the member of a distributed queue may have messages and no consumers before it forwards them to "
+            "members that have some. Messages with a unit of order stay.",
+            unit="s", low=0, high=INT_MAX, unlimited=True, minus_one="they are never forwarded", reload=_LIVE,
+            only="queue"),
+    Setting("forwardingPolicy", "enum", "Replicated", "destination", "W-116",
+            "Replicated: a subscriber of a distributed topic gets what was published on any member. Partitioned: it is "
+            "attached to one member, and gets what was published there.",
+            choices=("Replicated", "Partitioned"), reload="fixed", only="topic"),
+    Setting("unitOfWorkHandlingPolicy", "enum", "PassThrough", "destination", "W-96",
+            "SingleMessageDelivery: messages with the property JMS_BEA_UnitOfWork are held until their unit is "
+            "complete, and received as one message with the list of their bodies. PassThrough: the properties mean "
+            "nothing here.", choices=("PassThrough", "SingleMessageDelivery"), reload="fixed"),
+    Setting("incompleteWorkExpirationTime", "millis", UNLIMITED, "destination", "W-97",
+            "How long after its first message an incomplete unit of work expires (expirationPolicy).",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX, unlimited=True, minus_one="never", reload=_LIVE),
+    Setting("maxNumSchedules", "int", 100, "destination", "B17",
+            "Most recurring schedules that send here; making one more is refused. Each one costs a stored message, and "
+            "a sync at every occurrence.", unit="schedules", low=0, high=100_000, unlimited=True, reload=_LIVE),
+    Setting("consumersBeforeDispatch", "int", 0, "destination", "B20",
+            "Consumers, backups included, that a queue waits for before it delivers to any. It then delivers until the "
+            "last one has left; a restart waits anew. 0: it does not wait.",
+            unit="consumers", low=0, high=INT_MAX, reload=_LIVE, only="queue"),
+    Setting("delayBeforeDispatch", "millis", UNLIMITED, "destination", "B20",
+            "How long after the first consumer came a queue waits for consumersBeforeDispatch consumers; then it "
+            "delivers to those that are there.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX, unlimited=True, minus_one="as long as it takes", reload=_LIVE,
+            only="queue"),
+    Setting("validateXMLSchemaEnabled", "bool", False, "destination", "R-17",
+            "Whether producers check the XML of text messages before they send them; one that is not valid is refused "
+            "with MessageFormatError and not sent. Bodies that are no text are not looked at. Producers learn of a "
+            "change when they are opened or connected again. Needs: pip install 'raybroker[xml]' where they run.",
+            reload=_LIVE),
+    Setting("XMLSchemaURIList", "string", "", "destination", "R-17",
+            "Where the schemas (XSD) are that a text has to be valid by, as one set: files, file:, http: or https: "
+            "URIs with spaces between, read by the producers. Empty: a text has to be well formed, and valid by the "
+            "DTD inside it if it has one.", reload=_LIVE),
+    Setting("reloadXMLSchemaOnFailure", "bool", False, "destination", "R-17",
+            "Read the schemas again when a text is not valid, and check it once more.", reload=_LIVE),
+    Setting("messageLoggingEnabled", "bool", False, "destination", "W-130",
+            "Whether the lives of its messages go to messages.log of its host: produced, consumed, removed, expired, "
+            "over their redelivery limit; and consumers that come and go. A line a message and event.", reload=_LIVE),
+    Setting("messageLoggingFormat", "string", "", "destination", "W-130",
+            "What a line of messages.log has beside the message's ids, as expirationLoggingPolicy.", reload=_LIVE),
     Setting("template", "string", "", "destination", "W-131",
             "The template that supplies the attributes which are not given when the destination is created.",
             reload="fixed"),
 )
 
-FACTORY: Final[tuple[Setting, ...]] = (
-    Setting("imqConsumerFlowLimit", "int", 1000, "factory", "F-05",
-            "Most messages buffered for one consumer; the smaller of this and the destination's consumerFlowLimit "
-            "holds. -1 and 0 mean no limit.", unit="messages", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqConsumerFlowThreshold", "percent", 50, "factory", "F-07",
-            "Percent of the limit still buffered at or under which the consumer asks for more.",
-            unit="%", low=0, high=100),
-    Setting("imqConsumerFlowLimitPrefetch", "bool", True, "factory", "F-14",
-            "false: nothing is buffered; the next message comes after the current one is consumed."),
-    Setting("imqConnectionFlowCount", "int", 0, "factory", "F-16",
-            "Messages after which delivery pauses for control frames; 0: off. The later manual has 100; ours is off, "
-            "because frames are bounded and an acknowledgement never waits behind more than one of them.",
-            unit="messages", low=0, high=INT_MAX),
-    Setting("imqConnectionFlowLimit", "int", 1000, "factory", "F-15",
-            "Most messages buffered over all consumers of one connection, if imqConnectionFlowLimitEnabled.",
-            unit="messages", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqConnectionFlowLimitEnabled", "bool", False, "factory", "F-15",
-            "Whether imqConnectionFlowLimit holds."),
-    Setting("imqAckTimeout", "millis", 0, "factory", "R-01",
-            "How long a blocking call waits for the broker's answer; 0: for ever.", unit="ms", low=0, high=INT_MAX),
-    Setting("imqReconnectEnabled", "bool", True, "factory", "R-13",
-            "Reconnect by itself after a lost connection. The seeds default to false; ours is true, because hosts "
-            "restart by themselves and unacknowledged work is resent or redelivered either way."),
-    Setting("imqReconnectAttempts", "int", UNLIMITED, "factory", "R-13",
-            "Attempts before giving up. The seeds default to 0, none; ours is -1, as many as fit into "
-            "raybroker.reconnect.timeout_ms.", unit="attempts", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqReconnectInterval", "millis", 1000, "factory", "R-13",
-            "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000.",
-            unit="ms", low=1, high=INT_MAX),
-    Setting("imqPingInterval", "seconds", 30, "factory", "R-14",
-            "How often a silent connection is tested by the client; 0 and -1 switch it off.",
-            unit="s", low=0, high=86400, unlimited=True),
-    Setting("imqConfiguredClientID", "string", "", "factory", "R-18",
-            "Client id of connections that name none; empty: none."),
-    Setting("imqQueueBrowserMaxMessagesPerRetrieve", "int", 1000, "factory", "R-12",
-            "Most messages that a browser fetches at a time.", unit="messages", low=1, high=100_000),
-    Setting("imqQueueBrowserRetrieveTimeout", "millis", 60000, "factory", "R-12",
-            "How long a browser waits for the messages it asked for.", unit="ms", low=1, high=INT_MAX),
-    Setting("defaultTimeToLive", "millis", 0, "factory", "W-64",
-            "Life of messages whose producer says none; 0: they never expire.",
-            unit="ms", low=0, high=OVERRIDE_MS_MAX),
-    Setting("defaultTimeToDeliver", "millis", 0, "factory", "W-65",
-            "Delay before messages can be received whose producer says none.",
-            unit="ms", low=0, high=OVERRIDE_MS_MAX),
-    Setting("defaultRedeliveryDelay", "millis", 0, "factory", "W-67",
-            "Pause before a message is delivered again that a session recovered or rolled back.",
-            unit="ms", low=0, high=INT_MAX),
-    Setting("defaultPriority", "int", PRIORITY_DEFAULT, "factory", "W-74",
-            "Priority of messages whose producer says none; 9 is the highest.",
-            unit="priority", low=0, high=PRIORITY_MAX),
-    Setting("defaultDeliveryMode", "enum", "Persistent", "factory", "W-74",
-            "Whether messages are stored whose producer says nothing.", choices=DELIVERY_MODES),
-    Setting("acknowledgePolicy", "enum", "All", "factory", "W-40",
-            "What acknowledge() of a message covers in a session with client acknowledgement: All that the session has "
-            "received, or Previous: up to that message.", choices=("All", "Previous")),
-    Setting("maxMessagesInTransaction", "int", 1, "factory", "W-42",
-            "Calls of a listener that may share one transaction; it ends earlier when no next message is at hand.",
-            unit="messages", low=1, high=INT_MAX),
-    Setting("raybroker.producer.linger_ms", "millis", 1, "factory", "own",
-            "How long an asynchronous send may wait for company in its block.", unit="ms", low=0, high=60000),
-    Setting("raybroker.producer.buffer_bytes", "size", 16 * MIB, "factory", "own",
-            "Bodies a producer holds that are not acknowledged yet; one more send waits.",
-            unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
-    Setting("raybroker.producer.window_bytes", "size", 2 * MIB, "factory", "own",
-            "Bytes a producer has under way to the broker at a time; the rest waits in its buffer. Small enough that "
-            "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
-            unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
-    Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory", "own",
-            "How long a handle tries to reconnect before its calls raise ConnectionLostError.",
-            unit="ms", low=0, high=DAY_MS),
-    Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory", "own",
-            "How long opening one connection may take, from looking up the address to being authenticated.",
-            unit="ms", low=1, high=DAY_MS),
-)
-
-ALL: Final[tuple[Setting, ...]] = BROKER + DESTINATION + FACTORY
+ALL: Final[tuple[Setting, ...]] = BROKER + CLUSTER + OBSERVING + DESTINATION + FACTORY
 
 LATER: Final[dict[str, str]] = {
     "imq.instancename": "B-19", "imq.system.max_count": "B-11", "imq.system.max_size": "B-12",
-    "imqAsyncSendCompletionWaitTimeout": "R-02", "imqAddressList": "O-04", "imqAddressListBehavior": "R-13",
-    "imqAddressListIterations": "R-13", "imqDefaultUsername": "O-04", "imqDefaultPassword": "O-04",
+    "imqDefaultUsername": "O-04", "imqDefaultPassword": "O-04",
     "imq.green.threshold": "B-15", "imq.yellow.threshold": "B-15", "imq.orange.threshold": "B-15",
     "imq.red.threshold": "B-15", "imq.resource_state.threshold": "B-15", "imq.resource_state.count": "B-16",
     "imq.green.count": "B-16", "imq.yellow.count": "B-16", "imq.orange.count": "B-16", "imq.red.count": "B-16",
@@ -329,12 +318,8 @@ LATER: Final[dict[str, str]] = {
     "imq.authentication.type": "S-03", "imq.authentication.basic.user_repository": "S-02",
     "imq.authentication.client.response.timeout": "S-01", "imq.accesscontrol.enabled": "S-04",
     "imq.accesscontrol.file.filename": "S-05", "imq.passfile.enabled": "S-14", "imq.audit.enabled": "S-16",
-    "imq.metrics.enabled": "M-01", "imq.metrics.interval": "M-01", "imq.metrics.topic.enabled": "M-09",
-    "imq.metrics.topic.interval": "M-09", "imq.metrics.topic.persist": "M-09", "imq.metrics.topic.timetolive": "M-09",
-    "imq.log.level": "M-02", "imq.log.file.rolloverbytes": "M-04", "imq.log.file.rolloversecs": "M-04",
-    "imq.cluster.url": "K-17", "imq.cluster.brokerlist": "K-17", "imq.cluster.masterbroker": "K-10",
-    "imq.cluster.port": "K-17", "imq.cluster.transport": "K-17", "imq.cluster.hostname": "K-17",
-    "imqPingAckTimeout": "R-14", "imqAbortOnPingAckTimeout": "R-14", "imqDisableSetClientID": "R-18",
-    "imqSSLIsHostTrusted": "S-13", "validateXMLSchemaEnabled": "R-17", "XMLSchemaURIList": "R-17",
+    "imq.cluster.url": "K-17", "imq.cluster.port": "K-17", "imq.cluster.transport": "K-17",
+    "imq.cluster.hostname": "K-17",
+    "imqSSLIsHostTrusted": "S-13",
 }
 """Properties of the seeds that this version does not have, with their rows."""

@@ -37,6 +37,12 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
 }
 """What mq.sys.dmq may have of these attributes (D-24): it takes what others reject, from everywhere."""
 
+_EXCLUSIVE: Final[tuple[tuple[tuple[str, Value], tuple[str, Value]], ...]] = (
+    (("distributed", True), ("isLocalOnly", True)),
+    (("unitOfOrder", True), ("unitOfWorkHandlingPolicy", "SingleMessageDelivery")),
+)
+"""A destination on one broker has nothing to be distributed over; no message is in both kinds of units (W-94)."""
+
 
 def settings_of(scope: Scope) -> tuple[Setting, ...]:
     """All settings of one scope, in the order of the table."""
@@ -107,6 +113,22 @@ class DestinationAttributes:
     consumptionPausedAtStartup: bool = False
     duplicateWindowMs: int = 0
     duplicateIdsMax: int = 20000
+    unitOfOrder: bool = False
+    unitOfOrderRouting: str = "Hash"
+    distributed: bool = False
+    loadBalancingPolicy: str = "Round-Robin"
+    forwardDelay: int = UNLIMITED
+    forwardingPolicy: str = "Replicated"
+    unitOfWorkHandlingPolicy: str = "PassThrough"
+    incompleteWorkExpirationTime: int = UNLIMITED
+    maxNumSchedules: int = 100
+    consumersBeforeDispatch: int = 0
+    delayBeforeDispatch: int = UNLIMITED
+    validateXMLSchemaEnabled: bool = False
+    XMLSchemaURIList: str = ""
+    reloadXMLSchemaOnFailure: bool = False
+    messageLoggingEnabled: bool = False
+    messageLoggingFormat: str = ""
     template: str = ""
 
     def as_dict(self, type: DestinationType | None = None) -> dict[str, Value]:  # noqa: A002 - as everywhere
@@ -239,7 +261,11 @@ def _overridden(
             if parsed.get(key, allowed[0]) not in allowed:
                 shown = " or ".join(lookup(key, "destination").format(value) for value in allowed)
                 raise ConfigError(f"{key} = {parsed[key]} is not possible for {name}; it can be {shown}")
-    return replace(base, **parsed)
+    found = replace(base, **parsed)
+    for one, other in _EXCLUSIVE:
+        if all(getattr(found, key) == value for key, value in (one, other)):
+            raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    return found
 
 
 def _check_error_destination(queue: str) -> None:

@@ -12,6 +12,10 @@ class SystemClock:
         """Milliseconds since 1970-01-01T00:00Z."""
         return time.time_ns() // 1_000_000
 
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        time.sleep(seconds)
+
     def monotonic_ns(self) -> int:
         """Nanoseconds from an arbitrary start, never going back."""
         return time.monotonic_ns()

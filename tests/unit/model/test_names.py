@@ -15,6 +15,7 @@ from raybroker.model.names import (
     check_destination_name,
     check_destination_type,
     check_template_name,
+    home_of_temporary,
     is_reserved_name,
     is_temporary_name,
     temporary_name,
@@ -76,8 +77,9 @@ def test_a_pattern_passes_only_where_it_may_stand() -> None:  # D-05
 
 
 def test_temporary_names_are_the_broker_s_own_and_tell_the_type() -> None:  # D-23
-    queue, topic = temporary_name("queue", "1a2b"), temporary_name("topic", "1a2b")
-    assert (queue, topic) == ("mq.temp.q.1a2b", "mq.temp.t.1a2b")
+    queue, topic = temporary_name("queue", "b.1", "1a2b"), temporary_name("topic", "b2", "1a2b")
+    assert (queue, topic) == ("mq.temp.q.b.1.1a2b", "mq.temp.t.b2.1a2b")
+    assert (home_of_temporary(queue), home_of_temporary(topic), home_of_temporary("orders")) == ("b.1", "b2", "")
     for name in (queue, topic):
         assert is_temporary_name(name)
         assert check_destination_name(name, allow_reserved=True) == name
@@ -85,7 +87,7 @@ def test_temporary_names_are_the_broker_s_own_and_tell_the_type() -> None:  # D-
             check_destination_name(name)
     assert not is_temporary_name("mq.sys.dmq")
     with pytest.raises(AssertionError):
-        temporary_name("queue", "a.b")
+        temporary_name("queue", "b1", "a.b")
 
 
 @given(st.text(max_size=300))

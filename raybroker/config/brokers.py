@@ -1,0 +1,86 @@
+"""Which brokers a cluster has, where each runs and which one is the master: the cluster properties as one value.
+
+The list may name nodes: ``imq.cluster.brokerlist = "b1@10.0.0.1,b2@10.0.0.2,b3"``.  A broker without a node goes to one
+that has none yet, and stays with the node that has its stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from raybroker.config.config import Config
+from raybroker.model.errors import ConfigError
+from raybroker.model.names import check_broker_name
+
+LIST: Final = "imq.cluster.brokerlist"
+MASTER: Final = "imq.cluster.masterbroker"
+NO_MASTER: Final = "imq.cluster.nomasterbroker"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode (K-10, K-16, K-17)."""
+
+    brokers: dict[str, str]
+    master: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.brokers)
+
+    def with_broker(self, name: str, node: str = "") -> Plan:
+        """This plan and one more broker; one that is there stays as it is."""
+        check_broker_name(name)
+        return self if name in self.brokers else replace(self, brokers={**self.brokers, name: node})
+
+
+def plan_of(config: Config, count: int | None = None) -> Plan:
+    """The brokers that a configuration asks for; ``count``: how many the caller asks for, None for no wish.
+
+    Without a list they are b1, b2, … Raises ConfigError for what contradicts itself, naming both places.
+    """
+    listed = _listed(config[LIST])
+    if listed and count is not None and count != len(listed):
+        raise ConfigError(
+            f"{count} brokers are asked for, and {LIST} ({config.origin(LIST)}) names {len(listed)}:"
+            f" {', '.join(listed)}; change one of the two"
+        )
+    most: int = config["raybroker.cluster.brokers_max"]
+    wanted = max(len(listed), count or 1)
+    if wanted > most:
+        raise ConfigError(f"{wanted} brokers; at most {most} are allowed by raybroker.cluster.brokers_max")
+    brokers = listed or {f"b{number}": "" for number in range(1, (count or 1) + 1)}
+    return Plan(brokers, _master(config, brokers))
+
+
+def _master(config: Config, brokers: dict[str, str]) -> str | None:
+    master: str = config[MASTER].strip()
+    if config[NO_MASTER]:
+        if master:
+            raise ConfigError(
+                f"{MASTER} = {master!r} ({config.origin(MASTER)}) and {NO_MASTER} = true ({config.origin(NO_MASTER)})"
+                " contradict each other; leave one out"
+            )
+        return None
+    if not master:
+        return next(iter(brokers))
+    if master not in brokers:
+        raise ConfigError(
+            f"{MASTER} = {master!r} ({config.origin(MASTER)}) is none of the brokers {', '.join(brokers)}"
+        )
+    return master
+
+
+def _listed(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, node = item.partition("@")
+        try:
+            check_broker_name(name.strip())
+        except ConfigError as error:
+            raise ConfigError(f"{LIST}: {error}") from None
+        if name.strip() in found:
+            raise ConfigError(f"{LIST} names broker {name.strip()!r} twice")
+        found[name.strip()] = node.strip()
+    return found

@@ -1,0 +1,43 @@
+"""The properties of a cluster of brokers (K-10 … K-20); all brokers must have the same values (K-17)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.model.setting import INT_MAX, Setting
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+
+CLUSTER: Final[tuple[Setting, ...]] = (
+    Setting("imq.cluster.brokerlist", "string", "", "broker", "K-17",
+            "The brokers of the cluster, separated by commas: each a name, or name@node with the IP address or the "
+            "name of the Ray node it is to run on. Empty: one broker, or as many as are started."),
+    Setting("imq.cluster.masterbroker", "string", "", "broker", "K-10",
+            "Name of the broker that keeps the configuration change record. Empty: the first of the list, unless "
+            "imq.cluster.nomasterbroker is true."),
+    Setting("imq.cluster.nomasterbroker", "bool", False, "broker", "K-16",
+            "True: no master broker. Changes go to all brokers that run; one that is down misses them for good. For "
+            "development."),
+    Setting("imq.cluster.clusterid", "string", "", "broker", "K-20",
+            "Identifies the cluster: a broker with another id is refused. Empty: the name of the cluster."),
+    Setting("imq.cluster.dynamicChangeMasterBrokerEnabled", "bool", False, "broker", "K-15",
+            "Whether 'changemaster cls' may move the configuration change record to another broker while brokers run."),
+    Setting("raybroker.cluster.heartbeat_ms", "millis", 500, "broker", "own",
+            "How often brokers tell each other that they live.", unit="ms", low=50, high=60_000),
+    Setting("raybroker.cluster.suspect_ms", "millis", 1000, "broker", "own",
+            "Silence after which a broker is suspected; nothing is done about it yet.",
+            unit="ms", low=100, high=DAY_MS),
+    Setting("raybroker.cluster.down_ms", "millis", 1500, "broker", "own",
+            "Silence after which a broker counts as down: its consumers and producers are not waited for. Ray's own "
+            "verdict takes 12 to 65 s.", unit="ms", low=200, high=DAY_MS),
+    Setting("raybroker.host.hung_ms", "millis", 5000, "broker", "K-19",
+            "Silence after which a broker ends one of its hosts that runs and does not answer, so that it starts again "
+            "from its store; 0: never.", unit="ms", low=0, high=DAY_MS),
+    Setting("raybroker.cluster.master_retry_ms", "millis", 5000, "broker", "K-12",
+            "How often a broker that waits for the master tries to reach it.", unit="ms", low=50, high=DAY_MS),
+    Setting("raybroker.cluster.brokers_max", "int", 256, "broker", "own",
+            "Brokers of one cluster: each has a heartbeat with each other.", unit="brokers", low=1, high=INT_MAX),
+    Setting("raybroker.path.lease_ms", "millis", 60_000, "broker", "W-120",
+            "How long the path service keeps a unit of order for a producer that it hears nothing of.",
+            unit="ms", low=1000, high=DAY_MS),
+)

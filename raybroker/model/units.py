@@ -1,0 +1,25 @@
+"""Names of units of order, and the one that a destination gives to messages without (W-76 … W-79)."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+UNIT_CHARS_MAX: Final = 255
+"""Longest name of a unit of order: every host keeps those of all messages that it holds in memory."""
+UNIT_PROPERTY: Final = "JMS_BEA_UnitOfOrder"
+"""What selectors call the name."""
+
+
+def is_unit_name(name: object) -> bool:
+    return isinstance(name, str) and 1 <= len(name) <= UNIT_CHARS_MAX
+
+
+def default_unit(kind: str, destination: str) -> str:
+    """The unit of messages without one, where the attribute unitOfOrder is true (W-79).
+
+    It follows from the destination's type and name, so that all brokers agree on it and it survives everything; the
+    hash in it keeps it apart from names that people choose.
+    """
+    digest = blake2b(f"{kind}:{destination}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return f"mq.unit.{digest}"

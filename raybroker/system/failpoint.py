@@ -1,0 +1,78 @@
+"""Steps with names at which a test may end the process, to prove that a crash right there does no harm.
+
+Nothing happens unless RB_FAILPOINT is set where the process is started, to ``[role@]step:n:kill`` or to ``@file`` with
+such a text in the file: when a process whose role matches (b1, b1/h1, paths; * and ? as in file names) reaches the step
+for the n-th time it gets SIGKILL.  A file is removed first, so that it works once; it may be written at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from raybroker.model.errors import ConfigError
+
+
+@dataclass(slots=True)
+class _Armed:
+    role: str
+    text: str
+    reached: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(text, step) → how often the step was reached since the text is there."""
+
+    def at(self, step: str) -> None:
+        file = Path(self.text[1:]) if self.text.startswith("@") else None
+        try:
+            text = file.read_text() if file is not None else self.text
+        except OSError:
+            return
+        role, wanted, number = _parsed(text)
+        if wanted != step or not fnmatchcase(self.role, role):
+            return
+        count = self.reached[text, step] = self.reached.get((text, step), 0) + 1
+        if count == number and _removed(file):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_armed: _Armed | None = None
+
+
+def arm(role: str, text: str | None) -> None:
+    """Say who this process is, and what RB_FAILPOINT is; raises ConfigError for a text that is none."""
+    global _armed  # noqa: PLW0603 - one process has one role
+    if text and not text.startswith("@"):
+        _parsed(text)
+    _armed = _Armed(role, text) if text else None
+
+
+def armed() -> bool:
+    return _armed is not None
+
+
+def failpoint(step: str) -> None:
+    """The process has come to this step."""
+    if _armed is not None:
+        _armed.at(step)
+
+
+def _parsed(text: str) -> tuple[str, str, int]:
+    """(role, step, number)."""
+    where, _, rest = text.strip().partition(":")
+    number, _, action = rest.partition(":")
+    role, at, step = where.rpartition("@")
+    if not step or not number.isdecimal() or action != "kill":
+        raise ConfigError(f"RB_FAILPOINT is [role@]step:number:kill, not {text!r}")
+    return role if at else "*", step, int(number)
+
+
+def _removed(file: Path | None) -> bool:
+    """Whether nobody else has done it."""
+    try:
+        if file is not None:
+            file.unlink()
+    except OSError:
+        return False
+    return True
