@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raybroker.metrics.messages import check_topic, is_metrics_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
     check_destination_name,
@@ -21,13 +22,17 @@ from raybroker.model.names import (
 )
 from raybroker.model.settings import ConfigView, auto_created, dead_message_queue
 from raybroker.services.destinations import DMQ, Destinations
+from raybroker.services.measuring import Measuring
 from raybroker.services.messages import Messages
 from raybroker.services.ports import DropHost, HostPort, MakeHost, Row
-from raybroker.services.registry import Key, Registry
+from raybroker.services.publishing import Publishing
+from raybroker.services.registry import TRAITS, Key, Registry
+from raybroker.services.schedules import Schedules
 from raybroker.services.subscriptions import Subscriptions
 from raybroker.services.templates import Save, Saved, Templates, keep_nothing
 from raybroker.services.transactions import Transactions
 from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
 
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
@@ -36,7 +41,7 @@ _UNIQUE_BYTES: Final = 12
 
 class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``save_templates`` makes templates durable, ``templates`` are those that were."""
+    ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker."""
 
     def __init__(
         self,
@@ -44,18 +49,23 @@ class Broker:
         *,
         make_host: MakeHost,
         drop_host: DropHost,
+        name: str = "loopback",
         templates: Saved | None = None,
         save_templates: Save = keep_nothing,
     ) -> None:
         self.config = config
+        self.name = name
         self._make_host = make_host
         self._drop_host = drop_host
         self.registry = Registry()
         self.subscriptions = Subscriptions(self.registry)
+        self.schedules = Schedules(self.registry)
         self.transactions = Transactions(self.registry)
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, templates, save_templates)
         self.destinations = Destinations(self)
+        self.measuring = Measuring(config, self.registry, SystemClock(), broker=name)
+        self.publishing = Publishing(config, self.registry, self.measuring, SystemClock())
         self._changing: dict[Key, asyncio.Lock] = {}
         self._pool = asyncio.Lock()
         self._verbs = self._table()
@@ -82,7 +92,8 @@ class Broker:
         self.registry.hosts.append(host)
         for row in rows:
             key = (check_destination_type(row["type"]), row["name"])
-            self.registry.put(key, host, auto=row["auto_created"], owner="" if row["temporary"] else None)
+            owner = "" if row["temporary"] else None
+            self.registry.put(key, host, auto=row["auto_created"], owner=owner, attributes=row["traits"])
 
     async def ready(self) -> None:
         """Make mq.sys.dmq if it is surely missing (D-24)."""
@@ -105,8 +116,27 @@ class Broker:
             if host is None:
                 host = await self._host_for(str(attributes["hosting"]))
             await host.create(*key, attributes, automatic, owner)
-            self.registry.put(key, host, auto=automatic, owner=owner)
+            self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host
+
+    async def create_many(self, rows: list[Row]) -> None:
+        """Create new destinations in a shared host; raises a BrokerError that names those that failed."""
+        host = await self._host_for("shared")
+        failed = await host.create_many(rows)
+        named = {line.partition(":")[0] for line in failed}
+        for row in rows:
+            if f"{row['type']} {row['name']}" not in named:
+                key = (check_destination_type(row["type"]), row["name"])
+                self.registry.put(key, host, attributes=row["attributes"])
+        if failed:
+            raise BrokerError(f"{len(failed)} destinations could not be created: {'; '.join(failed[:5])}")
+
+    async def update(self, key: Key, host: HostPort, changes: Row) -> None:
+        """Change attributes; raises what the host raises."""
+        await host.update(*key, changes)
+        for name in TRAITS:
+            if name in changes:
+                self.registry.traits.setdefault(key, {})[name] = changes[name]
 
     async def destroy(self, key: Key, host: HostPort) -> None:
         """Remove a destination; a dedicated host ends with it. Raises what the host raises."""
@@ -145,6 +175,10 @@ class Broker:
             return host
         if host is None:
             self.registry.require_all_asked(f"{kind} {name!r}")
+            if kind == "topic" and is_metrics_topic(name) and create:
+                check_topic(name, enabled=self.config["imq.metrics.topic.enabled"])
+                attributes = {**auto_created(self.config, kind).as_dict(kind), "maxBytesPerMsg": -1}
+                return await self.create(key, attributes, automatic=True)
             if is_reserved_name(name):
                 raise InvalidDestinationError(f"{kind} {name!r} does not exist (any more); nobody can create it")
             if not create:
@@ -164,7 +198,7 @@ class Broker:
         kind = check_destination_type(type)
         if not owner:
             raise ConfigError("owner: a temporary destination needs the id of the connection that it belongs to")
-        name = temporary_name(kind, entropy.token(_UNIQUE_BYTES).hex())
+        name = temporary_name(kind, self.name, entropy.token(_UNIQUE_BYTES).hex())
         attributes = {**auto_created(self.config, kind).as_dict(kind), "hosting": "shared"}
         await self.create((kind, name), attributes, owner=owner)
         return name
@@ -254,6 +288,9 @@ class Broker:
             "list_subscriptions": self.subscriptions.list_all,
             "destroy_subscription": self.subscriptions.destroy,
             "purge_subscription": self.subscriptions.purge,
+            "list_schedules": self.schedules.list_all,
+            "query_schedule": self.schedules.query,
+            "destroy_schedule": self.schedules.destroy,
             "list_transactions": self.transactions.list_all,
             "query_transaction": self.transactions.query,
             "commit_transaction": self.transactions.commit,
@@ -268,4 +305,5 @@ class Broker:
             "update_template": self.templates.update,
             "destroy_template": self.templates.destroy,
             "list_templates": self.templates.list_all,
+            "metrics": self.measuring.metrics,
         }

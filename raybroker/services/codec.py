@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from raybroker.core.selector.content import Content
 from raybroker.engine.ports import Death, Revived
 from raybroker.model.block import Block
 from raybroker.wire.content import content_of, dedup_ids
 from raybroker.wire.dead import dead_block, dead_wish, revive_block
 from raybroker.wire.expiry_log import expiry_record
+from raybroker.wire.life_cycle import life_fields
+from raybroker.wire.occurrence import occurrence_block
+from raybroker.wire.unit_names import UnitNames, in_unit, units_of
+from raybroker.wire.works import Key, work_block, works_of
 
 
 class WireCodec:
@@ -18,6 +25,18 @@ class WireCodec:
 
     def dedup_ids(self, block: Block) -> list[str | None] | None:
         return dedup_ids(block)
+
+    def units(self, block: Block) -> UnitNames | None:
+        return units_of(block)
+
+    def works(self, block: Block) -> tuple[Key | None, ...] | None:
+        return works_of(block)
+
+    def composed(self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
+        return work_block(unit, parts, producer=producer, first_seq=first_seq)
+
+    def in_unit(self, block: Block, unit: str) -> Block:
+        return in_unit(block, unit)
 
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
         return dead_wish(block, index)
@@ -31,6 +50,17 @@ class WireCodec:
 
     def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         return revive_block(block, picks, producer=producer, first_seq=first_seq, now_ms=now_ms)
+
+    def occurrence(
+        self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
+        delay_ms: int,
+    ) -> bytes:  # fmt: skip
+        return occurrence_block(
+            block, properties, producer=producer, first_seq=first_seq, now_ms=now_ms, ttl_ms=ttl_ms, delay_ms=delay_ms
+        )
+
+    def life(self, block: Block, index: int, policy: str) -> dict[str, Any]:
+        return life_fields(block, index, policy)
 
     def expiry_record(self, block: Block, index: int, policy: str, destination: str) -> str:
         return expiry_record(block, index, policy, destination=destination)

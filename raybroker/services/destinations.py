@@ -25,6 +25,7 @@ class Maker(Protocol):
     templates: Templates
 
     async def create(self, key: Key, attributes: Row) -> Any: ...
+    async def update(self, key: Key, host: HostPort, changes: Row) -> None: ...
     async def destroy(self, key: Key, host: HostPort) -> None: ...
 
 
@@ -62,7 +63,7 @@ class Destinations:
         check_attribute_names(changes, key[0])
         if key == DMQ:
             destination_attributes(changes, name=name)
-        await host.update(*key, changes)
+        await self._broker.update(key, host, changes)
 
     async def purge(self, type: str, name: str) -> None:  # noqa: A002
         key, host = self._known(type, name)

@@ -15,7 +15,6 @@ from raybroker.engine.browsing import Seen, look
 from raybroker.engine.burial import own_send
 from raybroker.engine.catalogue import DMQ
 from raybroker.engine.host import Host
-from raybroker.engine.steps import Step
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, MessageFormatError, ProtocolError, ResourceAllocationError
 from raybroker.services.durable import Durable
@@ -54,6 +53,9 @@ class HostMessages(Durable):
         home = self.host.find(type, name)
         _require_movable(home)
         chosen, count = _masks(seen for seen, _ in self._chosen(home, selector, ids, MOVABLE))
+        if self.host.meters.life.wanted(home):
+            for ordinal, picks in chosen.items():
+                self.host.meters.life.removed(home, ordinal, picks)
         self.host.perform(home, cmd.Remove(chosen))
         await self._barrier()
         return count
@@ -118,13 +120,34 @@ class HostMessages(Durable):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
         if not self.host.has_room(sum(block.view.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
-        steps = [Step(home, own_send(self.host, home, block), block) for block in found]
+        steps = [own_send(self.host, home, block) for block in found]
 
         def start(done: Callable[[], None]) -> None:
             self.host.perform_all(steps, (), done)
 
         await self.durable(start)
         return len(sizes)
+
+    # ---- handed over to another host, see engine.handing
+
+    async def set_aside(
+        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+    ) -> list[bytes]:
+        home = self.host.find(type, name)
+        return self.host.handing.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
+
+    async def give(self, txn: str) -> None:
+        await self.durable(lambda done: self.host.handing.give(bytes.fromhex(txn), done))
+
+    async def keep(self, txn: str) -> None:
+        await self.durable(lambda done: self.host.handing.keep(bytes.fromhex(txn), done))
+
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+        home = self.host.find(type, name)
+        found = [_exported(index, data) for index, data in enumerate(blocks)]
+        key = bytes.fromhex(txn)
+        await self.durable(lambda done: self.host.handing.take(home, key, coordinator, found, done))
+        return sum(block.count for block in found)
 
     # ---- internals -------------------------------------------------------------------------------------------------
 

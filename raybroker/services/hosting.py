@@ -9,24 +9,41 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from raybroker.engine import inspect
+from raybroker.core.subscription import Subscription
+from raybroker.engine import inspect, metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type
 from raybroker.model.setting import PortRange
-from raybroker.model.settings import ConfigView, destination_attributes
+from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
 from raybroker.services.codec import WireCodec
 from raybroker.services.host_messages import HostMessages
 from raybroker.services.native import NativeService
-from raybroker.system import entropy
+from raybroker.services.ports import Row
+from raybroker.system import entropy, process
 
 LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0
+ROUND_TRIP_TICKS: Final = 5
+"""How often the way to each client is measured."""
+METRICS_STEP: Final = 50
+"""Destinations that are looked at for metrics before messages get a turn."""
+
+
+def _nobody() -> None:
+    """Nobody waits for this one alone."""
+
+
+def _report(line: str) -> None:
+    """A line for the log: what begins with [B1…] is for information."""
+    LOG.log(logging.INFO if line.startswith("[B1") else logging.WARNING, "%s", line)
 
 
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
@@ -59,11 +76,13 @@ class HostService(HostMessages):
         self.host = Host(
             store, clock, config, codec=WireCodec(), incarnation=incarnation,
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
-            alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=LOG.warning,
+            alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
         )  # fmt: skip
         self.service = NativeService(self.host, token=token)
         self._store = store
         self._committer: Committer | None = None
+        self.more_metrics: list[Callable[[], Row]] = []
+        """Rows of whoever runs the host."""
         self._ticker: asyncio.Task[None] | None = None
 
     async def start(self, *, threaded: bool) -> None:
@@ -104,9 +123,14 @@ class HostService(HostMessages):
         self._store.close()
 
     async def _tick(self) -> None:
+        ticks = 0
         while True:
             await asyncio.sleep(TICK_S)
             self.host.tick()
+            self.host.meters.tick()
+            ticks += 1
+            if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
+                self.service.measure()
 
     def _failed(self, error: BrokerError) -> None:
         """The store is dead: what is not durable by now never will be (P-05)."""
@@ -169,6 +193,23 @@ class HostService(HostMessages):
             )
         )
 
+    async def create_many(self, rows: list[dict[str, Any]]) -> list[str]:
+        failed: list[str] = []
+        parsed: dict[tuple[Any, ...], DestinationAttributes] = {}  # Most of them have the same.
+        for row in rows:
+            kind = check_destination_type(row["type"])
+            try:
+                given = (kind, *row["attributes"].items())
+                checked = parsed.get(given)
+                if checked is None:
+                    checked = destination_attributes(row["attributes"], type=kind, name=row["name"])
+                    parsed[given] = checked
+                self.host.catalogue.create(row["name"], checked, auto_created=False, done=_nobody, kind=kind)
+            except BrokerError as error:
+                failed.append(f"{kind} {row['name']}: {error}")
+        await self._barrier()
+        return failed
+
     async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
         await self.durable(lambda done: self.host.catalogue.update(name, changes, done, type))
 
@@ -181,6 +222,9 @@ class HostService(HostMessages):
     async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
         return inspect.describe(self.host, type, name)
 
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        return live_units(self.host.find(type, name), names)
+
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
         self.host.catalogue.pause(name, which, until_ms, type)
 
@@ -189,9 +233,10 @@ class HostService(HostMessages):
 
     async def destinations(self) -> list[dict[str, Any]]:
         return [
-            {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None}
+            {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
+             "traits": d.attributes.as_dict(check_destination_type(d.kind))}
             for d in self.host.definitions.values()
-        ]
+        ]  # fmt: skip
 
     async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
         return inspect.consumers(self.host, type, name)
@@ -199,14 +244,48 @@ class HostService(HostMessages):
     async def state(self) -> dict[str, Any]:
         return inspect.host_state(self.host)
 
+    async def metrics(self, names: str | None) -> Row:
+        """See services.ports; the loop is let go between parts, so that messages do not wait for it."""
+        host, total = self.host, metrics.Sum()
+        for kind, row in host.meters.gone.items():
+            total.add(kind, row)
+        homes, rows = list(host.destinations.values()), []
+        stats = host.store.stats()
+        disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
+        for start in range(0, len(homes), METRICS_STEP):
+            for home in homes[start : start + METRICS_STEP]:
+                total.add(home.kind, {**metrics.totals(host, home), **metrics.gauges(host, home)})
+                if names is not None and fnmatchcase(home.name, names) and home.number in host.definitions:
+                    rows.append({**metrics.destination_row(host, home), **disk})
+            await asyncio.sleep(0)
+        own = {**metrics.host_row(host, self._committer), **self.service.metrics(), **process.row("host")}
+        for more in self.more_metrics:
+            own.update(more())
+        age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
+        return {
+            "incarnation": host.incarnation, "age_s": age_s, "host": own, "types": total.done(), "destinations": rows
+        }
+
     async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
         return inspect.subscriptions(self.host, name)
+
+    async def subscribe(
+        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
+    ) -> None:
+        wanted = Subscription(client_id, name, True, shared, selector, no_local, client_id if no_local else "")
+        await self.durable(lambda done: self.host.catalogue.subscribe(topic, wanted, done))
 
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
         await self.durable(lambda done: self.host.catalogue.unsubscribe(topic, client_id, name, done))
 
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
         await self.durable(lambda done: self.host.catalogue.purge_subscription(topic, client_id, name, done))
+
+    async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+        return self.host.schedules.rows(type, name)
+
+    async def destroy_schedule(self, id: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.schedules.destroy(id, done))
 
     async def transactions(self) -> list[dict[str, Any]]:
         rows = self.host.transactions.rows()

@@ -13,8 +13,10 @@ from typing import Any, Final
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Committer, Refused
 from raybroker.engine.session import Session
+from raybroker.model import histogram
 from raybroker.model.block import count_of
 from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, ResourceAllocationError, from_code
+from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.transport.link import Link
@@ -35,6 +37,7 @@ class Connection:
         self._sent: list[tuple[int, int, int]] = []
         self._deadline: asyncio.TimerHandle | None = None
         self._heard = True
+        self._pinged = 0
         self._meter_max = 0
         self._metered = 0
         """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it (F-16)."""
@@ -53,10 +56,12 @@ class Connection:
 
     def _check_handshake(self) -> None:
         if self._session is None:
+            self._service.refused_count += 1
             self.link.abort()
 
     def _frames(self, frames: list[wire.Frame]) -> None:
         self._heard = True
+        self._service.packets_in += len(frames)
         if self._session is None:
             self._session = Session(self._service.host, self)
         session = self._session
@@ -67,6 +72,8 @@ class Connection:
                 session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
             elif isinstance(frame, wire.Credit):
                 session.credit(frame.handle, frame.epoch, frame.credit)
+            elif isinstance(frame, wire.Drain):
+                session.drain(frame.handle, frame.epoch, frame.credit)
             elif isinstance(frame, wire.SendTx):
                 session.send(frame.handle, frame.floor, frame.block, frame.txn)
             elif isinstance(frame, wire.Settle):
@@ -86,6 +93,8 @@ class Connection:
                     session.writable()
             elif isinstance(frame, wire.Ping):
                 self.link.write(wire.pong(frame.nonce))
+            elif isinstance(frame, wire.Pong):
+                self._answered(frame.nonce)
         if self._service.overloaded():
             self._service.hold(self)
 
@@ -95,7 +104,17 @@ class Connection:
             self.link.close(ProtocolError("no answer to a ping"))
             return
         self._heard = False
-        self.link.write(wire.ping(0))
+        self.measure()
+
+    def measure(self) -> None:
+        """Send a ping; its answer shows how long the way is."""
+        self._pinged = self._service.host.clock.monotonic_ns()
+        self.link.write(wire.ping(self._pinged))
+
+    def _answered(self, nonce: int) -> None:
+        if nonce == self._pinged != 0:
+            self._service.round_trips.observe((self._service.host.clock.monotonic_ns() - nonce) / 1e9)
+            self._pinged = 0
 
     def _writable(self) -> None:
         if self._session is not None:
@@ -139,6 +158,15 @@ class Connection:
     def released(self, handle: int, request: int, next_tag: int) -> None:
         self.link.write(wire.released(handle, request, next_tag))
 
+    def drained(self, handle: int, epoch: int, unused: int) -> None:
+        self.link.write(wire.drained(handle, epoch, unused))
+
+    def ready(self, handle: int, epoch: int) -> None:
+        self.link.write(wire.ready(handle, epoch))
+
+    def withdrawn(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        self.link.write(wire.withdrawn(handle, epoch, ranges))
+
     def promoted(self, handle: int) -> None:
         self.link.write(wire.promoted(handle))
 
@@ -174,6 +202,10 @@ class NativeService:
         self._committer: Committer | None = None
         self._held: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self.round_trips = Histogram(histogram.SECONDS)
+        self.packets_in = self.opened_count = self.refused_count = 0
+        self._lost = [0, 0, 0]
+        """Bytes in, packets out and bytes out of connections that have ended."""
         self._ping_s: int = config["imq.ping.interval"]
         self._ping_task: asyncio.Task[None] | None = None
 
@@ -218,12 +250,39 @@ class NativeService:
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.opened_count += 1
         if len(self.connections) > self.connections_max:
+            self.refused_count += 1
             connection.link.close(ResourceAllocationError("too many connections"))
 
     def closed(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self._lost = [a + b for a, b in zip(self._lost, connection.link.traffic(), strict=True)]
         self.connections.discard(connection)
         self._held.discard(connection)
+
+    def measure(self) -> None:
+        """Ping every client to see how long the way is."""
+        for connection in self.connections:
+            if connection.link.authenticated and not connection.link.congested:
+                connection.measure()
+
+    def metrics(self) -> dict[str, Any]:
+        """See the catalogue of metrics."""
+        traffic = [self._lost, *(connection.link.traffic() for connection in self.connections)]
+        bytes_in, packets_out, bytes_out = (sum(column) for column in zip(*traffic, strict=True))
+        return {
+            "connections": len(self.connections),
+            "connections_opened_total": self.opened_count,
+            "connections_refused_total": self.refused_count,
+            "congested_connections": sum(connection.link.congested for connection in self.connections),
+            "held_connections": len(self._held),
+            "packets_in_total": self.packets_in,
+            "packets_out_total": packets_out,
+            "packet_in_bytes_total": bytes_in,
+            "packet_out_bytes_total": bytes_out,
+            "round_trip_seconds": self.round_trips.row(),
+        }
 
     async def _ping_all(self) -> None:
         while True:

@@ -33,6 +33,10 @@ class HostPort(Protocol):
         """``owner``: id of the client connection that a temporary destination lives as long as (D-23)."""
         ...
 
+    async def create_many(self, rows: list[Row]) -> list[str]:
+        """Create many with one wait for the disk: rows of type, name, attributes; what of it failed, as text."""
+        ...
+
     async def update(self, type: str, name: str, changes: Row) -> None: ...  # noqa: A002
     async def destroy(self, type: str, name: str) -> None: ...  # noqa: A002
     async def purge(self, type: str, name: str) -> None: ...  # noqa: A002
@@ -43,11 +47,19 @@ class HostPort(Protocol):
 
     async def resume(self, type: str, name: str, which: str) -> None: ...  # noqa: A002
     async def destinations(self) -> list[Row]:
-        """One row a destination: type, name, auto_created, temporary."""
+        """One row a destination: type, name, auto_created, temporary, traits (its attributes)."""
+        ...
+
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        """Those of these units of order that have messages there (W-120)."""
         ...
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...  # noqa: A002
     async def state(self) -> Row: ...
+    async def metrics(self, names: str | None) -> Row:
+        """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
+        ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows."""
+        ...
 
     # ---- subscriptions
 
@@ -56,8 +68,22 @@ class HostPort(Protocol):
         consumers."""
         ...
 
+    async def subscribe(
+        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
+    ) -> None:
+        """Make a durable subscription that no consumer has opened here, unless it is there (K-08)."""
+        ...
+
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None: ...
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None: ...
+
+    # ---- schedules
+
+    async def schedules(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
+        """See engine.schedules.Schedules.rows."""
+        ...
+
+    async def destroy_schedule(self, id: str) -> None: ...  # noqa: A002
 
     # ---- transactions; ``key`` is the global identifier in hexadecimal digits
 
@@ -101,6 +127,20 @@ class HostPort(Protocol):
         ...
 
     async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int: ...  # noqa: A002
+
+    # ---- messages that go to another host: see engine.handing
+
+    async def set_aside(
+        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+    ) -> list[bytes]:
+        """Blocks of messages that wait, for the transaction of that key in hexadecimal digits."""
+        ...
+
+    async def give(self, txn: str) -> None: ...
+    async def keep(self, txn: str) -> None: ...
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+        """How many messages were taken."""
+        ...
 
 
 MakeHost = Callable[[str], Awaitable[HostPort]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.names import DestinationType, check_destination_type, is_destination_type
@@ -14,6 +15,11 @@ from raybroker.system import entropy
 Key = tuple[DestinationType, str]
 """A destination: a queue and a topic may share a name."""
 
+TRAITS: Final = (
+    "isLocalOnly", "unitOfOrder", "unitOfOrderRouting", "distributed", "loadBalancingPolicy", "forwardingPolicy",
+    "unitOfWorkHandlingPolicy", "forwardDelay",
+)  # fmt: skip
+"""Attributes of a destination that its clients and brokers act on."""
 CHANGED_WAIT_S_MAX: Final = 20.0
 """Longest time that one question for changes waits; below the time after which a call counts as lost."""
 
@@ -27,17 +33,27 @@ class Registry:
         self.auto: set[Key] = set()
         self.owners: dict[Key, str] = {}
         """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
+        self.traits: dict[Key, dict[str, Any]] = {}
+        """Attributes that clients act on, see TRAITS."""
         self.unasked: dict[str, str] = {}
         """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
         self.version = int.from_bytes(entropy.token(6), "little")
         """Grows with each topic that comes or goes. Starts anywhere, so that a broker that came back is a change."""
         self._bell = asyncio.Event()
 
-    def put(self, key: Key, host: HostPort, *, auto: bool = False, owner: str | None = None) -> None:
+    def put(
+        self, key: Key, host: HostPort, *, auto: bool = False, owner: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """A destination is there; what was auto-created and is created by an administrator is so no more."""
         new = key not in self.where
         self.where[key] = host
-        if auto:
+        if attributes is not None:
+            self.traits[key] = {name: attributes[name] for name in TRAITS if name in attributes}
+        if auto and new:
             self.auto.add(key)
+        elif not auto:
+            self.auto.discard(key)
         if owner is not None:
             self.owners[key] = owner
         if new:
@@ -47,6 +63,7 @@ class Registry:
         known = self.where.pop(key, None)
         self.auto.discard(key)
         self.owners.pop(key, None)
+        self.traits.pop(key, None)
         if known is not None:
             self._note(key)
 

@@ -78,6 +78,14 @@ class Subscriptions:
                 await self._end(row)
             self._topics.setdefault(identity, set()).add(topic)
 
+    async def install(
+        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
+    ) -> None:
+        """Make a durable subscription here, in place of another one of that identity (K-08)."""
+        await self.subscribe(topic, client_id, name, True, shared, selector, no_local)
+        host = self._registry.host_of("topic", topic)
+        await host.subscribe(topic, client_id, name, shared, selector, no_local)
+
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         """End a subscription of the client with its messages.
 

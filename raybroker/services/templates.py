@@ -14,7 +14,7 @@ from raybroker.model.names import DestinationType, check_template_name
 from raybroker.model.setting import Value
 from raybroker.model.settings import lookup
 from raybroker.services.ports import Row
-from raybroker.services.registry import Registry
+from raybroker.services.registry import Key, Registry
 
 Saved = dict[str, dict[str, Value]]
 Save = Callable[[Saved], Awaitable[None]]
@@ -39,19 +39,38 @@ class Templates:
 
     async def create(self, name: str, attributes: Row) -> None:
         """Raises ConfigError for a bad name, one that exists, an unknown attribute or a value out of bounds."""
+        await self.put(name, self.checked(name, attributes))
+
+    def checked(self, name: str, attributes: Row) -> Row:
+        """The attributes of a new template as values; raises as :meth:`create`."""
         check_template_name(name)
         if name in self._templates:
             raise ConfigError(f"template {name!r} exists already; update or destroy it")
         if len(self._templates) >= TEMPLATES_MAX:
             raise ConfigError(f"there are {TEMPLATES_MAX} templates, which is the most there can be")
-        await self._replace({**self._templates, name: _parsed(attributes)})
+        return dict(_parsed(attributes))
+
+    async def put(self, name: str, attributes: Row) -> None:
+        """Make this the template of that name."""
+        await self._replace({**self._templates, name: attributes})
+
+    async def drop(self, name: str) -> None:
+        """Nothing happens when there is none."""
+        await self._replace({key: value for key, value in self._templates.items() if key != name})
 
     async def update(self, name: str, changes: Row) -> int:
         """Change a template and the destinations that follow it; how many destinations were changed."""
+        merged, follow = await self.following(name, changes)
+        await self._replace({**self._templates, name: merged})
+        for key, followed in follow:
+            await self._registry.where[key].update(*key, followed)
+        return len(follow)
+
+    async def following(self, name: str, changes: Row) -> tuple[Row, list[tuple[Key, Row]]]:
+        """What a template becomes by ``changes``, and what of it each destination that follows it takes."""
         old = self._named(name)
         parsed = _parsed(changes)
-        await self._replace({**self._templates, name: {**old, **parsed}})
-        count = 0
+        found: list[tuple[Key, Row]] = []
         for kind, destination in self._registry.keys(None):
             host = self._registry.where[kind, destination]
             now = (await host.query(kind, destination))["attributes"]
@@ -59,14 +78,17 @@ class Templates:
                 continue
             followed = {key: value for key, value in _of_type(parsed, kind).items() if _follows(now, old, key, value)}
             if followed:
-                await host.update(kind, destination, followed)
-                count += 1
-        return count
+                found.append(((kind, destination), followed))
+        return {**old, **parsed}, found
 
     async def destroy(self, name: str) -> None:
         """Destinations keep what they took from it. Raises ConfigError when there is none."""
+        self.require(name)
+        await self.drop(name)
+
+    def require(self, name: str) -> None:
+        """Raises ConfigError when there is no such template."""
         self._named(name)
-        await self._replace({key: value for key, value in self._templates.items() if key != name})
 
     async def list_all(self) -> list[Row]:
         """One row a template, by name: name and attributes."""

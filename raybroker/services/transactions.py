@@ -8,9 +8,11 @@ tells them what the coordinator says.  A distributed (XA) one is left to its man
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.services.elsewhere import HostElsewhere
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
 
@@ -20,11 +22,18 @@ PATIENCE_SWEEPS: Final = 15
 _ID = re.compile(r"(?:(?P<host>.+)[:@])?(?P<id>\d{1,20})", re.ASCII)
 
 
+def _nowhere(key: str) -> HostElsewhere | None:
+    """There is no other broker."""
+    return None
+
+
 class Transactions:
     """The transactions on the hosts of one broker."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self.elsewhere: Callable[[str], HostElsewhere | None] = _nowhere
+        """Finds a host of another broker by its key."""
         self._undecided: dict[tuple[str, str], int] = {}
         """(host, key) → sweeps in which the coordinator knew nothing of it."""
 
@@ -104,7 +113,8 @@ class Transactions:
     async def _decision(self, host: HostPort, row: Row) -> bool | None:
         """What the coordinator says; None: nothing yet."""
         name = str(row["coordinator"]).partition("@")[0]
-        coordinator = next((other for other in self._registry.hosts if other.key == name), None)
+        own = next((other for other in self._registry.hosts if other.key == name), None)
+        coordinator = own or self.elsewhere(name)
         if coordinator is None and self._registry.unasked:
             return None
         outcome = await coordinator.outcome(row["key"]) if coordinator is not None else "unknown"

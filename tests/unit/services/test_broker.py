@@ -192,7 +192,7 @@ def test_temporary_destinations_belong_to_their_connection() -> None:  # D-23
         world = World()
         broker = world.broker
         names = [await broker.create_temporary(kind, "cxn1") for kind in ("queue", "topic")]
-        assert [name.rpartition(".")[0] for name in names] == ["mq.temp.q", "mq.temp.t"]
+        assert [name.rpartition(".")[0] for name in names] == ["mq.temp.q.loopback", "mq.temp.t.loopback"]
         assert (await broker.locate("queue", names[0], True)) is world.made[0]
         assert await world.admin("list_destinations") == []
         assert len(await world.admin("list_destinations", temporary=True)) == 2

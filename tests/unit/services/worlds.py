@@ -147,7 +147,7 @@ class FakeHost:
 
 
 def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:  # noqa: A002
-    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary}
+    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {}}
 
 
 def message(id: str, state: str = "waiting", **fields: Any) -> Row:  # noqa: A002

@@ -1,0 +1,178 @@
+"""What the configuration change record says, made true on one broker (K-07, K-11).
+
+Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
+cluster keeps its messages and takes the attributes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.control.record import Change, RecordState, differences
+from raybroker.model.errors import BrokerError, InvalidDestinationError
+from raybroker.model.names import check_destination_type
+from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
+from raybroker.services.ports import Row
+from raybroker.services.registry import Key
+
+if TYPE_CHECKING:
+    from raybroker.services.broker import Broker
+
+MANY: Final = 500
+"""Destinations that are created with one wait for the disk."""
+
+log = logging.getLogger("raybroker.cluster")
+
+
+class Applying:
+    """``broker``: whose destinations, subscriptions and templates these are; ``brokers_changed`` is called after the
+    list of brokers has changed."""
+
+    def __init__(self, broker: Broker, brokers_changed: Callable[[], None]) -> None:
+        self._broker = broker
+        self._brokers_changed = brokers_changed
+        self._believed: tuple[str, frozenset[Key]] = ("", frozenset())
+
+    def believe(self, record: str, state: RecordState) -> None:
+        """What the copy of the record said that this broker had when it ended: ``record`` is the record's id."""
+        self._believed = record, frozenset(_key_of(key) for key in state.destinations)
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        """Carry out changes in order; raises the first error after having tried all."""
+        failed: BrokerError | None = None
+        if any(change.kind in ("add_broker", "remove_broker") for change in changes):
+            self._brokers_changed()
+        for kind, some in groupby(changes, lambda change: change.kind):
+            try:
+                await self._all(kind, list(some))
+            except BrokerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def apply_whole(self, wanted: RecordState, record: str) -> None:
+        """Make ``wanted``, which the record of that id leads to, true, whatever is here.
+
+        What was in the same record before is destroyed: that is what happened to it meanwhile (K-11). Anything else
+        that the record does not have stays: after a restore (K-14) only an administrator can know whether the record or
+        the destination with its messages is to be believed. It is named in the log.
+        """
+        have = await self._present(wanted)
+        known, before = self._believed
+        for key in [key for key in have.destinations if key not in wanted.destinations]:
+            if known != record or key not in before:
+                log.warning("%s %s is not in the configuration change record; destroy it or create it again", *key)
+                del have.destinations[key]
+        await self.apply(differences(have, wanted))
+        self.believe(record, wanted)
+        self._brokers_changed()
+
+    async def _present(self, wanted: RecordState) -> RecordState:
+        """What is here, as a record would have it."""
+        have, registry = RecordState(), self._broker.registry
+        for row in await self._broker.subscriptions.list_all():
+            if row["durable"]:
+                fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
+                have.subscriptions[row["client_id"] or "", row["name"]] = fields
+        for template in await self._broker.templates.list_all():
+            have.templates[(template["name"],)] = dict(template["attributes"])
+        for key in registry.keys(None):
+            if key in registry.auto or key in registry.owners or key[1].startswith("mq."):
+                continue
+            if registry.traits.get(key, {}).get("isLocalOnly"):
+                continue
+            attributes = wanted.destinations.get(key)
+            if attributes is not None:
+                row = await registry.where[key].query(*key)
+                attributes = {name: row["attributes"].get(name, value) for name, value in attributes.items()}
+            have.destinations[key] = dict(attributes or {})
+        have.added.update(wanted.added)
+        have.services.update(wanted.services)
+        have.forwardings.update(wanted.forwardings)
+        return have
+
+    async def _all(self, kind: str, changes: list[Change]) -> None:
+        if kind == "create_destination":
+            await self._create(changes)
+            return
+        work = {
+            "update_destination": self._update,
+            "destroy_destination": self._destroy,
+            "create_subscription": self._subscribe,
+            "destroy_subscription": self._unsubscribe,
+            "set_template": self._set_template,
+            "drop_template": self._drop_template,
+        }.get(kind)
+        for change in changes if work is not None else ():
+            assert work is not None
+            await work(change)
+
+    async def _create(self, changes: Iterable[Change]) -> None:
+        """New ones in shared hosts come together; whatever else one after the other."""
+        many: list[Row] = []
+        for change in changes:
+            key, attributes = _key(change), dict(change.attributes)
+            if key not in self._broker.registry.where and attributes.get("hosting") == "shared":
+                many.append({"type": key[0], "name": key[1], "attributes": attributes})
+            else:
+                await self._broker.create(key, attributes)
+        for start in range(0, len(many), MANY):
+            await self._broker.create_many(many[start : start + MANY])
+
+    async def _update(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
+        changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
+        await self._broker.update(key, host, changes)
+
+    async def _destroy(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is not None:
+            await self._broker.destroy(key, host)
+
+    async def _subscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        fields: dict[str, Any] = dict(change.attributes)
+        await self._broker.locate("topic", fields["topic"], True)
+        await self._broker.subscriptions.install(
+            fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])
+        )
+
+    async def _unsubscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        try:
+            await self._broker.subscriptions.destroy(name, client_id)
+        except InvalidDestinationError:
+            return  # It is gone, which is what was wanted.
+
+    async def _set_template(self, change: Change) -> None:
+        await self._broker.templates.put(change.key[0], dict(change.attributes))
+
+    async def _drop_template(self, change: Change) -> None:
+        await self._broker.templates.drop(change.key[0])
+
+
+def _key(change: Change) -> Key:
+    return _key_of(change.key)
+
+
+def _key_of(key: tuple[str, ...]) -> Key:
+    return (check_destination_type(key[0]), key[1])
+
+
+def _changeable(name: str) -> bool:
+    setting = SETTINGS.get(("destination", name))
+    return setting is not None and setting.reload != "fixed"
+
+
+def merged(attributes: Row, changes: Row, kind: str, name: str) -> Row:
+    """The attributes of a destination after an update, checked; raises ConfigError."""
+    checked = check_destination_type(kind)
+    before = destination_attributes(attributes, type=checked, name=name)
+    return updated_attributes(before, changes, checked, name=name).as_dict(checked)

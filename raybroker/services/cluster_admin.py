@@ -1,0 +1,203 @@
+"""Administration over all brokers of a cluster: who is asked, and how answers become one (K-03, K-07).
+
+Every destination has a member on each broker.  What reads is put together from all members; what acts on messages or
+pauses goes to all of them; what changes a definition goes through the configuration change record, see clustering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from raybroker.model.errors import BrokerError, BrokerGoneError, InvalidDestinationError
+from raybroker.services.ports import Page, Row
+
+ASK_TIMEOUT_S: Final = 20.0
+"""How long another broker may take for an administrative verb."""
+SUMMED: Final = frozenset({
+    "messages", "bytes", "peak_messages", "peak_bytes", "waiting", "unacknowledged", "delayed", "incomplete",
+    "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
+    "refused", "expired", "dead", "duplicates", "throttled",
+})  # fmt: skip
+"""Counts of a destination that members have apart; consumers are known to all of them (K-04)."""
+_CONSUMERS: Final = ("active_consumers", "backup_consumers", "subscriptions")
+
+Answer = tuple[str, Any]
+"""(broker, what it answered)."""
+
+
+class Asker(Protocol):
+    """What this file needs of a clustered broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def seat(self) -> str: ...
+
+    def live(self) -> list[str]:
+        """The brokers that are up, this one first."""
+        ...
+
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
+        """A verb of one broker's own."""
+        ...
+
+
+class ClusterAdmin:
+    """Verbs that concern the members on all brokers."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def everywhere(self, verb: str, args: Row) -> list[Answer]:
+        """Ask all brokers that are up at once.
+
+        A broker that does not have the destination, or is lost meanwhile, is left out as long as another one answers;
+        any other error is raised, and the first of those when nobody answers.
+        """
+        brokers = self._asker.live()
+        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        results = await asyncio.gather(*work, return_exceptions=True)
+        found, missing = [], []
+        for broker, result in zip(brokers, results, strict=True):
+            if isinstance(result, InvalidDestinationError | BrokerGoneError):
+                missing.append(result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found.append((broker, result))
+        if not found:
+            raise missing[0]
+        return found
+
+    # ---- destinations
+
+    async def query_destination(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
+        """One row for all members: counts added up, and ``members`` with the row of each broker (K-03)."""
+        return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
+
+    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
+        found: dict[tuple[str, str], list[Answer]] = {}
+        for broker, rows in await self.everywhere("list_destinations", {"type": type, "temporary": temporary}):
+            for row in rows:
+                found.setdefault((row["name"], row["type"]), []).append((broker, row))
+        return [self._merged(found[key]) for key in sorted(found)]
+
+    def _merged(self, answers: list[Answer]) -> Row:
+        """The row of the seat, or of the first that knows anything, with the counts of all."""
+        known = [(broker, row) for broker, row in answers if row["state"] != "UNKNOWN"] or answers
+        row = dict(next((found for broker, found in known if broker == self._asker.seat), known[0][1]))
+        for key in SUMMED & row.keys():
+            row[key] = sum(other.get(key, 0) for _, other in known)
+        for key in _CONSUMERS:
+            if key in row:
+                row[key] = max(other.get(key, 0) for _, other in known)
+        row["members"] = [
+            {"broker": broker, "host": other.get("host"), "state": other["state"],
+             **{key: other[key] for key in ("messages", "bytes", "messages_in", "messages_out") if key in other}}
+            for broker, other in answers
+        ]  # fmt: skip
+        return row
+
+    async def count_everywhere(self, verb: str, args: Row) -> int:
+        """For verbs that answer how many: destinations paused are the same on all brokers, messages are not."""
+        counts = [int(found or 0) for _, found in await self.everywhere(verb, args)]
+        return max(counts) if verb in ("pause_destination", "resume_destination") else sum(counts)
+
+    # ---- consumers and subscriptions
+
+    async def list_consumers(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
+        """One row a consumer, whichever members it is attached to; what these count is added up."""
+        found: dict[Any, Row] = {}
+        for broker, rows in await self.everywhere("list_consumers", {"name": name, "type": type}):
+            for row in rows:
+                key = row.get("consumer") or (broker, row["id"])
+                known = found.setdefault((key, row["type"], row["destination"]), {**row, "broker": broker})
+                if known["broker"] != broker:
+                    for count in ("unacknowledged", "sent", "granted", "buffered"):
+                        if count in row:
+                            known[count] = (known.get(count) or 0) + (row[count] or 0)
+        return list(found.values())
+
+    async def query_consumer(self, id: int) -> Row:  # noqa: A002
+        """One consumer by the number that one of the brokers gave it, the home broker's first."""
+        return await self._first("query_consumer", {"id": id})
+
+    async def list_subscriptions(self, topic: str | None = None) -> list[Row]:
+        """One row a subscription; messages are those of all members."""
+        found: dict[tuple[str, str, str], Row] = {}
+        for _, rows in await self.everywhere("list_subscriptions", {"topic": topic}):
+            for row in rows:
+                key = (row["topic"], row["client_id"] or "", row["name"])
+                known = found.setdefault(key, {**row, "messages": 0, "consumers": 0})
+                known["messages"] += row["messages"]
+                known["consumers"] = max(known["consumers"], row["consumers"])
+                known["active"] = known["active"] or row["active"]
+        return [found[key] for key in sorted(found)]
+
+    # ---- what is listed by host, and found by going from broker to broker
+
+    async def concatenated(self, verb: str, args: Row) -> list[Row]:
+        return [row for _, rows in await self.everywhere(verb, args) for row in rows]
+
+    async def _first(self, verb: str, args: Row) -> Any:
+        """What the first broker answers that knows it."""
+        missing: BrokerError | None = None
+        for broker in self._asker.live():
+            try:
+                return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
+            except (InvalidDestinationError, BrokerGoneError) as error:
+                missing = missing or error
+        raise missing or InvalidDestinationError(f"{verb}: no broker is up")
+
+    async def paged(self, verb: str, args: Row) -> Page:
+        """One page of what all members have, broker after broker; the next page's ``start`` says which."""
+        brokers = sorted(self._asker.live())
+        broker, inner = args.get("start") or (brokers[0], None)
+        if broker not in brokers:
+            raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
+        page: Page = {"next": None}
+        try:
+            page = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
+        except InvalidDestinationError:
+            if all(other <= broker for other in brokers):
+                raise
+            page = {**_EMPTY[verb], "next": None}
+        if page["next"] is not None:
+            page["next"] = [broker, page["next"]]
+        elif after := [other for other in brokers if other > broker]:
+            page["next"] = [after[0], None]
+        return page
+
+    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """The verbs by name."""
+        return {
+            "query_destination": self.query_destination,
+            "list_destinations": self.list_destinations,
+            "list_consumers": self.list_consumers,
+            "query_consumer": self.query_consumer,
+            "list_subscriptions": self.list_subscriptions,
+            **_each(COUNTED, self.count_everywhere),
+            **_each(CONCATENATED, self.concatenated),
+            **_each(FIRST, self._first),
+            **_each(_EMPTY, self.paged),
+        }
+
+
+COUNTED: Final = (
+    "purge_destination", "pause_destination", "resume_destination", "purge_subscription", "delete_messages",
+    "move_messages", "retry_messages",
+)  # fmt: skip
+CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
+FIRST: Final = ("query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "destroy_schedule")
+_EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
+
+
+def _each(verbs: Iterable[str], work: Callable[[str, Row], Awaitable[Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def bound(verb: str) -> Callable[..., Awaitable[Any]]:
+        return lambda **args: work(verb, args)
+
+    return {verb: bound(verb) for verb in verbs}
+

@@ -1,0 +1,372 @@
+"""One broker of a cluster as clients, administrators and the other brokers ask it (K-02, K-03, K-07).
+
+Beneath it are the broker's own destinations (broker.py) and the machine that keeps the cluster together (clustering).
+What concerns one member is done here; what changes a definition goes through the configuration change record; what
+reads or acts on all members asks all brokers (cluster_admin.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raybroker.config.brokers import Plan
+from raybroker.control.matching import EQUAL, properties
+from raybroker.control.member import MemberSettings
+from raybroker.control.messages import Envelope
+from raybroker.control.record import Change
+from raybroker.core.selector import compile_selector, normalised
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.names import (
+    check_destination_name,
+    check_destination_type,
+    is_reserved_name,
+    is_temporary_name,
+)
+from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.services.agents import Agents, Hands
+from raybroker.services.applying import merged
+from raybroker.services.broker import Broker
+from raybroker.services.cluster_admin import ClusterAdmin
+from raybroker.services.cluster_itself import ABOUT_CLUSTER, ClusterItself
+from raybroker.services.clustering import Clustering
+from raybroker.services.destinations import DMQ
+from raybroker.services.elsewhere import HostElsewhere
+from raybroker.services.forwarding import Forwarding
+from raybroker.services.paths import Paths
+from raybroker.services.peers import Peers
+from raybroker.services.ports import HostPort, Row
+from raybroker.services.registry import Key
+
+REACH_TIMEOUT_S: Final = 10.0
+"""How long a change waits for the other brokers to carry it out."""
+PEER_TIMEOUT_S: Final = 10.0
+"""How long another broker may take for what is asked on a client's behalf."""
+
+BrokerRows = tuple[int, str, list[tuple[str, str, bool, str]]]
+
+
+class ClusterBroker:
+    """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents."""
+
+    def __init__(
+        self, local: Broker, clustering: Clustering, peers: Peers, paths: Paths, nodes: Callable[[], dict[str, str]],
+        hands: Hands | None = None,
+    ) -> None:  # fmt: skip
+        self.local = local
+        self.clustering = clustering
+        self.paths = paths
+        self._peers = peers
+        self._nodes = nodes
+        self._spread = ClusterAdmin(self)
+        self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes)
+        self.agents = Agents(clustering, self._propose, hands)
+        self._verbs = {**self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table()}
+        self.forwarding = Forwarding(local, peers, self.live)
+        local.transactions.elsewhere = self._host_elsewhere
+
+    @property
+    def name(self) -> str:
+        return self.local.name
+
+    @property
+    def seat(self) -> str:
+        return self.clustering.member.membership.seat()
+
+    def live(self) -> list[str]:
+        return self._itself.live()
+
+    def take_brokers(self) -> None:
+        """See ClusterItself."""
+        self._itself.take_brokers()
+
+    # ---- what clients ask ------------------------------------------------------------------------------------------
+
+    async def brokers(self) -> BrokerRows:
+        """(version of the view, this broker, rows of name, state, seat, node)."""
+        nodes, seat = self._nodes(), self.seat
+        rows = [
+            (row.name, _shown(row.state), row.name == seat, nodes.get(row.name, ""))
+            for row in self.clustering.member.membership.rows()
+        ]
+        return self.clustering.version, self.name, rows
+
+    async def brokers_changed(self, version: int, timeout_s: float) -> int:
+        return await self.clustering.changed(version, timeout_s)
+
+    async def locate(self, kind: str, name: str, create: bool) -> tuple[HostPort, Row]:
+        """The host of this broker's member of a destination, and the attributes that a client acts on."""
+        self.clustering.require_open()
+        host = await self.local.locate(kind, name, create)
+        return host, dict(self.local.registry.traits.get((check_destination_type(kind), name), {}))
+
+    async def members(self, kind: str, name: str) -> dict[str, int]:
+        """Broker → consumers of its member of a destination, of those brokers that answer (W-113)."""
+        self.clustering.require_open()
+        return await self.forwarding.members((check_destination_type(kind), name), self.live())
+
+    async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
+        """Unit of order → broker, by the path service (W-120)."""
+        self.clustering.require_open()
+        return await self.paths.routes(kind, name, units, owner, self.clustering.member.membership.live())
+
+    async def keeper_of_paths(self) -> str:
+        """The broker that keeps the map of the path service; the first that is asked for it becomes that (W-120).
+
+        Another one could not know where units have messages, so there is none while that broker is down.
+        """
+        key = ("paths",)
+        if key not in self.clustering.member.agreed.services:
+            with contextlib.suppress(ConfigError):  # Another broker was first.
+                await self._propose(Change("place_service", key, {"broker": self.name}))
+        return str(self.clustering.member.agreed.services[key]["broker"])
+
+    async def _forget_broker(self, name: str) -> None:
+        """A broker was removed for good: units of order that were its own start anew elsewhere (W-119)."""
+        if ("paths",) in self.clustering.member.agreed.services:
+            await self.paths.drop_member(name)
+
+    async def renew_routes(self, owner: str) -> bool:
+        return await self.paths.renew(owner)
+
+    async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
+        await self.paths.release(kind, name, units, owner)
+
+    async def subscribe(
+        self, topic: str, client_id: str | None, name: str, durable: bool = True, shared: bool = False,
+        selector: str | None = None, no_local: bool = False,
+    ) -> None:  # fmt: skip
+        """Before a client opens a subscription: a durable one is made on all brokers (K-08, D-27).
+
+        One that exists as it is wanted needs no master (K-13).
+        """
+        self.clustering.require_open()
+        await self.local.locate("topic", topic, True)
+        if not durable or self._is_local("topic", topic):
+            await self.local.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+            return
+        key = (client_id or "", name)
+        if selector:
+            compile_selector(selector)
+        wanted = {"topic": topic, "shared": shared, "selector": normalised(selector), "no_local": no_local}
+        known = self.clustering.member.agreed.subscriptions.get(key)
+        if known == wanted:
+            return
+        if known is not None:
+            await self._refuse_active(name, client_id)
+            await self._propose(Change("destroy_subscription", key))
+        await self._propose(Change("create_subscription", key, wanted))
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        await self._destroy_subscription(name, client_id)
+
+    async def admin(self, verb: str, args: Row) -> Any:
+        """One verb by name, for the whole cluster where it concerns the whole cluster."""
+        if verb not in ABOUT_CLUSTER:
+            self.clustering.require_open()
+        handler = self._verbs.get(verb)
+        if handler is None:
+            return await self.local.admin(verb, args)
+        return await handler(**args)
+
+    # ---- what other brokers ask ------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        self.clustering.receive(envelope)
+
+    async def peer(self, method: str, args: Row) -> Any:
+        """One of the methods below by name."""
+        methods: dict[str, Callable[..., Awaitable[Any]]] = {
+            "admin": self.local.admin,
+            "host": self._ask_host,
+            "import": self._import,
+            "units": self._units_live,
+            "reached": self._reached,
+            "consumers": self.forwarding.consumers,
+            "take_over": self.forwarding.take_over,
+            "decide_over": self.forwarding.decide_over,
+        }
+        handler = methods.get(method)
+        if handler is None:
+            raise ConfigError(f"brokers have no method {method!r} for each other")
+        return await handler(**args)
+
+    async def _ask_host(self, host: str, method: str, key: str, commit: bool | None = None) -> Any:
+        """About a transaction whose coordinator is one of this broker's hosts."""
+        found = next((other for other in self.local.registry.hosts if other.key == host), None)
+        if found is None:
+            self.local.registry.require_all_asked(f"host {host}")
+            return "unknown" if method == "outcome" else None
+        return await (found.outcome(key) if commit is None else found.decide(key, commit))
+
+    async def _import(self, type: str, name: str, block: bytes) -> None:  # noqa: A002 - as everywhere
+        await self.local.forward(type, name, block)
+
+    async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        """Which of these units of order have messages in this broker's member (U14)."""
+        host = self.local.registry.find(type, name)
+        return await host.live_units(type, name, names) if host is not None else []
+
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
+        if broker == self.name:
+            return await self.local.admin(verb, args)
+        return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
+
+    def _host_elsewhere(self, host: str) -> HostElsewhere | None:
+        """A host of another broker, by its key; None when it is none of another broker's."""
+        broker = host.partition("/")[0]
+        if not broker or broker == self.name or broker not in self.clustering.member.membership:
+            return None
+        return HostElsewhere(self._peers, broker, host, PEER_TIMEOUT_S)
+
+    async def _propose(self, change: Change) -> None:
+        """Make a change and wait until all brokers that are up have carried it out, for a bounded time (K-07).
+
+        One that takes longer carries it out later; what is durable at the master is so for good.
+        """
+        number = await self.clustering.propose(change)
+        others = (name for name in self.live() if name != self.name)
+        args = {"number": number}
+        work = (self._peers.ask(name, "reached", args, timeout_s=REACH_TIMEOUT_S) for name in others)
+        await asyncio.gather(*work, return_exceptions=True)
+
+    async def _reached(self, number: int) -> bool:
+        return await self.clustering.reached(number, REACH_TIMEOUT_S)
+
+    # ---- changes of definitions ------------------------------------------------------------------------------------
+
+    def _changes(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        return {
+            "create_destination": self._create_destination,
+            "update_destination": self._update_destination,
+            "destroy_destination": self._destroy_destination,
+            "destroy_subscription": self._destroy_subscription,
+            "create_template": self._create_template,
+            "update_template": self._update_template,
+            "destroy_template": self._destroy_template,
+        }
+
+    def _is_local(self, type_: str, name: str) -> bool:
+        traits = self.local.registry.traits.get((check_destination_type(type_), name), {})
+        return bool(traits.get("isLocalOnly"))
+
+    def _recorded(self, key: Key) -> Row | None:
+        found = self.clustering.member.agreed.destinations.get(key)
+        return dict(found) if found is not None else None
+
+    async def _create_destination(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+        """As Destinations.create, on all brokers; one with isLocalOnly on this one alone (D-20)."""
+        key: Key = (check_destination_type(type), check_destination_name(name))
+        if key in self.local.registry.where or self._recorded(key) is not None:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
+        check_attribute_names(attributes, key[0])
+        given = self.local.templates.applied(attributes, key[0])
+        checked = destination_attributes(given, self.local.config, key[0]).as_dict(key[0])
+        if checked.get("isLocalOnly"):
+            await self.local.admin("create_destination", {"type": type, "name": name, "attributes": attributes})
+        else:
+            await self._propose(Change("create_destination", key, checked))
+
+    async def _update_destination(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+        key: Key = (check_destination_type(type), name)
+        check_attribute_names(changes, key[0])
+        known = self._recorded(key)
+        if known is None:
+            await self._spread.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
+            return
+        after = merged(known, changes, key[0], name)
+        await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
+
+    async def _destroy_destination(self, type: str, name: str) -> None:  # noqa: A002
+        key: Key = (check_destination_type(type), name)
+        if key == DMQ or is_temporary_name(name):
+            await self.local.destinations.destroy(type, name)
+        elif self._recorded(key) is not None:
+            await self._propose(Change("destroy_destination", key))
+        else:
+            if is_reserved_name(name):
+                raise IllegalStateError(f"{key[0]} {name!r} is the broker's own")
+            await self._spread.everywhere("destroy_destination", {"type": type, "name": name})
+            for subscription, fields in list(self.clustering.member.agreed.subscriptions.items()):
+                if key == ("topic", fields.get("topic")):
+                    await self._propose(Change("destroy_subscription", subscription))
+
+    async def _destroy_subscription(
+        self, name: str, client_id: str | None = None, topic: str | None = None
+    ) -> None:
+        key = (client_id or "", name)
+        known = self.clustering.member.agreed.subscriptions.get(key)
+        if known is None or topic not in (None, known.get("topic")):
+            await self.local.subscriptions.destroy(name, client_id, topic)
+            return
+        await self._refuse_active(name, client_id)
+        await self._propose(Change("destroy_subscription", key))
+
+    async def _refuse_active(self, name: str, client_id: str | None) -> None:
+        """A subscription that a consumer uses, on whichever broker, is not ended (D-27)."""
+        for row in await self._spread.list_subscriptions():
+            if row["durable"] and (row["client_id"] or "", row["name"]) == (client_id or "", name) and row["active"]:
+                raise IllegalStateError(
+                    f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
+                )
+
+    async def _create_template(self, name: str, attributes: Row) -> None:
+        checked = self.local.templates.checked(name, attributes)
+        await self._propose(Change("set_template", (name,), checked))
+
+    async def _update_template(self, name: str, changes: Row) -> int:
+        after, follow = await self.local.templates.following(name, changes)
+        await self._propose(Change("set_template", (name,), after))
+        for (kind, destination), followed in follow:
+            await self._update_destination(kind, destination, followed)
+        return len(follow)
+
+    async def _destroy_template(self, name: str) -> None:
+        self.local.templates.require(name)
+        await self._propose(Change("drop_template", (name,)))
+
+    # ---- the start -------------------------------------------------------------------------------------------------
+
+    async def bootstrap(self) -> None:
+        """Write into a new record what this broker's stores had before there was one, once it is open.
+
+        Only the master does, and only what the record does not know.
+        """
+        member, registry = self.clustering.member, self.local.registry
+        await self.clustering.opened.wait()
+        if not member.is_master or member.agreed.brokers:
+            return
+        for name in member.membership:
+            await self._itself.list_broker(name)
+        for key in registry.keys(None):
+            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or self._is_local(*key):
+                continue
+            if self._recorded(key) is not None:
+                continue
+            attributes = (await registry.where[key].query(*key))["attributes"]
+            try:
+                await self._propose(Change("create_destination", key, attributes))
+            except BrokerError as error:
+                raise BrokerError(f"{key[0]} {key[1]} could not be written into the record: {error}") from error
+
+
+def _shown(state: str) -> str:
+    """How clients see it: one that is not integrated yet, or has been stopped, keeps its place and is not there."""
+    return state if state in ("UP", "SUSPECT") else "DOWN"
+
+
+def settings_of(config: ConfigView, cluster: str, plan: Plan) -> MemberSettings:
+    """What the machine needs of the configuration."""
+    return MemberSettings(
+        cluster=config["imq.cluster.clusterid"] or cluster,
+        brokers=plan.names,
+        master=plan.master or "",
+        dynamic_change_master=config["imq.cluster.dynamicChangeMasterBrokerEnabled"],
+        properties=properties({name: config[name] for name in EQUAL}),
+        heartbeat_ms=config["raybroker.cluster.heartbeat_ms"],
+        suspect_ms=config["raybroker.cluster.suspect_ms"],
+        down_ms=config["raybroker.cluster.down_ms"],
+        retry_ms=config["raybroker.cluster.master_retry_ms"],
+    )
