@@ -1,8 +1,9 @@
-"""The broker actor: a shell around services.broker, with hosts that are actors.
+"""The broker actor: a shell around services.cluster_broker, with hosts and other brokers that are actors.
 
-Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; what each host serves
-is asked of the host.  Hosts are detached actors, so messages flow on while a broker restarts.  A failed call means that
-the change may or may not have been made; all calls may be repeated, but an import of messages then makes duplicates.
+Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; its copy of the
+configuration change record; what each host serves is asked of the host.  Hosts are detached actors: messages flow on
+while a broker restarts.  A failed call means that the change may or may not have been made; all calls may be repeated,
+but an import of messages then makes duplicates.
 """
 
 from __future__ import annotations
@@ -16,17 +17,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
+from raybroker.actors.agents import RayHands
 from raybroker.actors.host import DestinationHost, HostSpec
+from raybroker.actors.observing import Observing
+from raybroker.actors.path import PathActor
+from raybroker.actors.peers import Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.remote import RemoteHost
+from raybroker.actors.stepping import arm_failpoints
+from raybroker.actors.watching import HostWatch
 from raybroker.config import Config
-from raybroker.model.errors import BrokerError
+from raybroker.config.brokers import Plan
+from raybroker.control.member import Member
+from raybroker.control.messages import Envelope
+from raybroker.control.record import Change, RecordState
+from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.services.applying import Applying
 from raybroker.services.broker import Broker, HostPort
+from raybroker.services.cluster_broker import BrokerRows, ClusterBroker, settings_of
+from raybroker.services.clustering import Clustering
 from raybroker.store.catalogue import Catalogue
+from raybroker.store.record import RecordFile
 from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+from raybroker.system.failpoint import failpoint
 from raybroker.wire.native import TOKEN_BYTES
 
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
+
+LOCK_WAIT_S: Final = 5.0
+"""How long a restarted broker waits for its predecessor to let go of the record."""
+EXIT_HALTED: Final = 4
+"""Exit status of a broker that another instance has replaced, or whose record cannot be written."""
 
 log = logging.getLogger("raybroker.broker")
 
@@ -39,6 +61,37 @@ class BrokerSpec:
     broker: str
     directory: str
     config: Config
+    plan: Plan
+
+
+class _WhenReady:
+    """Carries the record out once every host was asked what it serves: what is not known may be there (B-20)."""
+
+    def __init__(self, actor: BrokerActor, member: Member) -> None:
+        self._actor = actor
+        self._applying = Applying(actor._broker, actor._take_brokers)
+        self._applying.believe(member.record.id, member.agreed)
+
+    async def apply(self, changes: tuple[Change, ...]) -> None:
+        (await self._actor._ready()).registry.require_all_asked("what the record changes")
+        await self._applying.apply(changes)
+
+    async def apply_whole(self, wanted: RecordState, record: str) -> None:
+        (await self._actor._ready()).registry.require_all_asked("what the record changes")
+        await self._applying.apply_whole(wanted, record)
+
+
+def _opened(file: RecordFile) -> list[bytes]:
+    """The frames of a record; a predecessor that is just ending is given time to let go of it."""
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + LOCK_WAIT_S * 1_000_000_000
+    while True:
+        try:
+            return file.open()
+        except IllegalStateError:
+            if clock.monotonic_ns() > deadline_ns:
+                raise
+            clock.sleep(0.05)
 
 
 class BrokerActor:
@@ -46,6 +99,7 @@ class BrokerActor:
 
     def __init__(self, spec: BrokerSpec) -> None:
         self._spec = spec
+        arm_failpoints(spec.broker)
         self._directory = Path(spec.directory)
         saved = Catalogue.load(self._directory)
         if saved is None:
@@ -57,12 +111,79 @@ class BrokerActor:
             spec.config,
             make_host=self._make_host,
             drop_host=self._drop_host,
+            name=spec.broker,
             templates=saved.templates,
             save_templates=self._save_templates,
         )
         self._adopted = False
         self._adopting = asyncio.Lock()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._nodes: dict[str, str] = {spec.broker: self._node}
+        self._learnt: dict[str, int] = {}
+        """Other broker → its incarnation when it was asked for its node."""
+        self._cluster = self._join()
+        watch = HostWatch(lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"])
+        self._tasks = [
+            asyncio.get_running_loop().create_task(work) for work in (
+                self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
+                self._broker.publishing.run(), self._cluster.forwarding.run(),
+                self._cluster.agents.run(),
+            )
+        ]  # fmt: skip
+
+    def _join(self) -> ClusterBroker:
+        """Take up the record and find the other brokers."""
+        spec, clock = self._spec, SystemClock()
+        file = RecordFile(self._directory / "record")
+        frames = _opened(file)
+        member = Member(
+            spec.broker, settings_of(spec.config, spec.cluster, spec.plan), frames, now_ms=clock.now_ms(),
+            new_id=entropy.token(8).hex(),
+        )  # fmt: skip
+        others = Brokers(spec.cluster)
+        self._peers = RayPeers(others)
+        clustering = Clustering(
+            member, file, clock, carry=Carrier(others), applier=_WhenReady(self, member), halt=self._halt
+        )
+        paths = RayPaths(spec.cluster, self._ensure_paths)
+        cluster = ClusterBroker(
+            self._broker, clustering, self._peers, paths, lambda: self._nodes, RayHands(spec.cluster)
+        )
+        self._observing = Observing(spec.cluster, self._directory, self._broker, cluster, self._peers, paths)
+        self._observing.start()
+        clustering.start()
+        return cluster
+
+    def _take_brokers(self) -> None:
+        asyncio.get_running_loop().call_soon(self._cluster.take_brokers)
+
+    def _halt(self, reason: str) -> None:
+        """Another instance of this broker has taken over, or the record cannot be written: end at once."""
+        log.critical("broker %s stops: %s", self._spec.broker, reason)
+        asyncio.get_running_loop().call_later(0.2, os._exit, EXIT_HALTED)
+
+    async def _bootstrap(self) -> None:
+        try:
+            await self._ready()
+            await self._cluster.bootstrap()
+        except BrokerError:
+            log.exception("what this broker had before there was a record is not all in it")
+
+    async def _ensure_paths(self) -> None:
+        """Have the path service started where its map is; the record says where that is, from its first use on."""
+        if await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._spec.cluster)) is not None:
+            return
+        keeper = await self._cluster.keeper_of_paths()
+        if keeper == self._spec.broker:
+            await asyncio.to_thread(self._make_paths)
+        else:
+            await self._peers.ask(keeper, "ensure_paths", {}, timeout_s=runtime.CALL_TIMEOUT_S)
+
+    def _make_paths(self) -> None:
+        spec = self._spec
+        directory, lease_ms = str(self._directory / "paths"), spec.config["raybroker.path.lease_ms"]
+        name = runtime.path_name(spec.cluster)
+        actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, name=name, node=self._node)
+        runtime.call_blocking(actor.row)
 
     async def _ready(self) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again."""
@@ -92,8 +213,22 @@ class BrokerActor:
                 broker = await self._ready()
                 await broker.ready()
                 await broker.resolve()
+                await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled
                 log.exception("broker %s could not look for open transactions", self._spec.broker)
+
+    async def _learn_nodes(self) -> None:
+        """Ask each instance of another broker once on which node it is."""
+        membership = self._cluster.clustering.member.membership
+        for name in self._cluster.live():
+            incarnation = membership.row(name).incarnation
+            if name == self._spec.broker or self._learnt.get(name) == incarnation:
+                continue
+            try:
+                self._nodes[name] = str(await self._peers.ask(name, "node", {}, timeout_s=SWEEP_S))
+            except BrokerError:
+                continue  # It is gone, or busy; the next sweep asks again.
+            self._learnt[name] = incarnation
 
     def _host(self, host: str, hosting: str) -> RemoteHost:
         spec = self._spec
@@ -109,8 +244,10 @@ class BrokerActor:
         self._catalogue.next_id += 1
         self._catalogue.hosts[host] = hosting
         await asyncio.to_thread(self._catalogue.save, self._directory)
+        failpoint("host.named")
         made = await asyncio.to_thread(self._host, host, hosting)
         await made.where()
+        failpoint("host.made")
         return made
 
     async def _save_templates(self, templates: dict[str, dict[str, Any]]) -> None:
@@ -128,16 +265,55 @@ class BrokerActor:
         self._catalogue.hosts.pop(host.spec.host, None)
         await asyncio.to_thread(self._catalogue.save, self._directory)
         await asyncio.to_thread(shutil.rmtree, host.spec.directory, ignore_errors=True)
+        await asyncio.to_thread(self._observing.dropped, host.spec.host)
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
-    async def locate(self, kind: str, name: str, create: bool) -> tuple[str, str, int, bytes]:
-        """(key, ip, port, token) of the host that serves a destination."""
-        broker = await self._ready()
-        host = await broker.locate(kind, name, create)
+    async def locate(self, kind: str, name: str, create: bool) -> tuple[str, str, int, bytes, str, dict[str, Any]]:
+        """(key, ip, port, token, broker, traits) of the host of this broker's member of a destination."""
+        await self._ready()
+        host, traits = await self._cluster.locate(kind, name, create)
+        failpoint("located")
         assert isinstance(host, RemoteHost)
         ip, port, _ = await host.where()
-        return host.key, ip, port, self._catalogue.token
+        return host.key, ip, port, self._catalogue.token, self._spec.broker, traits
+
+    async def brokers(self) -> BrokerRows:
+        """(version of the view, this broker, rows of name, state, seat, node)."""
+        return await self._cluster.brokers()
+
+    async def brokers_changed(self, version: int, timeout_s: float) -> int:
+        """Wait for another version of the view, for a bounded time."""
+        return await self._cluster.brokers_changed(version, timeout_s)
+
+    async def members(self, kind: str, name: str) -> dict[str, int]:
+        """Broker → consumers of its member of a destination (W-113)."""
+        return await self._cluster.members(kind, name)
+
+    async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
+        """Unit of order → broker (W-120)."""
+        return await self._cluster.routes(kind, name, units, owner)
+
+    async def renew_routes(self, owner: str) -> bool:
+        return await self._cluster.renew_routes(owner)
+
+    async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
+        await self._cluster.release_routes(kind, name, units, owner)
+
+    async def receive(self, envelope: Envelope) -> None:
+        """What another broker's machine says."""
+        self._cluster.receive(envelope)
+
+    async def peer(self, method: str, args: dict[str, Any]) -> Any:
+        """What another broker asks."""
+        if method == "node":
+            return self._node
+        if method == "metrics_url":
+            return self._observing.url
+        if method == "ensure_paths":
+            return await self._ensure_paths()
+        await self._ready()
+        return await self._cluster.peer(method, args)
 
     async def create_temporary(self, kind: str, owner: str) -> str:
         """The name of a new destination that lives as long as the client connection ``owner`` (D-23)."""
@@ -148,10 +324,12 @@ class BrokerActor:
 
     async def subscribe(self, args: dict[str, Any]) -> None:
         """Before a subscription is opened; see services.subscriptions (D-27)."""
-        await (await self._ready()).subscribe(**args)
+        await self._ready()
+        await self._cluster.subscribe(**args)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await (await self._ready()).unsubscribe(client_id, name)
+        await self._ready()
+        await self._cluster.unsubscribe(client_id, name)
 
     async def matching(self, pattern: str) -> tuple[int, list[str]]:
         """Version and names of the topics that match (D-05)."""
@@ -166,8 +344,8 @@ class BrokerActor:
         return {name: value for name, value, _ in self._spec.config.given}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
-        broker = await self._ready()
-        return await broker.admin(verb, args)
+        await self._ready()
+        return await self._cluster.admin(verb, args)
 
     async def explain(self) -> list[tuple[str, Any, str]]:
         """Each property with its value and where it came from."""
@@ -182,9 +360,12 @@ class BrokerActor:
         await (await self._ready()).forward(type, name, block)
 
     async def ready(self) -> dict[str, Any]:
-        """Wait until every host that can be reached serves; then who we are."""
+        """Wait until every host that can be reached serves; then who we are, and whether clients are taken."""
         await self._ready()
-        return {"broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid()}
+        return {
+            "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
+            "metrics_url": self._observing.url, **self._cluster.clustering.row(),
+        }  # fmt: skip
 
     async def pids(self) -> dict[str, int]:
         """Process ids of the broker and its hosts, for tests and operators."""
@@ -196,7 +377,10 @@ class BrokerActor:
 
     async def stop(self) -> None:
         """Stop every host cleanly; the caller then ends this actor."""
-        self._sweeper.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._observing.stop()
+        await self._cluster.clustering.stop()
         for host, hosting in list(self._catalogue.hosts.items()):
             remote = self._host(host, hosting)
             try:

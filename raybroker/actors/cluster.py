@@ -4,41 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.actors import runtime
+from raybroker.actors.agents import end_all
 from raybroker.actors.broker import BrokerActor, BrokerSpec
+from raybroker.actors.placing import place
 from raybroker.config import Config, store_directory
-from raybroker.model.errors import BrokerError, ConfigError, NotSupportedError
+from raybroker.config.brokers import Plan, plan_of
+from raybroker.logs.channels import check
+from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, MasterUnavailableError
 from raybroker.model.names import check_cluster_name
+from raybroker.system.clock import SystemClock
 
-FIRST_BROKER = "b1"
+OPEN_WAIT_S: Final = 60.0
+"""How long ``start`` waits until every broker that it started takes clients."""
+OPEN_POLL_S: Final = 0.02
 
 
 class Cluster:
-    """A running cluster. ``brokers``: names; ``address``: of the Ray cluster; ``metrics_urls``: none yet."""
+    """A running cluster. ``brokers``: names; ``address``: of the Ray cluster."""
 
     def __init__(self, name: str, brokers: list[str]) -> None:
         self.name = name
         self.brokers = brokers
         self.address = runtime.address()
-        self.metrics_urls: list[str] = []
 
-    def pids(self) -> dict[str, int]:
-        """Process ids of the first broker ("broker") and its hosts."""
-        found: dict[str, int] = runtime.call_blocking(self._broker(self.brokers[0]).pids)
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where Prometheus finds the metrics of each broker that answers now."""
+        urls = [runtime.call_blocking(self._broker(broker).ready)["metrics_url"] for broker in self.brokers]
+        return [url for url in urls if url]
+
+    def pids(self, broker: str | None = None) -> dict[str, int]:
+        """Process ids of one broker, without a name the first ("broker"), and of its hosts."""
+        found: dict[str, int] = runtime.call_blocking(self._broker(broker or self.brokers[0]).pids)
+        return found
+
+    def state(self, broker: str) -> dict[str, Any]:
+        """What one broker says of itself: state, master, node and process id."""
+        found: dict[str, Any] = runtime.call_blocking(self._broker(broker).ready)
         return found
 
     def stop(self) -> None:
-        """Stop all brokers cleanly; everything acknowledged stays in their stores."""
+        """Stop all brokers cleanly; everything acknowledged stays in their stores.
+
+        Raises what the first one has answered that could not be stopped so, after the others have been.
+        """
+        failed: BrokerError | None = None
         for broker in self.brokers:
-            actor = runtime.find_actor(runtime.broker_name(self.name, broker))
-            if actor is None:
-                continue
             try:
-                runtime.call_blocking(actor.stop)
+                self.stop_broker(broker)
+            except BrokerError as error:
+                failed = failed or error
+        end_all(self.name)
+        paths = runtime.find_actor(runtime.path_name(self.name))
+        if paths is not None:
+            try:
+                runtime.call_blocking(paths.stop)
             finally:
-                runtime.kill(actor)
+                runtime.kill(paths)
+        if failed is not None:
+            raise failed
+
+    def stop_broker(self, broker: str) -> None:
+        """Stop one broker cleanly; the others go on, and what it stores comes back with it (K-19)."""
+        actor = runtime.find_actor(runtime.broker_name(self.name, broker))
+        if actor is None:
+            return
+        try:
+            runtime.call_blocking(actor.stop)
+        finally:
+            runtime.kill(actor)
 
     def _broker(self, broker: str) -> Any:
         actor = runtime.find_actor(runtime.broker_name(self.name, broker))
@@ -57,23 +94,82 @@ class Cluster:
 
 
 def start(
-    name: str = "default", brokers: int = 1, config: Config | Mapping[str, object] | str | Path | None = None
+    name: str = "default",
+    brokers: int | None = None,
+    config: Config | Mapping[str, object] | str | Path | None = None,
+    *,
+    only: str | None = None,
 ) -> Cluster:
-    """Start a cluster, or find the one of that name.
+    """Start a cluster, or what of it does not run; one that runs already is found.
 
     Uses the Ray this process is connected to; without one, connects to a running Ray or starts one for this process.
-    config  a file (TOML), a mapping of properties, or a Config; raises ConfigError for what is unknown in it
+    brokers  how many, without a list in the configuration: b1, b2, …; one to a node as long as there are nodes
+    config   a file (TOML), a mapping of properties, or a Config; raises ConfigError for what is unknown in it
+    only     start this broker alone, on this node: for a node that came back with its stores
     """
     check_cluster_name(name)
-    if brokers != 1:
-        raise NotSupportedError(f"brokers={brokers}: clusters of several brokers are not built yet; use 1")
     chosen = _config(config)
+    check(chosen.__getitem__)
     runtime.start_local_ray()
-    directory = store_directory(chosen, name, FIRST_BROKER)
-    spec = BrokerSpec(name, FIRST_BROKER, str(directory), chosen)
-    actor = runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, FIRST_BROKER))
-    runtime.call_blocking(actor.ready)
-    return Cluster(name, [FIRST_BROKER])
+    there = _running(name)
+    plan = plan_of(chosen, brokers)
+    if only is not None and only not in plan.brokers:
+        raise ConfigError(f"broker {only!r} is none of the brokers {', '.join(plan.names)}")
+    places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
+    if there and set(places) - set(there):
+        _announce(name, next(iter(there)), [*there, *(broker for broker in plan.names if broker not in there)])
+    made = [_make(name, plan, chosen, broker, node) for broker, node in places.items() if broker not in there]
+    for actor in made:
+        _wait_open(actor, alone=only is not None)
+    return Cluster(name, sorted({*there, *places}, key=lambda broker: _rank(plan, broker)))
+
+
+def _announce(name: str, broker: str, brokers: list[str]) -> None:
+    """Tell a running cluster which brokers it is going to have; those it knows stay (K-17)."""
+    actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
+    known = [row["broker"] for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
+    if set(brokers) - set(known):
+        wanted = list(dict.fromkeys([*known, *brokers]))
+        runtime.call_blocking(actor.admin, "reload_cluster", {"brokers": wanted})
+
+
+def _make(name: str, plan: Plan, config: Config, broker: str, node: str) -> Any:
+    directory = store_directory(config, name, broker)
+    spec = BrokerSpec(name, broker, str(directory), config, plan)
+    return runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, broker), node=node)
+
+
+def _wait_open(actor: Any, *, alone: bool) -> None:
+    """Wait until a broker takes clients; one that is started alone may have to wait for its master (K-12)."""
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + OPEN_WAIT_S * 1_000_000_000
+    while True:
+        row = runtime.call_blocking(actor.ready)
+        if row["operating"] or alone:
+            return
+        if clock.monotonic_ns() > deadline_ns:
+            raise MasterUnavailableError(
+                f"broker {row['broker']} does not take clients after {OPEN_WAIT_S:g} s: {row['refusal']}"
+            )
+        clock.sleep(OPEN_POLL_S)
+
+
+def _running(name: str) -> dict[str, str]:
+    """Broker → node of the brokers that answer."""
+    found = {}
+    prefix = runtime.broker_name(name, "")
+    for actor_name in runtime.list_actors(prefix):
+        actor = runtime.find_actor(actor_name)
+        try:
+            if actor is not None:
+                found[actor_name.removeprefix(prefix)] = str(runtime.call_blocking(actor.ready)["node"])
+        except ConnectionLostError:
+            continue
+    return found
+
+
+def _rank(plan: Plan, broker: str) -> tuple[int, str]:
+    return (plan.names.index(broker) if broker in plan.names else len(plan.names), broker)
 
 
 def find(name: str = "default") -> Cluster | None:

@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
+from raybroker.actors.stepping import arm_failpoints, with_steps
 from raybroker.config import Config
 from raybroker.engine.ports import Store
+from raybroker.logs.channels import Log, directory_of
+from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.services.hosting import HostService
 from raybroker.services.ports import HOST_METHODS
@@ -28,6 +31,7 @@ from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
+from raybroker.system.failpoint import failpoint
 from raybroker.system.memory import keep_freed_memory
 from raybroker.system.priority import normal_priority
 from raybroker.transport.loops import new_event_loop
@@ -85,12 +89,14 @@ class DataPlane(threading.Thread):
     async def _start(self) -> None:
         try:
             store, incarnation = await self._open_store()
+            failpoint("host.open")
             self.service = HostService(
-                store, SystemClock(), self.spec.config, token=self.spec.token, incarnation=incarnation,
+                with_steps(store), SystemClock(), self.spec.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
             )  # fmt: skip
             await self.service.start(threaded=isinstance(store, Journal))
             self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
+            failpoint("host.serving")
         except BrokerError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
@@ -138,14 +144,26 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
+def _log(spec: HostSpec) -> Log:
+    """The host's log, beside that of its broker."""
+    where = directory_of(spec.config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
+    return Log(spec.config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker, "host": spec.host})
+
+
 class DestinationHost:
     """See the module."""
 
     def __init__(self, spec: HostSpec) -> None:
         self._spec = spec
+        arm_failpoints(spec.key)
+        self._log = _log(spec)
+        self._log.start()
         self._plane = DataPlane(spec, runtime.node_ip(), self._forgotten)
         self._plane.start()
         self._plane.ready.wait()
+        if self._plane.service is not None:
+            self._plane.service.host.meters.life.sink = MessagesLog(self._log.directory, spec.config.__getitem__)
+            self._plane.service.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
 
     def _forgotten(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
@@ -164,11 +182,18 @@ class DestinationHost:
         assert self._plane.address is not None
         return (*self._plane.address, os.getpid())
 
+    async def alive(self) -> int:
+        """The process id, at once, whatever the data socket has to do."""
+        return os.getpid()
+
     async def ask(self, method: str, *args: Any) -> Any:
         """One of the methods that services.ports.HostPort names."""
         if method not in HOST_METHODS:
             raise BrokerError(f"a host has no method {method!r}")
-        return await self._plane.on_loop(getattr(self._service(), method)(*args))
+        failpoint(f"ask.{method}")
+        answer = await self._plane.on_loop(getattr(self._service(), method)(*args))
+        failpoint(f"asked.{method}")
+        return answer
 
     async def state(self) -> Any:
         found = await self._plane.on_loop(self._service().state())

@@ -32,6 +32,9 @@ class RemoteHost:
     async def state(self) -> Row:
         return await runtime.call(self.actor.state)
 
+    async def metrics(self, names: str | None) -> Row:
+        return await self._ask("metrics", names)
+
     async def _ask(self, method: str, *args: Any) -> Any:
         return await runtime.call(self.actor.ask, method, *args)
 
@@ -39,6 +42,10 @@ class RemoteHost:
         self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None  # noqa: A002
     ) -> None:
         await self._ask("create", type, name, attributes, auto_created, owner)
+
+    async def create_many(self, rows: list[Row]) -> list[str]:
+        failed: list[str] = await self._ask("create_many", rows)
+        return failed
 
     async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
         await self._ask("update", type, name, changes)
@@ -51,6 +58,10 @@ class RemoteHost:
 
     async def query(self, type: str, name: str) -> Row:  # noqa: A002
         return await self._ask("query", type, name)
+
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        found: list[str] = await self._ask("live_units", type, name, names)
+        return found
 
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
         await self._ask("pause", type, name, which, until_ms)
@@ -67,11 +78,22 @@ class RemoteHost:
     async def subscriptions(self, name: str | None) -> list[Row]:
         return await self._ask("subscriptions", name)
 
+    async def subscribe(
+        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
+    ) -> None:
+        await self._ask("subscribe", topic, client_id, name, shared, selector, no_local)
+
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
         await self._ask("unsubscribe", topic, client_id, name)
 
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
         await self._ask("purge_subscription", topic, client_id, name)
+
+    async def schedules(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
+        return await self._ask("schedules", type, name)
+
+    async def destroy_schedule(self, id: str) -> None:  # noqa: A002
+        await self._ask("destroy_schedule", id)
 
     async def transactions(self) -> list[Row]:
         return await self._ask("transactions")
@@ -111,3 +133,18 @@ class RemoteHost:
 
     async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
         return await self._ask("import_messages", type, name, blocks)
+
+    async def set_aside(
+        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+    ) -> list[bytes]:
+        found: list[bytes] = await self._ask("set_aside", type, name, txn, messages_max, bytes_max)
+        return found
+
+    async def give(self, txn: str) -> None:
+        await self._ask("give", txn)
+
+    async def keep(self, txn: str) -> None:
+        await self._ask("keep", txn)
+
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+        return int(await self._ask("take", type, name, txn, coordinator, blocks))

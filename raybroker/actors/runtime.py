@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ray
 from ray._private import services
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
@@ -21,8 +23,14 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterEr
 NAMESPACE: Final = "raybroker"
 PROBE_S: Final = 2.0
 """How long a Ray may take to accept a connection before it counts as gone."""
+RESOURCE: Final = "broker"
+"""Custom resource of nodes that are meant to have a broker: one a unit."""
 CALL_TIMEOUT_S: Final = 30.0
 """How long a control call may take; after that its outcome is unknown."""
+NODE_TIMEOUT_S: Final = 10.0
+"""How long a node may take to run a function; Ray needs longer than that to notice that a node has died."""
+
+log = logging.getLogger("raybroker.ray")
 
 
 def broker_name(cluster: str, broker: str) -> str:
@@ -31,6 +39,15 @@ def broker_name(cluster: str, broker: str) -> str:
 
 def host_name(cluster: str, broker: str, host: str) -> str:
     return f"{cluster}/host/{broker}/{host}"
+
+
+def agent_name(cluster: str, agent: str) -> str:
+    """Of a forwarding agent; of all of them what their names begin with, without ``agent``."""
+    return f"{cluster}/agent/{agent}"
+
+
+def path_name(cluster: str) -> str:
+    return f"{cluster}/paths"
 
 
 def initialized() -> bool:
@@ -88,6 +105,45 @@ def node_id() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the Ray cluster that is alive."""
+
+    id: str
+    ip: str
+    name: str
+    brokers: float
+    """How much of the resource "broker" it has in all."""
+
+
+def nodes() -> list[Node]:
+    """The live nodes, the head first."""
+    rows = [row for row in ray.nodes() if row["Alive"]]
+    rows.sort(key=lambda row: ("node:__internal_head__" not in row["Resources"], row["NodeID"]))
+    return [
+        Node(r["NodeID"], r["NodeManagerAddress"], r.get("NodeName", ""), float(r["Resources"].get(RESOURCE, 0)))
+        for r in rows
+    ]
+
+
+def on_nodes(nodes: Iterable[str], function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """Call a function in a process of each node; what it returned, of those that answered in time."""
+    tasks = {}
+    for node in nodes:
+        pinned = NodeAffinitySchedulingStrategy(node, soft=False)
+        task = ray.remote(function).options(num_cpus=0, scheduling_strategy=pinned, max_retries=0)
+        tasks[node] = task.remote(*args)
+    ready, _ = ray.wait(list(tasks.values()), num_returns=len(tasks), timeout=NODE_TIMEOUT_S)
+    found = {}
+    for node, task in tasks.items():
+        if task in ready:
+            try:
+                found[node] = ray.get(task)
+            except RayError as error:
+                log.warning("node %s could not be asked: %s", node, str(error).splitlines()[0])
+    return found
+
+
 def find_actor(name: str) -> Any | None:
     """A live named actor, or None."""
     try:
@@ -116,26 +172,28 @@ def create_actor(
     return ray.remote(cls).options(**chosen).remote(*args)
 
 
-def translated(error: Exception) -> BrokerError:
-    """Ray's error as ours."""
+def translated(error: Exception, gone: type[BrokerError] = ConnectionLostError) -> BrokerError:
+    """Ray's error as ours; ``gone`` when the actor itself did not answer."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, BrokerError):
         return error.cause
     if isinstance(error, BrokerError):
         return error
-    if isinstance(error, RayActorError):
-        return ConnectionLostError(f"the actor is gone or restarting: {str(error).splitlines()[0]}")
+    if isinstance(error, RayActorError | ActorUnschedulableError):
+        return gone(f"the actor is gone or restarting: {str(error).splitlines()[0]}")
     if isinstance(error, GetTimeoutError | TimeoutError):
-        return ConnectionLostError(f"no answer from the actor within {CALL_TIMEOUT_S:g} s")
+        return gone(f"no answer from the actor within {CALL_TIMEOUT_S:g} s")
     return BrokerError(f"an actor call failed: {error}")
 
 
-async def call(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
-    """Call an actor's method and wait without blocking the loop; raises our errors."""
+async def call(
+    method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S, gone: type[BrokerError] = ConnectionLostError
+) -> Any:
+    """Call an actor's method and wait without blocking the loop; raises our errors, ``gone`` for an actor that is."""
     try:
         future = await asyncio.to_thread(lambda: method.remote(*args).future())
         return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
     except (RayError, TimeoutError) as error:
-        raise translated(error) from None
+        raise translated(error, gone) from None
 
 
 def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
