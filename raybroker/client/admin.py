@@ -93,6 +93,21 @@ class Admin:
         """Discard the messages of a durable subscription (A-41)."""
         return self._call("purge_subscription", {"name": name, "client_id": client_id, "topic": topic})
 
+    # ---- schedules
+
+    def list_schedules(self, destination: str | None = None, type: str | None = None) -> Any:  # noqa: A002
+        """One dict a recurring schedule (B17): id, type, destination, schedule, timezone, repeat, catch_up, fired,
+        last_ms, next_ms, state (ACTIVE, WAITING for a destination that does not take it, HALTED), reason, …"""
+        return self._call("list_schedules", {"name": destination, "type": type})
+
+    def query_schedule(self, id: str) -> Any:  # noqa: A002
+        """One schedule by the id that ``send`` returned; raises InvalidDestinationError when there is none."""
+        return self._call("query_schedule", {"id": id})
+
+    def destroy_schedule(self, id: str) -> Any:  # noqa: A002
+        """End a schedule; what it has sent stays. Raises InvalidDestinationError when there is none of that id."""
+        return self._call("destroy_schedule", {"id": id})
+
     # ---- transactions
 
     def list_transactions(self) -> Any:
@@ -113,6 +128,38 @@ class Admin:
         Raises InvalidDestinationError when there is none of that id.
         """
         return self._call("rollback_transaction", {"id": id})
+
+    # ---- brokers
+
+    def list_brokers(self) -> Any:
+        """One dict a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), seat, master, node, record (A-18)."""
+        return self._call("list_brokers", {})
+
+    def query_cluster(self) -> Any:
+        """The cluster as the home broker sees it: state, master, term, brokers, and its copy of the record."""
+        return self._call("query_cluster", {})
+
+    def reload_cluster(self, brokers: Iterable[str]) -> Any:
+        """Make these the brokers of the cluster, on all that are up; which those were (A-20)."""
+        return self._call("reload_cluster", {"brokers": list(brokers)})
+
+    def change_master(self, target: str) -> Any:
+        """Move the configuration change record to another broker; {"result": "OK" or why not, "text": …} (A-21)."""
+        return self._call("change_master", {"target": target})
+
+    def backup_record(self) -> Any:
+        """The configuration change record as the bytes of a backup file (A-06)."""
+        return self._call("backup_record", {})
+
+    # ---- metrics
+
+    def metrics(self, names: str | None = None) -> Any:
+        """What was counted: one dict a broker with cluster, broker, ``own`` (of the broker), ``types`` (sums over
+        queues and over topics) and ``destinations`` (those whose name matches ``names``; * for any text, none without).
+
+        Keys are those of raybroker.metrics.catalogue; a histogram is (observations by bucket, sum).
+        """
+        return self._call("metrics", {"names": names})
 
     # ---- messages
 
@@ -208,6 +255,31 @@ class Admin:
     def list_templates(self) -> Any:
         """One dict a template: name and attributes."""
         return self._call("list_templates", {})
+
+    # ---- forwarding agents
+
+    def create_forwarding(self, name: str, queue: str, to: str, **attributes: Any) -> Any:
+        """Have the messages of a queue forwarded to a queue of another cluster of this Ray: ``to="cluster/queue"``.
+
+        Attributes are qos ("Exactly-once", "At-least-once", "At-most-once"), windowSize, windowInterval,
+        retryDelayBase, retryDelayMaximum, retryDelayMultiplier, errorPolicy ("Discard", "Log", "Redirect",
+        "Always-forward"), errorDestination and timeToLive; see raybroker.model.forwarding (W-121, W-122). Raises
+        ConfigError for one that is wrong, and when there is an agent of that name.
+        """
+        args = {"name": name, "attributes": {"queue": queue, "to": to, **attributes}}
+        return self._call("create_forwarding", args)
+
+    def destroy_forwarding(self, name: str) -> Any:
+        """End an agent; what it has not forwarded stays in its queue."""
+        return self._call("destroy_forwarding", {"name": name})
+
+    def list_forwardings(self) -> Any:
+        """One dict an agent: its attributes, state (STARTING, CONNECTING, RUNNING, RETRYING), counts and last error."""
+        return self._call("list_forwardings", {})
+
+    def query_forwarding(self, name: str) -> Any:
+        """One agent; raises InvalidDestinationError when there is none of that name."""
+        return self._call("query_forwarding", {"name": name})
 
     # ---- the broker
 

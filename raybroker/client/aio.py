@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybroker.client import opening
 from raybroker.client.admin import Admin
@@ -17,11 +17,13 @@ from raybroker.client.aio_handles import Browser, Consumer, Producer
 from raybroker.client.aio_listening import Listening
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.message import Message
 from raybroker.client.options import session_mode
 from raybroker.client.request import Requests, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
+from raybroker.client.watching import watch
 from raybroker.client.xa import Xa, XaWork
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
 
+E = TypeVar("E")
+
 
 def _confirmed(confirmations: list[Future[int]]) -> Awaitable[None]:
     async def wait() -> None:
@@ -37,6 +41,17 @@ def _confirmed(confirmations: list[Future[int]]) -> Awaitable[None]:
             await asyncio.wrap_future(confirmation)
 
     return wait()
+
+
+def _on_this_loop(handler: Callable[[E], object] | None) -> Callable[[E], object] | None:
+    """The handler, to be called from the IO thread; one whose loop has ended is called no more."""
+    loop = asyncio.get_running_loop()
+
+    def call(event: E) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(handler, event)  # type: ignore[arg-type]
+
+    return call if handler is not None else None
 
 
 class Connection:
@@ -67,6 +82,17 @@ class Connection:
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         self._core.on_exception = handler
+
+    def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
+        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        self._core.events.handler = _on_this_loop(handler)
+
+    async def on_consumer_event(
+        self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
+    ) -> None:
+        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        work = watch(self._core, destination_of(destination), _on_this_loop(handler))
+        await asyncio.wrap_future(self._core.io.submit(work))
 
     @property
     def client_id(self) -> str | None:
@@ -147,12 +173,16 @@ class Session:
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         serializer: str | None = None,
+        disable_message_id: bool = False,
+        disable_message_timestamp: bool = False,
     ) -> Producer:
         self._require_open()
         work = opening.producer(
             self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
         )
         producer = Producer(self, await self._run(work))
+        producer.disable_message_id = disable_message_id
+        producer.disable_message_timestamp = disable_message_timestamp
         self._producers.append(producer)
         return producer
 

@@ -9,18 +9,20 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
 from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
 from raybroker.client.options import send_options
 from raybroker.client.producing import Shared
+from raybroker.client.scheduling import plan_of, scheduled
 from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from raybroker.client.aio import Session
 
 
-class Producer:
+class Producer(Hints):
     """See :class:`raybroker.client.handles.Producer`."""
 
     def __init__(self, session: Session, core: AnyProducer) -> None:
@@ -41,11 +43,19 @@ class Producer:
         unit_of_order: str | None = None,
         persistent: bool | None = None,
         dedup_id: str | None = None,
+        schedule: str | None = None,
+        timezone: str = "UTC",
+        repeat: int | None = None,
+        catch_up: bool = False,
     ) -> str:
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
+        if schedule is not None:
+            plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
+            work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
+            return await self.session._run(work)
         waiter: Future[str] | None = None
         if shared.persistent and not self._core.transacted:
             waiter = Future()
@@ -79,8 +89,9 @@ class Producer:
         properties: Iterable[Mapping[str, Any]] | None = None,
         priority: int | Iterable[int] | None = None,
         ttl_ms: int | Iterable[int] | None = None,
+        unit_of_order: str | Iterable[str | None] | None = None,
     ) -> int:
-        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms)
+        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
         parts = self._core.put_many(bodies, shared, each)
         count, futures = 0, []
         while True:

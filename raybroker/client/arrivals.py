@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from raybroker.client.io import fulfil
+
+if TYPE_CHECKING:
+    from raybroker.client.buffer import Buffer
 
 
 class Arrivals:
     """A lock that buffers share, and those who wait for something to come into one of them."""
 
-    __slots__ = ("_condition", "_futures", "_waiting", "lock")
+    __slots__ = ("_condition", "_futures", "_waiting", "filled", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.filled: deque[Buffer] = deque()
+        """Buffers with something in them, and maybe some that were emptied since; each once."""
         self._condition = threading.Condition(self.lock)
         self._futures: list[Future[None]] = []
         self._waiting = 0
@@ -47,6 +54,13 @@ class Arrivals:
                 poll()
                 self._futures.append(future)
         return future
+
+    def first(self) -> Buffer | None:
+        """The first of the filled ones; called with the lock held."""
+        filled = self.filled
+        while filled and filled[0].unlisted():
+            pass
+        return filled[0] if filled else None
 
     def tell(self, *, everybody: bool = False) -> None:
         """Something came, or it is over; called with the lock held."""

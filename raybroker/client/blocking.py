@@ -15,6 +15,7 @@ from raybroker.client import opening
 from raybroker.client.admin import Admin
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.handles import Browser, Consumer, Producer
 from raybroker.client.listening import Listening
 from raybroker.client.message import Message
@@ -22,6 +23,7 @@ from raybroker.client.options import session_mode
 from raybroker.client.request import Requests, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
+from raybroker.client.watching import watch
 from raybroker.client.xa import Xa, XaWork
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
@@ -75,6 +77,20 @@ class Connection:
         Its destination was destroyed or is damaged, or it could not be brought back after a lost connection.
         """
         self._core.on_exception = handler
+
+    def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
+        """``handler`` is called, on the IO thread, for each event of the connection's links; None: nobody is (R-15)."""
+        self._core.events.handler = handler
+
+    def on_consumer_event(
+        self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
+    ) -> None:
+        """``handler`` is called, on the IO thread, with whether a destination has consumers: now, and each time that
+        the first one comes or the last one goes (R-15). None ends that.
+
+        A destination that does not exist has none, and is looked for again each imqReconnectInterval.
+        """
+        self._core.io.run(watch(self._core, destination_of(destination), handler))
 
     @property
     def client_id(self) -> str | None:
@@ -162,16 +178,21 @@ class Session:
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         serializer: str | None = None,
+        disable_message_id: bool = False,
+        disable_message_timestamp: bool = False,
     ) -> Producer:
         """A producer; the destination is created when missing and allowed (D-21). A pattern: every match gets a copy.
 
         What is None is the connection factory's default: persistent, priority 4, no end of life, no delay (W-64, W-65).
+        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer (R-16).
         """
         self._require_open()
         work = opening.producer(
             self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
         )
         producer = Producer(self, self._run(work))
+        producer.disable_message_id = disable_message_id
+        producer.disable_message_timestamp = disable_message_timestamp
         self._producers.append(producer)
         return producer
 

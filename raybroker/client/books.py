@@ -7,6 +7,8 @@ several consumers (R-08).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 Rows = list[list[int]]
 Ranges = list[tuple[int, int]]
 
@@ -49,3 +51,44 @@ def serial_of(rows: Rows, tag: int) -> int | None:
 
 def count(rows: Rows) -> int:
     return sum(last - first + 1 for first, last, _ in rows)
+
+
+def size(ranges: Ranges) -> int:
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def ranges_of(tags: Iterable[int]) -> Ranges:
+    """Ascending tags as ranges."""
+    ranges: Ranges = []
+    for tag in tags:
+        if ranges and ranges[-1][1] + 1 == tag:
+            ranges[-1] = (ranges[-1][0], tag)
+        else:
+            ranges.append((tag, tag))
+    return ranges
+
+
+def within(ranges: Ranges, tag: int, start: int, end: int) -> frozenset[int]:
+    """Which messages of a delivery whose first one has ``tag`` are in the ranges, of start … end - 1."""
+    found: set[int] = set()
+    for first, last in ranges:
+        found.update(range(max(first - tag, start), min(last - tag + 1, end)))
+    return frozenset(found)
+
+
+def cut_ranges(rows: Rows, ranges: Ranges) -> int:
+    """Take deliveries out of the rows; returns how many were in them."""
+    before = count(rows)
+    for first, last in ranges:
+        pieces: Rows = []
+        for row in rows:
+            start, end, serial = row
+            if end < first or last < start:
+                pieces.append(row)
+                continue
+            if start < first:
+                pieces.append([start, first - 1, serial])
+            if last < end:
+                pieces.append([last + 1, end, serial + last + 1 - start])
+        rows[:] = pieces
+    return before - count(rows)

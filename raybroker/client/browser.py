@@ -7,6 +7,7 @@ pass is a look of its own: what waits when it starts, without what is delivered 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.channel import Channel
@@ -43,6 +44,9 @@ class BrowserCore:
         self.unpickles = unpickles
         self.closed = False
         self.more = True
+        self.broker: str | None = None
+        """Whose member of the destination; None: that of the home broker."""
+        self.traits: Mapping[str, Any] = {}
         self.recovered_at = 0.0
         self.left = None
         self._connection = session.connection

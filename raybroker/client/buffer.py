@@ -14,24 +14,32 @@ from raybroker.client import books
 from raybroker.client.arrivals import Arrivals
 from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.client.message import Delivery, Message
+from raybroker.client.purse import Share
+from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
+    from raybroker.client.consumer import ConsumerCore
     from raybroker.client.session import SessionCore
 
 
 class Watched(Delivery):
-    """A delivery that is looked at message by message: some may expire, or it is not the first attempt."""
+    """A delivery that is looked at message by message: some may expire or are void, or it is not the first attempt."""
 
-    __slots__ = ("expires",)
-    expires: array[int] | None
+    __slots__ = ("expires", "void")
+
+    def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
+        super().__init__(block, consumer, epoch, tag, attempt)
+        self.expires: array[int] | None = None
+        self.void: frozenset[int] = frozenset()
+        """Messages of it that were taken back (:meth:`Buffer.withdraw`)."""
 
 
 class Buffer:
     """What :class:`ConsumerCore` is to the application's threads; the methods that send are the consumer's own."""
 
-    def __init__(self, session: SessionCore, flow: CreditFlow | PrefetchFlow, arrivals: Arrivals) -> None:
+    def __init__(self, session: SessionCore, flow: CreditFlow | PrefetchFlow | Share, arrivals: Arrivals) -> None:
         self.session = session
         self.epoch = 0
         self.closed = False
@@ -42,6 +50,8 @@ class Buffer:
         self._at = 0
         """How many messages of the first delivery are handed out."""
         self._flow = flow
+        self._listed = False
+        """It is in the list of filled ones."""
         self._counted = session.connection.counts_buffered
         self._failure: BrokerError | None = None
         self.consumed: books.Rows = []
@@ -52,7 +62,7 @@ class Buffer:
     def take(self, most: int) -> list[Message]:
         """Up to ``most`` messages from the buffer, without waiting."""
         found: list[Message] = []
-        if not self._connection.started:
+        if not self._connection.started or self.session.holds_back:
             return found
         with self._lock:
             deliveries = self._deliveries
@@ -70,7 +80,7 @@ class Buffer:
 
     def take_one(self) -> Message | None:
         """The next message of the buffer, or None; the hot path of ``receive``."""
-        if not self._connection.started:
+        if not self._connection.started or self.session.holds_back:
             return None
         with self._lock:
             deliveries = self._deliveries
@@ -126,6 +136,8 @@ class Buffer:
         if expires is not None:
             now_ms = self._connection.clock.now_ms()
             alive = [index for index in alive if not 0 < expires[index] <= now_ms]
+        if delivery.void:
+            alive = [index for index in alive if index not in delivery.void]
         at = start
         for index in alive:
             if index > at:
@@ -138,20 +150,62 @@ class Buffer:
             self._connection.io.post(self._send_begun, delivery.tag + alive[-1], self.epoch)
         return alive
 
-    def _drop(self, delivery: Delivery, start: int, end: int) -> None:
-        """Messages start … end - 1 of the first delivery have expired."""
+    def _drop(self, delivery: Watched, start: int, end: int) -> None:
+        """Messages start … end - 1 of the first delivery are void, or have expired."""
         if end == delivery.block.count:
             self._deliveries.popleft()
             self._at = 0
         else:
             self._at = end
-        ask = self._flow.consumed(end - start)
+        tags = range(delivery.tag + start, delivery.tag + end)
+        if delivery.void:
+            tags_left = [tag for tag in tags if tag - delivery.tag not in delivery.void]
+            ranges = books.ranges_of(tags_left)
+        else:
+            ranges = [(tags[0], tags[-1])]
+        count = books.size(ranges)
+        if not count:
+            return
+        ask = self._flow.consumed(count)
         if ask:
             self._connection.io.post(self._send_credit, ask, self.epoch)
         if self.session.keeps_track:
-            ranges = [(delivery.tag + start, delivery.tag + end - 1)]
+            self._flow.settled(count)
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
-        self._connection.handed_out(end - start)
+        self._connection.handed_out(count)
+
+    def withdraw(self, ranges: books.Ranges) -> int:
+        """The broker takes deliveries back before they are settled: what is here of them is void (W-82).
+
+        Returns how many messages to ask for.
+        """
+        waiting = 0
+        with self._lock:
+            for index, delivery in reversed(list(enumerate(self._deliveries))):
+                start = self._at if index == 0 else 0
+                before = delivery.void if isinstance(delivery, Watched) else frozenset()
+                void = books.within(ranges, delivery.tag, start, delivery.block.count) - before
+                if not void:
+                    continue
+                waiting += len(void)
+                self._void(index, delivery, start, before | void)
+            held = books.cut_ranges(self.consumed, ranges)
+            ask = self._flow.consumed(waiting) if waiting else 0
+            self._flow.settled(waiting + held)
+        self._connection.handed_out(waiting)
+        return ask
+
+    def _void(self, index: int, delivery: Delivery, start: int, void: frozenset[int]) -> None:
+        """These messages of a delivery are void; without any that is not, the delivery goes."""
+        if all(one in void for one in range(start, delivery.block.count)):
+            del self._deliveries[index]
+            if index == 0:
+                self._at = 0
+            return
+        watched = Watched(delivery.block, delivery.consumer, delivery.epoch, delivery.tag, delivery.attempt)
+        watched.expires = delivery.expires if isinstance(delivery, Watched) else None
+        watched.void = void
+        self._deliveries[index] = watched
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
@@ -165,7 +219,27 @@ class Buffer:
         """Called with the lock held."""
         if self._failure is not None or self.closed:
             return True
-        return bool(self._deliveries) and self._connection.started
+        return bool(self._deliveries) and self._connection.started and not self.session.holds_back
+
+    def put(self, delivery: Delivery) -> None:
+        """Append what came; called with the lock held."""
+        self._deliveries.append(delivery)
+        if not self._listed:
+            self._listed = True
+            self._arrivals.filled.append(self)
+
+    def unlisted(self) -> bool:
+        """Take it off the list if it is empty; called with the lock held, for the first one of the list."""
+        if self._deliveries:
+            return False
+        self._listed = False
+        self._arrivals.filled.popleft()
+        return True
+
+    @property
+    def between_deliveries(self) -> bool:
+        """All of one delivery was handed out and nothing of the next one."""
+        return self._at == 0
 
     @property
     def buffered(self) -> int:
@@ -178,12 +252,14 @@ class Buffer:
             ranges, self.consumed = books.cut(self.consumed, up_to)
             if ranges:
                 self._settled_up_to = ranges[-1][1]
+                self._flow.settled(books.size(ranges))
             return self.epoch, ranges
 
     def settle_one(self, message: Message) -> books.Ranges:
         """Take one message out of the books; empty when it was not in them."""
         with self._lock:
             if message._delivery.epoch == self.epoch and books.cut_one(self.consumed, message.tag):
+                self._flow.settled(1)
                 return [(message.tag, message.tag)]
         return []
 
@@ -196,10 +272,9 @@ class Buffer:
 
     def poll(self) -> None:
         """Somebody waits: with a limit of 0 that is when to ask. Called with the lock held."""
-        if isinstance(self._flow, PrefetchFlow):
-            wanted = self._flow.wanted()
-            if wanted:
-                self._connection.io.post(self._send_credit, wanted, self.epoch)
+        wanted = self._flow.wanted()
+        if wanted:
+            self._connection.io.post(self._send_credit, wanted, self.epoch)
 
     def _drop_all(self) -> None:
         """Empty the buffer and the books; the flow is told by whoever knows what comes next."""

@@ -13,7 +13,14 @@ from typing import Any, Final, Protocol
 
 from raybroker.client.directory import Place
 from raybroker.client.io import fulfil, refuse
-from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, ProtocolError, from_code
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    InvalidDestinationError,
+    ProtocolError,
+    RequestTimeoutError,
+    from_code,
+)
 from raybroker.transport.link import Link
 from raybroker.wire import frames as wire
 from raybroker.wire.native import Native, preface
@@ -30,6 +37,12 @@ ACK_RANGES_MAX: Final = 32_768
 """Ranges of one frame, well below what a control frame holds; the confirmation of the last one covers all."""
 
 
+_OF_HANDLES: Final = (
+    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn
+)  # fmt: skip
+"""Frames for one producer or consumer."""
+
+
 class Endpoint(Protocol):
     """A producer or consumer handle, as its channel sees it."""
 
@@ -44,11 +57,24 @@ class Endpoint(Protocol):
         ...
 
 
+class Observer(Protocol):
+    """Who opened a channel, and wants to know how it ends."""
+
+    def channel_closing(self, channel: Channel) -> None:
+        """The host has said that it will end the link; ``channel.reason`` is why."""
+        ...
+
+    def channel_lost(self, channel: Channel) -> None:
+        """The link is gone; the endpoints have not been told yet."""
+        ...
+
+
 class Channel:
     """``await Channel.open(place, …)``; then :meth:`call` for requests and :meth:`write` for everything else."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._observer: Observer | None = None
         self.endpoints: dict[int, Endpoint] = {}
         self.lost = False
         self.reason: BrokerError | None = None
@@ -59,13 +85,20 @@ class Channel:
         self._next_handle = 1
         self._next_transaction = 1
         self.heard = True
+        self._listening: list[asyncio.Future[None]] = []
+        """Those who wait for anything to come from the host."""
         self.link = Link(
             Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
         )
 
     @classmethod
-    async def open(cls, place: Place, hello: dict[str, Any], timeout_s: float) -> Channel:
-        """Connect, show the token, introduce ourselves. Raises ConnectionLostError or what the host answers."""
+    async def open(
+        cls, place: Place, hello: dict[str, Any], timeout_s: float, observer: Observer | None = None
+    ) -> Channel:
+        """Connect, show the token, introduce ourselves. Raises ConnectionLostError or what the host answers.
+
+        ``observer`` is told what becomes of the link afterwards.
+        """
         channel = cls(place)
         try:
             async with asyncio.timeout(timeout_s):
@@ -79,6 +112,7 @@ class Channel:
         except BaseException:
             channel.link.abort()
             raise
+        channel._observer = observer
         return channel
 
     def request(
@@ -155,10 +189,38 @@ class Channel:
         self.endpoints[handle] = endpoint
         return handle
 
+    def leave(self, op: str, handle: int) -> None:
+        """Ask the host to end a handle, without waiting for its answer."""
+        if not self.lost:
+            self.request(op, {"handle": handle}).add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def answers(self, timeout_s: float) -> bool:
+        """Ping now: whether anything comes from the host within ``timeout_s`` seconds (R-14, K-19)."""
+        if self.lost:
+            return False
+        word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        before = self.link.bytes_in
+        self._listening.append(word)
+        self.link.write(wire.ping(0))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await word
+        except TimeoutError:
+            return self.link.bytes_in != before and not self.lost  # Part of something long.
+        finally:
+            if word in self._listening:
+                self._listening.remove(word)
+        return not self.lost
+
+    def give_up(self, error: BrokerError) -> None:
+        """End the link now, because of ``error``."""
+        self.reason = self.reason or error
+        self.link.abort()
+
     def ping(self) -> None:
         """Called at intervals: silence since the last call means that the host is gone (R-14)."""
         if not self.heard:
-            self.link.abort()
+            self.give_up(RequestTimeoutError("no answer to a ping within imqPingInterval"))
             return
         self.heard = False
         self.link.write(wire.ping(0))
@@ -171,8 +233,10 @@ class Channel:
 
     def _frames(self, frames: list[wire.Frame]) -> None:
         self.heard = True
+        if self._listening:
+            self._word_came()
         for frame in frames:
-            if isinstance(frame, wire.Deliver | wire.Sent | wire.Refused | wire.Promoted):
+            if isinstance(frame, _OF_HANDLES):
                 endpoint = self.endpoints.get(frame.handle)
                 if endpoint is not None:
                     endpoint.on_frame(frame)
@@ -193,6 +257,12 @@ class Channel:
             elif isinstance(frame, wire.Event):
                 self._event(frame)
 
+    def _word_came(self) -> None:
+        for word in self._listening:
+            if not word.done():
+                word.set_result(None)
+        self._listening.clear()
+
     def _resolve(self, request: int, result: Any) -> None:
         future = self._requests.get(request)
         if future is None or future.done():
@@ -205,7 +275,9 @@ class Channel:
     def _event(self, event: wire.Event) -> None:
         if event.name == "closing":
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
-        elif event.name in ("destroyed", "halted", "gate"):
+            if self._observer is not None:
+                self._observer.channel_closing(self)
+        elif event.name in ("destroyed", "halted", "gate", "consumers"):
             endpoint = self.endpoints.get(event.data.get("handle", 0))
             if endpoint is not None:
                 endpoint.on_frame(event)
@@ -224,9 +296,16 @@ class Channel:
         for confirmed in self._acks.values():
             refuse(confirmed, failure)
         self._acks.clear()
+        self._word_came()
+        if self._observer is not None:
+            self._observer.channel_lost(self)
         endpoints, self.endpoints = self.endpoints, {}
         for endpoint in endpoints.values():
             endpoint.on_lost()
+
+    def why(self) -> BrokerError:
+        """What the host has said before it ended the link, or what ended it otherwise."""
+        return self.reason or self._lost_error()
 
     def _lost_error(self) -> ConnectionLostError:
         why = f": {self.reason}" if self.reason else ""

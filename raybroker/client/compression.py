@@ -13,8 +13,8 @@ def compressed(kind: int, data: bytes, header: bytes) -> tuple[int, bytes, bytes
     """(kind, body, headers) as they travel: compressed when JMS_SUN_COMPRESS is True, else what was given."""
     if _KEY not in header:
         return kind, data, header
-    properties, correlation_id, reply_to, type_, dedup_id = decode_header(header)
-    if properties.get(COMPRESS) is not True:
+    found = decode_header(header)
+    if found.properties.get(COMPRESS) is not True:
         return kind, data, header
-    kind, data, marked = deflated(kind, data, properties)
-    return kind, data, encode_header(marked, correlation_id, reply_to, type_, dedup_id)
+    kind, data, marked = deflated(kind, data, found.properties)
+    return kind, data, encode_header(*found._replace(properties=marked))

@@ -12,17 +12,24 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from raybroker.client.addresses import reconnect_attempts
+from raybroker.client.brokers import Brokers
 from raybroker.client.channel import Channel
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination
 from raybroker.client.directory import Directory, Place
+from raybroker.client.events import CLOSED, CLOSING, Events, Outage
+from raybroker.client.identity import check_may_choose
 from raybroker.client.io import IoThread
 from raybroker.client.metering import Meter
+from raybroker.client.pinging import keep_pinging
 from raybroker.client.producer import ProducerCore
 from raybroker.client.producing import Shared
 from raybroker.client.session import SessionCore
+from raybroker.client.watching import ConsumerWatch
+from raybroker.model.balancing import Chooser
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError
 from raybroker.model.names import check_client_id
 from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
@@ -63,8 +70,16 @@ class ConnectionCore:
         """What else ends with the connection, in order; errors of it are nobody's any more."""
         self.on_exception: Callable[[BrokerError], object] | None = None
         self.temporaries: set[Destination] = set()
+        self.events = Events(io)
+        self.watches: dict[Destination, ConsumerWatch] = {}
+        """Destinations whose consumers the application wants to know of (R-15)."""
+        self._outage = Outage(self.events, "")
+        """That of the link that was lost last: its handles come back because of it."""
         self.branches: dict[Any, Any] = {}
         """Branches of distributed transactions by XID (T-07)."""
+        self.brokers = Brokers(self)
+        self.choosers: dict[tuple[Destination, str], Chooser] = {}
+        """Positions among the members of distributed destinations, of "producers" and of "consumers" (W-111)."""
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -75,7 +90,9 @@ class ConnectionCore:
         self._pinger: asyncio.Task[None] | None = None
 
     def set_client_id(self, client_id: str) -> None:
-        """Name the client; raises IllegalStateError once the connection has been used (R-18)."""
+        """Name the client; raises IllegalStateError once the connection has been used, or where that is the
+        administrator's business alone (R-18)."""
+        check_may_choose(self.attributes)
         if self.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session (R-18)")
         self.client_id = check_client_id(client_id)
@@ -97,40 +114,50 @@ class ConnectionCore:
                     "connection": self.identity,
                     "now_ms": self.clock.now_ms(),
                 }
-                channel = await Channel.open(place, hello, self.attributes["raybroker.connect.timeout_ms"] / 1000)
+                timeout_s = self.attributes["raybroker.connect.timeout_ms"] / 1000
+                channel = await Channel.open(place, hello, timeout_s, self)
                 self._channels[place.key] = channel
                 if self._pinger is None:
-                    self._pinger = asyncio.create_task(self._ping())
+                    self._pinger = asyncio.create_task(keep_pinging(self))
             return channel
 
     def channels(self) -> list[Channel]:
         return list(self._channels.values())
 
-    async def _ping(self) -> None:
-        interval_s = self.attributes["imqPingInterval"]
-        while interval_s > 0:
-            await asyncio.sleep(interval_s)
-            for channel in list(self._channels.values()):
-                if not channel.lost:
-                    channel.ping()
+    def channel_closing(self, channel: Channel) -> None:
+        self.events.tell(CLOSING, channel.place.key, channel.why())
 
-    async def patiently(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do ``work`` again and again while it fails with ConnectionLostError, until the reconnect time is over.
+    def channel_lost(self, channel: Channel) -> None:
+        if not self.closed:
+            self._outage = Outage(self.events, channel.place.key)
+            self.brokers.link_lost(channel.place.broker)
+            self.events.tell(CLOSED, channel.place.key, channel.why())
 
-        Raises what else it raises, or ConnectionLostError saying how long ``what`` was tried.
+    async def patiently(
+        self, what: str, work: Callable[[], Awaitable[T]], failed: Callable[[BrokerError], None] | None = None
+    ) -> T:
+        """Do ``work`` again and again while it fails with ConnectionLostError, or with NotOpenError since its broker
+        is about to start, until the reconnect time is over.
+
+        ``failed`` is told of each. Raises what else it raises, NotOpenError, or ConnectionLostError saying how long
+        ``what`` was tried.
         """
         loop = asyncio.get_running_loop()
-        attempts: int = self.attributes["imqReconnectAttempts"] if self.attributes["imqReconnectEnabled"] else 0
+        attempts = reconnect_attempts(self.attributes)
         timeout_s = self.attributes["raybroker.reconnect.timeout_ms"] / 1000
         longest_s = self.attributes["imqReconnectInterval"] / 1000
         deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
         while True:
             try:
                 return await work()
-            except ConnectionLostError as error:
+            except (ConnectionLostError, NotOpenError) as error:
                 if self.closed:
                     raise
+                if failed is not None:
+                    failed(error)
                 if loop.time() + pause_s > deadline or attempts == 0:
+                    if isinstance(error, NotOpenError):
+                        raise
                     raise ConnectionLostError(
                         f"{what} cannot be reached; gave up after {timeout_s:g} s"
                         f" (raybroker.reconnect.timeout_ms) or imqReconnectAttempts: {error}"
@@ -143,24 +170,40 @@ class ConnectionCore:
         """As long as between two attempts to connect."""
         await asyncio.sleep(self.attributes["imqReconnectInterval"] / 1000)
 
-    async def channel_of(self, destination: Destination, *, create: bool = False) -> Channel:
-        """The channel to the host that serves a destination."""
-        return await self.channel(await self.directory.locate(destination.kind, destination.name, create))
+    async def channel_of(
+        self, destination: Destination, *, create: bool = False, broker: str | None = None
+    ) -> Channel:
+        """The channel to the host that serves a destination; ``broker``: whose member, None: the home broker's."""
+        place = await self.directory.locate(destination.kind, destination.name, create, broker)
+        return await self.channel(place)
 
-    async def attach(self, endpoint: Endpoint, *, create: bool) -> None:
+    async def attach(
+        self, endpoint: Endpoint, *, create: bool, failed: Callable[[BrokerError], None] | None = None
+    ) -> Channel:
         """Find the endpoint's destination and open it there, again and again until the reconnect time is over.
 
-        Raises what the broker answers, or the last retryable error.
+        Returns where. Raises what the broker answers, or the last retryable error.
         """
 
-        async def once() -> None:
-            await endpoint.attach(await self.channel_of(endpoint.destination, create=create))
+        def still_wanted() -> None:
+            if endpoint.has_ended():  # Another one may be there in its place: it must not be attached any more.
+                raise IllegalStateError(f"the handle of {endpoint.name} is closed")
+
+        async def once() -> Channel:
+            still_wanted()
+            kind, name = endpoint.destination.kind, endpoint.destination.name
+            place = await self.directory.locate(kind, name, create, endpoint.broker)
+            endpoint.traits = place.traits
+            channel = await self.channel(place)
+            still_wanted()
+            await endpoint.attach(channel)
             if not endpoint.attached:
                 raise ConnectionLostError("the connection was lost again")
+            return channel
 
         self._attaching.add(endpoint)
         try:
-            await self.patiently(endpoint.name, once)
+            return await self.patiently(endpoint.name, once, failed)
         finally:
             self._attaching.discard(endpoint)
 
@@ -168,7 +211,7 @@ class ConnectionCore:
         """The endpoint's channel is gone: bring it back, or tell it that it is over."""
         if self.closed or endpoint in self._attaching:
             return  # Whoever attaches it notices the loss and tries again; twice attached, it would keep messages.
-        self.spawn(self._recover(endpoint))
+        self.spawn(self._recover(endpoint, self._outage))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something until it ends or the connection is closed; on the IO loop."""
@@ -185,22 +228,26 @@ class ConnectionCore:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
-    async def _recover(self, endpoint: Endpoint) -> None:
+    async def _recover(self, endpoint: Endpoint, outage: Outage) -> None:
         loop = asyncio.get_running_loop()
         early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
         if early_s > 0:
             await asyncio.sleep(early_s)
         if endpoint.has_ended():
+            outage.left(endpoint)
             return
         endpoint.recovered_at = loop.time()
         try:
             if not self.attributes["imqReconnectEnabled"]:
                 raise ConnectionLostError(f"the connection of {endpoint.name} was lost; imqReconnectEnabled is false")
-            await self.attach(endpoint, create=False)
+            channel = await self.attach(endpoint, create=False, failed=lambda error: outage.failed(endpoint, error))
+            outage.over(endpoint, channel.place.key)
             if endpoint.has_ended():
                 await endpoint.close()
         except BrokerError as error:
-            self.end(endpoint, error)
+            outage.left(endpoint)
+            if not endpoint.has_ended():
+                self.end(endpoint, error)
 
     def end(self, endpoint: Endpoint, error: BrokerError) -> None:
         """A handle cannot go on: tell those who wait, and the handler, since a listener waits for nobody."""
@@ -209,14 +256,16 @@ class ConnectionCore:
         if self.on_exception is not None and not one_of_several:
             self.on_exception(error)
 
-    async def outcome_of(self, seat: Destination, key: bytes, error: ConnectionLostError) -> str:
+    async def outcome_of(self, seat: Destination, broker: str, key: bytes, error: ConnectionLostError) -> str:
         """What became of a transaction whose commit was interrupted by ``error``: its host is asked (T-10).
+
+        ``seat``: a destination on that host, of that broker.
 
         Raises ConnectionLostError when the host cannot be asked: then it is not known.
         """
 
         async def ask() -> str:
-            answer = await (await self.channel_of(seat)).call("txn_outcome", {"key": key})
+            answer = await (await self.channel_of(seat, broker=broker or None)).call("txn_outcome", {"key": key})
             return str(answer["state"])
 
         if not self.attributes["imqReconnectEnabled"]:
@@ -271,12 +320,13 @@ class ConnectionCore:
 
     async def open_producer(
         self, destination: Destination, shared: Shared, *, pickles: bool, session: SessionCore | None = None,
-        create: bool = True,
+        create: bool = True, broker: str | None = None,
     ) -> ProducerCore:  # fmt: skip
-        """``session``: whose transactions its messages belong to, if it is transacted."""
+        """``session``: whose transactions its messages belong to, if it is transacted; ``broker``: see ConsumerCore."""
         identity = int.from_bytes(token(8), "little")
         work = session.work if session is not None else None
         producer = ProducerCore(self, destination, identity, shared, pickles=pickles, work=work)
+        producer.broker = broker
         await self.attach(producer, create=create)
         self.producers.append(producer)
         if session is not None:

@@ -5,10 +5,10 @@ The buffer that its messages wait in is ``buffer.py``; here is everything that r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client import books
 from raybroker.client.arrivals import Arrivals
@@ -19,7 +19,9 @@ from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.client.io import fulfil
 from raybroker.client.lease import Lease
 from raybroker.client.message import Delivery, Message
+from raybroker.client.purse import Order, Purse, Share
 from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
 
 if TYPE_CHECKING:
@@ -45,14 +47,25 @@ class ConsumerOptions:
     lease_ms: int = 0
 
 
+IDENTITY_BYTES: Final = 8
+
+
 class ConsumerCore(Buffer):
-    """One attachment to one destination; ``arrivals`` is shared by those of one wildcard subscription."""
+    """One attachment to one destination; alone, or a member of a SpreadConsumer.
+
+    broker    whose member of the destination; None: that of the home broker
+    identity  names the consumer to all brokers; ``arrivals`` and ``purse`` are shared by its members as well
+    """
 
     def __init__(
         self, session: SessionCore, destination: Destination, options: ConsumerOptions,
-        arrivals: Arrivals | None = None,
+        arrivals: Arrivals | None = None, *, broker: str | None = None, identity: str = "", purse: Purse | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(session, CreditFlow(options.limit, options.percent), arrivals or Arrivals())
+        self._share: Share | None = purse.join() if purse is not None else None
+        super().__init__(session, self._share or CreditFlow(options.limit, options.percent), arrivals or Arrivals())
+        self.broker = broker
+        self.identity = identity or token(IDENTITY_BYTES).hex()
+        self.traits: Mapping[str, Any] = {}
         self.destination = destination
         self.name = destination.name
         self.options = options
@@ -60,12 +73,24 @@ class ConsumerCore(Buffer):
         self.recovered_at = 0.0
         self.active = True
         self.listener: Callable[[Message], object] | None = None
+        self.failure: BrokerError | None = None
+        """Why it ended without being closed."""
         self.left: Callable[[ConsumerCore], None] | None = None
         """Called instead of failing, when it is one of several attachments and its destination is gone."""
+        self.lost: Callable[[ConsumerCore], bool] = lambda _: False
+        """Called when its channel is gone: whether it is not to be brought back."""
+        self.promoted: Callable[[], None] = lambda: None
+        """Called when it becomes active (D-16)."""
         self._lease = Lease(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._channel: Channel | None = None
         self._handle = 0
         self._min_tag = 0
+
+    @property
+    def share(self) -> Share:
+        """Its part of the purse; for members only."""
+        assert self._share is not None
+        return self._share
 
     def acknowledge(self, epoch: int, ranges: books.Ranges, confirmed: Future[int] | None) -> None:
         """Send an acknowledgement; without a connection it fails, and the messages will come again."""
@@ -92,6 +117,12 @@ class ConsumerCore(Buffer):
     def _send_credit(self, credit: int, epoch: int) -> None:
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.credit(self._handle, epoch, credit))
+
+    def tell(self, order: Order) -> None:
+        """Carry out an order of the purse."""
+        if (channel := self._reachable(self.epoch)) is not None:
+            write = wire.credit if order.stands else wire.drain
+            channel.link.write(write(self._handle, self.epoch, order.credit))
 
     def _send_begun(self, tag: int, epoch: int) -> None:
         if (channel := self._reachable(epoch)) is not None:
@@ -144,28 +175,36 @@ class ConsumerCore(Buffer):
 
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, with an empty buffer."""
-        handle, options = channel.new_handle(self), self.options
+        handle, options, share = channel.new_handle(self), self.options, self._share
+        drained = share is not None and share.purse.shared
         args = {
             "handle": handle, "name": self.name, "type": self.destination.kind, "flow": options.style,
             "limit": options.limit, "no_ack": self.session.mode == "none", "selector": options.selector,
             "no_local": options.no_local, "subscription": options.subscription, "lease_ms": options.lease_ms,
+            "drain": drained, "owner": self.session.owner, "home": self._connection.directory.home,
+            "consumer": self.identity,
         }  # fmt: skip
         self._handle = handle
         self._channel = channel
         with self._lock:
             self._forget()
         try:
-            await channel.call("open_consumer", args, self._opened)
+            await channel.call("open_consumer", args, lambda answer: self._opened(answer, drained))
         except BaseException:
             channel.endpoints.pop(handle, None)
             self._channel = None
             raise
 
-    def _opened(self, answer: dict[str, Any]) -> None:
+    def _opened(self, answer: dict[str, Any], drained: bool) -> None:
         with self._lock:
             limit, options = answer["limit"], self.options
-            self._flow = CreditFlow(limit, options.percent) if options.style == "credit" else PrefetchFlow(limit)
             self.epoch = answer["epoch"]
+            if self._share is not None:
+                self._share.purse.opened(self._share, limit, drained=drained)
+            elif options.style == "credit":
+                self._flow = CreditFlow(limit, options.percent)
+            else:
+                self._flow = PrefetchFlow(limit)
             self.active = answer["active"]
             if self._arrivals.awaited:
                 self.poll()
@@ -184,10 +223,26 @@ class ConsumerCore(Buffer):
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Deliver):
             self._deliver(frame)
+        elif isinstance(frame, wire.Ready | wire.Drained):
+            self._asked(frame)
+        elif isinstance(frame, wire.Withdrawn):
+            if frame.epoch == self.epoch and (ask := self.withdraw(list(frame.ranges))):
+                self._send_credit(ask, frame.epoch)
         elif isinstance(frame, wire.Promoted):
             self.active = True
+            self.promoted()
         elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
             self._connection.end(self, ended_by(frame, self.name))
+
+    def _asked(self, frame: wire.Ready | wire.Drained) -> None:
+        """The host has something, or nothing more, for this member."""
+        share = self._share
+        if share is not None and frame.epoch == self.epoch:
+            with self._lock:
+                if isinstance(frame, wire.Ready):
+                    share.purse.ready(share)
+                else:
+                    share.purse.drained(share)
 
     def _deliver(self, frame: wire.Deliver) -> None:
         block = frame.block
@@ -202,7 +257,7 @@ class ConsumerCore(Buffer):
             delivery = watched = Watched(block, self, frame.epoch, frame.tag, frame.attempt)
             watched.expires = expires
         with self._lock:
-            self._deliveries.append(delivery)
+            self.put(delivery)
             ask = self._flow.arrived(count)
             self._tell()
         self._connection.arrived(count)
@@ -219,9 +274,12 @@ class ConsumerCore(Buffer):
         channel = self._channel
         if channel is None or channel.lost:
             return
+        share = self._share
         with self._lock:
             epoch = self.epoch
-            limit = self._flow.limit
+            if share is not None and share.purse.pause(share):
+                channel.link.write(wire.drain(self._handle, epoch, 0))
+            credit = self._flow.limit if share is None or share.standing else 0
             last = self.consumed[-1][1] if self.consumed else self._settled_up_to
             self._drop_all()
             self._min_tag = 1 << 62
@@ -230,13 +288,16 @@ class ConsumerCore(Buffer):
         def released(next_tag: int) -> None:
             with self._lock:
                 self._connection.handed_out(self._flow.buffered)
-                self._flow.restart()
+                if share is not None:
+                    share.purse.resumed(share)
+                else:
+                    self._flow.restart()
                 self._min_tag = next_tag
                 if self._arrivals.awaited:
                     self.poll()
 
         args = {
-            "handle": self._handle, "epoch": epoch, "credit": limit, "consumed": last,
+            "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last,
             "delay_ms": self.session.redelivery_delay_ms,
         }  # fmt: skip
         await channel.call("release", args, released)
@@ -263,15 +324,24 @@ class ConsumerCore(Buffer):
             self._forget()
         if had_handed_out:
             self.session.lost_some()
-        if not self.closed:
+        if not self.lost(self) and not self.closed:
             self._connection.recover(self)
 
     def fail(self, error: BrokerError) -> None:
+        self.failure = error
         if self.left is not None:
+            self.abandon()
             self.left(self)
+            return
         with self._lock:
             self._failure = error
             self._tell(everybody=True)
+
+    def abandon(self) -> None:
+        """It is over for this member, and its consumer goes on: what is here will come from elsewhere."""
+        with self._lock:
+            self.closed = True
+            self._forget()
 
     def shut(self) -> None:
         """No more messages for the application; whoever waits is woken."""

@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.client import aio, ray_seam
+from raybroker.client.addresses import ATTRIBUTE, Addresses, address_list
 from raybroker.client.blocking import Connection, XaConnection
+from raybroker.client.cluster_directory import ClusterDirectory
 from raybroker.client.connection import RETRY_FIRST_S, ConnectionCore
 from raybroker.client.directory import Directory
+from raybroker.client.identity import client_id_of
 from raybroker.client.io import IoThread
 from raybroker.client.loopback import make_core
 from raybroker.config import Config
-from raybroker.model.errors import ConnectionLostError, NotSupportedError
-from raybroker.model.names import check_client_id
-from raybroker.model.settings import ConfigView, lookup
+from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
+from raybroker.model.settings import lookup
+from raybroker.system.clock import SystemClock
 
 RETRY_LONGEST_S: Final = 1.0
-USER_MARK: Final = "${u}"
-DEFAULT_USER: Final = "guest"
 
 
 class ConnectionFactory:
@@ -33,7 +34,9 @@ class ConnectionFactory:
     def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
         values = {**(attributes or {}), **named}
         for name, value in values.items():
-            lookup(name, "factory").parse(value)
+            parsed = lookup(name, "factory").parse(value)
+            if name == ATTRIBUTE:
+                address_list(str(parsed))
         self.attributes: dict[str, object] = values
 
     def connect(
@@ -65,25 +68,36 @@ def _core(
             "connections from outside Ray, with an address or a user, are not built yet; connect inside Ray with"
             " rb.connect(cluster=…)"
         )
-    directory = ray_seam.RayDirectory.find(cluster, broker)
     own = Config.of(attributes)
+    directory = _directory(cluster, broker, own, io)
     given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
+    if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
+        directory = _directory(cluster, broker, config, io)
     return ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
 
 
-def client_id_of(config: ConfigView, client_id: str | None, username: str | None) -> str | None:
-    """The client id of a connection: the one given, or imqConfiguredClientID (R-18).
+def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:
+    """The control side, at the broker that was named, at one of imqAddressList, or at any (R-13).
 
-    ``${u}`` at its start stands for the user: ``${u}xyz`` of guest is ``${u:guest}xyz``, so that users who share a
-    factory do not share an id.
+    Raises NoClusterError when none of them runs.
     """
-    if client_id is None:
-        configured: str = config["imqConfiguredClientID"]
-        if configured.startswith(USER_MARK):
-            configured = f"${{u:{username or DEFAULT_USER}}}{configured.removeprefix(USER_MARK)}"
-        client_id = configured or None
-    return check_client_id(client_id) if client_id is not None else None
+    addresses = Addresses(config)
+    if broker is not None or not addresses.names:
+        return ray_seam.find(cluster, broker)
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + config["raybroker.reconnect.timeout_ms"] * 1_000_000
+    fault = NoClusterError("none was tried")
+    for name, pause in addresses.tries():
+        if pause:
+            if clock.monotonic_ns() > until_ns:
+                break
+            io.run(asyncio.sleep(config["imqReconnectInterval"] / 1000))
+        try:
+            return ray_seam.find(cluster, name, addresses.names)
+        except NoClusterError as error:
+            fault = error
+    raise NoClusterError(f"none of the brokers of imqAddressList={','.join(addresses.names)!r} runs: {fault}")
 
 
 async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:
@@ -107,7 +121,8 @@ def connect(
     """Connect to a cluster that runs in this Ray.
 
     cluster, broker  by name; without a broker, the one of this node, or the first
-    attributes       as for :class:`ConnectionFactory`
+    attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
+                     ``broker`` names the only one
     Raises NoClusterError, which says how to start one.
     """
     return ConnectionFactory(attributes).connect(

@@ -47,6 +47,13 @@ class CreditFlow:
         self.buffered -= count
         return self._ask() if self.limit > 0 and self.to_come <= 0 else 0
 
+    def settled(self, count: int) -> None:
+        """Acknowledgements do not matter here (F-13)."""
+
+    def wanted(self) -> int:
+        """The application waits; that is no reason to ask for more."""
+        return 0
+
     def _ask(self) -> int:
         if self.to_come > 0 or self.buffered > self.threshold:
             return 0
@@ -77,6 +84,9 @@ class PrefetchFlow:
     def consumed(self, count: int) -> int:
         self.buffered -= count
         return 0
+
+    def settled(self, count: int) -> None:
+        """The broker counts acknowledgements."""
 
     def wanted(self) -> int:
         """The application waits and nothing is here: how many to poll for."""

@@ -12,10 +12,12 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
 from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
 from raybroker.client.options import send_options
+from raybroker.client.scheduling import plan_of, scheduled
 from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Producer:
+class Producer(Hints):
     """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
     def __init__(self, session: Session, core: AnyProducer) -> None:
@@ -45,6 +47,10 @@ class Producer:
         unit_of_order: str | None = None,
         persistent: bool | None = None,
         dedup_id: str | None = None,
+        schedule: str | None = None,
+        timezone: str = "UTC",
+        repeat: int | None = None,
+        catch_up: bool = False,
     ) -> str:
         """Send one message; returns its id.
 
@@ -54,11 +60,19 @@ class Producer:
 
         dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
                   ``duplicates`` counts it
+        schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
+                  as "0 8 * * MON-FRI", @daily, or @every 10s; ``repeat`` times, or until the schedule is destroyed.
+                  Returns the schedule's id. What was missed, because the broker was down or the destination full, is
+                  made up for by one message, or by all of them with ``catch_up`` (B17)
         """
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
+        if schedule is not None:
+            plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
+            work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
+            return self._core._connection.io.run(work)
         if not shared.persistent or self._core.transacted:
             sent = self._core.put(body, header, shared, None, urgent=False)
             assert sent is not None
@@ -88,6 +102,9 @@ class Producer:
     ) -> Future[str]:
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
 
+        The future raises RequestTimeoutError when the broker has not answered within
+        imqAsyncSendCompletionWaitTimeout (R-02); ``add_done_callback`` of it is what JMS calls a completion listener.
+
         In a transacted session the future is done when the message has left; the commit tells what became of it.
         """
         header, shared = send_options(
@@ -106,13 +123,14 @@ class Producer:
         properties: Iterable[Mapping[str, Any]] | None = None,
         priority: int | Iterable[int] | None = None,
         ttl_ms: int | Iterable[int] | None = None,
+        unit_of_order: str | Iterable[str | None] | None = None,
     ) -> int:
         """Send all bodies in full blocks; returns their number once all are stored, or handed over.
 
-        ``properties``, ``priority`` and ``ttl_ms`` may be iterables with one value for each body.
+        ``properties``, ``priority``, ``ttl_ms`` and ``unit_of_order`` may be iterables with one value for each body.
         The first refusal is raised, after the others have been settled.
         """
-        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms)
+        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
         count, futures = 0, []
         for messages, future in self._core.put_many(bodies, shared, each):
             count += messages

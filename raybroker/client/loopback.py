@@ -14,11 +14,12 @@ from typing import Any
 
 from raybroker.client.blocking import Connection
 from raybroker.client.connection import ConnectionCore
-from raybroker.client.directory import Place
+from raybroker.client.directory import ALONE, Place, View
+from raybroker.client.identity import client_id_of
 from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.engine.ports import Store
-from raybroker.model.names import check_client_id
+from raybroker.model.errors import IllegalStateError
 from raybroker.services.broker import Broker
 from raybroker.services.hosting import HostService
 from raybroker.store.catalogue import Catalogue
@@ -46,6 +47,7 @@ class LoopbackDirectory:
         self._token = entropy.token(TOKEN_BYTES)
         self._service: LocalHost
         self._broker: Broker
+        self._publishing: asyncio.Task[None]
 
     async def start(self) -> None:
         clock = SystemClock()
@@ -89,6 +91,7 @@ class LoopbackDirectory:
         )
         await self._broker.adopt(host)
         await self._broker.ready()
+        self._publishing = asyncio.create_task(self._broker.publishing.run())
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.forget(type, name)
@@ -98,7 +101,32 @@ class LoopbackDirectory:
         memory_pair(asyncio.get_running_loop(), protocol, self._service.service.accept())
         return protocol
 
-    async def locate(self, kind: str, name: str, create: bool) -> Place:
+    @property
+    def home(self) -> str:
+        return ""
+
+    async def brokers(self, broker: str | None = None) -> View:
+        return ALONE
+
+    async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
+        raise IllegalStateError("the loopback's broker is alone for good")
+
+    async def leave(self, home: str) -> None:
+        raise IllegalStateError("the loopback's broker is alone for good")
+
+    async def members(self, kind: str, name: str) -> dict[str, int]:
+        raise IllegalStateError("the loopback's broker is alone for good")
+
+    async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
+        return dict.fromkeys(units, "")
+
+    async def renew_routes(self, owner: str) -> bool:
+        return True
+
+    async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
+        """There is one place for all units."""
+
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
         host = await self._broker.locate(kind, name, create)
         return Place(host.key, self._token, self._dial)
 
@@ -124,10 +152,10 @@ class LoopbackDirectory:
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._broker.unsubscribe(client_id, name)
 
-    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+    async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
         return await self._broker.matching(pattern)
 
-    async def changed(self, version: int, timeout_s: float) -> int:
+    async def changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
         return await self._broker.changed(version, timeout_s)
 
     async def settings(self) -> dict[str, Any]:
@@ -137,6 +165,7 @@ class LoopbackDirectory:
         return await self._broker.admin(verb, args)
 
     async def close(self) -> None:
+        self._publishing.cancel()
         await self._service.close()
 
 
@@ -144,10 +173,9 @@ def make_core(
     store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread
 ) -> ConnectionCore:
     """The connection of a new loopback broker; ``properties`` are broker and factory settings."""
-    if client_id is not None:
-        check_client_id(client_id)
     values = {"raybroker.hosting.default": "shared", **(properties or {})}
     config = Config.of(values)
+    client_id = client_id_of(config, client_id, None)
     directory = LoopbackDirectory(config, Path(store) if store is not None else None)
     io.run(directory.start())
     return ConnectionCore(directory, config, client_id=client_id, io=io)

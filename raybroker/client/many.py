@@ -1,18 +1,21 @@
-"""What each message of ``send_many`` has of its own: properties, a priority, a time to live."""
+"""What each message of ``send_many`` has of its own: properties, a priority, a time to live, a unit of order."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.compression import compressed
-from raybroker.client.options import check_ms, check_priority
+from raybroker.client.options import NAMELESS, check_ms, check_priority
 from raybroker.client.producing import Shared
+from raybroker.client.units import check_unit, unit_header
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
 from raybroker.wire.content import COMPRESS, encode_header
 
+MANY_MESSAGES: Final = 1024
+"""Messages that ``send_many`` takes at a time."""
 _ONLY_BYTES: Final = {bytes}
 _COMPRESS: Final = COMPRESS.encode()
 
@@ -41,28 +44,78 @@ class Each:
         properties: Iterable[Mapping[str, Any]] | None,
         priority: Iterable[int] | None,
         ttl_ms: Iterable[int] | None,
+        units: Iterable[str | None] | None = None,
+        *,
+        shared: Shared,
     ) -> None:
+        self._shared = shared
         self._properties = None if properties is None else iter(properties)
         self._priority = None if priority is None else iter(priority)
         self._ttl_ms = None if ttl_ms is None else iter(ttl_ms)
+        self._units = None if units is None else iter(units)
 
     def next(self, count: int) -> Own:
         """Of the next ``count`` messages; raises MessageFormatError for values that are wrong or too few."""
-        headers, priorities, ttls_ms = None, None, None
-        if self._properties is not None:
-            headers = [encode_header(one, None, None, None) for one in _some("properties", self._properties, count)]
+        priorities, ttls_ms = None, None
+        headers = self._headers(count)
         if self._priority is not None:
             priorities = bytes(map(check_priority, _some("priority", self._priority, count)))
         if self._ttl_ms is not None:
             ttls_ms = array("Q", (check_ms("ttl_ms", one) for one in _some("ttl_ms", self._ttl_ms, count)))
         return Own(headers, priorities, ttls_ms)
 
+    def _headers(self, count: int) -> list[bytes] | None:
+        named, unit = self._shared.named, self._shared.unit
+        units: list[str | None] | None = None
+        if self._units is not None:
+            units = [unit if one is None else check_unit(one) for one in _some("unit_of_order", self._units, count)]
+        if self._properties is not None:
+            given = _some("properties", self._properties, count)
+            rows = zip(given, units or [unit] * count, strict=True)
+            return [encode_header(own, None, None, None, no_id=not named, unit=of) for own, of in rows]
+        plain = b"" if named else NAMELESS
+        if units is not None:
+            return [plain if of is None else unit_header(of, named=named) for of in units]
+        if unit is not None:
+            return [unit_header(unit, named=named)] * count
+        return None if named else [NAMELESS] * count
+
     def copies(self, count: int) -> list[Each]:
         """The same for several producers."""
-        properties = None if self._properties is None else list(self._properties)
-        priority = None if self._priority is None else list(self._priority)
-        ttl_ms = None if self._ttl_ms is None else list(self._ttl_ms)
-        return [Each(properties, priority, ttl_ms) for _ in range(count)]
+        rows = Rows(*(None if column is None else list(column) for column in self._columns()))
+        return [Each(*rows, shared=self._shared) for _ in range(count)]
+
+    def _columns(self) -> tuple[Iterator[Any] | None, ...]:
+        return self._properties, self._priority, self._ttl_ms, self._units
+
+    @property
+    def has_units(self) -> bool:
+        """Each message may have a unit of order of its own."""
+        return self._units is not None
+
+    @property
+    def has_properties(self) -> bool:
+        return self._properties is not None
+
+    def cut(self, count: int) -> Rows:
+        """The values of the next ``count`` messages."""
+        names = ("properties", "priority", "ttl_ms", "unit_of_order")
+        columns = zip(names, self._columns(), strict=True)
+        return Rows(*(None if column is None else _some(name, column, count) for name, column in columns))
+
+    def of(self, rows: Rows, chosen: Sequence[int]) -> Each:
+        """Some of the values that :meth:`cut` gave."""
+        picked = Rows(*(None if column is None else [column[row] for row in chosen] for column in rows))
+        return Each(*picked, shared=self._shared)
+
+
+class Rows(NamedTuple):
+    """The values of some messages; None where there are none."""
+
+    properties: list[Any] | None
+    priorities: list[Any] | None
+    ttls_ms: list[Any] | None
+    units: list[str | None] | None
 
 
 def _some(name: str, values: Iterator[Any], count: int) -> list[Any]:
@@ -70,6 +123,20 @@ def _some(name: str, values: Iterator[Any], count: int) -> list[Any]:
     if len(found) < count:
         raise MessageFormatError(f"send_many has fewer values of {name} than bodies; give one for each message")
     return found
+
+
+def _check_size(nbytes: int, most: int) -> None:
+    if nbytes > most:
+        raise MessageTooLargeError(f"a body of {nbytes} bytes exceeds imq.message.max_size={most}; send it in parts")
+
+
+def encoded_one(
+    body: Any, encode: Callable[[Any], tuple[int, bytes]], header: bytes, most: int
+) -> tuple[int, bytes, bytes]:
+    """(kind, body, headers) of one message as it travels; raises for a body of more than ``most`` bytes."""
+    kind, data = encode(body)
+    _check_size(len(data), most)
+    return compressed(kind, data, header) if header else (kind, data, header)
 
 
 def encoded(
@@ -83,8 +150,7 @@ def encoded(
         items = [encode(body) for body in bodies]
         kinds, data = bytes([kind for kind, _ in items]), [one for _, one in items]
     largest = max(map(len, data))
-    if largest > most:
-        raise MessageTooLargeError(f"a body of {largest} bytes exceeds imq.message.max_size={most}; send it in parts")
+    _check_size(largest, most)
     own = _PLAIN if each is None else each.next(len(bodies))
     if own.headers is not None and any(_COMPRESS in header for header in own.headers):
         rows = [compressed(*row) for row in zip(kinds, data, own.headers, strict=True)]
@@ -99,6 +165,7 @@ def many_options(
     properties: Iterable[Mapping[str, Any]] | None,
     priority: int | Iterable[int] | None,
     ttl_ms: int | Iterable[int] | None,
+    unit_of_order: str | Iterable[str | None] | None = None,
 ) -> tuple[Shared, Each | None]:
     """What all messages share, and what each has of its own, of the arguments of ``send_many``."""
     if persistent is not None:
@@ -107,9 +174,12 @@ def many_options(
         shared, priority = shared._replace(priority=check_priority(priority)), None
     if isinstance(ttl_ms, int):
         shared, ttl_ms = shared._replace(ttl_ms=check_ms("ttl_ms", ttl_ms)), None
-    if properties is None and priority is None and ttl_ms is None:
+    if isinstance(unit_of_order, str):
+        shared, unit_of_order = shared._replace(unit=check_unit(unit_of_order)), None
+    own = (properties, priority, ttl_ms, unit_of_order)
+    if shared.named and shared.unit is None and all(column is None for column in own):
         return shared, None
-    return shared, Each(properties, priority, ttl_ms)
+    return shared, Each(properties, priority, ttl_ms, unit_of_order, shared=shared)
 
 
 _PLAIN: Final = Own()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raybroker.client import bodies, conversions
 from raybroker.model.block import Block
@@ -12,11 +12,13 @@ from raybroker.wire.content import (
     BYTES,
     DEFLATED,
     PICKLE,
+    WORK,
     Header,
     decode_body,
     decode_header,
     inflated,
     message_id,
+    work_rows,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +29,17 @@ __all__ = ["Delivery", "Message", "message_id"]
 _UNSET: Any = object()
 _QUEUE = "queue:"
 _DELIVERY_COUNT = "JMSXDeliveryCount"
+
+
+class Part(NamedTuple):
+    """One message of a unit of work."""
+
+    id: str
+    body: Any
+    properties: dict[str, Any]
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
 
 
 class Delivery:
@@ -78,7 +91,18 @@ class Message:
         consumer = self._delivery.consumer
         if kind & DEFLATED:
             kind, data = inflated(kind, data, consumer.session.connection.message_bytes_max)
+        if kind == WORK:
+            return [self._decoded(row.kind, row.body) for row in work_rows(data)]
         return bodies.unpickle(data, allowed=consumer.unpickles) if kind == PICKLE else decode_body(kind, data)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The messages of a unit of work in their order; empty for any other message (W-96)."""
+        block, index = self._delivery.block, self._index
+        if block.kind_of(index) != WORK:
+            return []
+        rows = zip(work_rows(block.body(index)), self.body, strict=True)
+        return [Part(row.id, body, *decode_header(row.header)[:4]) for row, body in rows]
 
     @property
     def body_type(self) -> str:
@@ -92,6 +116,9 @@ class Message:
 
     @property
     def id(self) -> str:
+        """Unique among all messages; "" when its producer asked for none (R-16)."""
+        if self._headers().no_id:
+            return ""
         return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
 
     @property
@@ -163,7 +190,7 @@ class Message:
 
     @property
     def timestamp(self) -> int:
-        """When its producer packed it, milliseconds since 1970."""
+        """When its producer packed it, milliseconds since 1970; 0 when its producer asked for none (R-16)."""
         return self._delivery.block.timestamp_ms
 
     @property
@@ -191,17 +218,18 @@ class Message:
 
     @property
     def redelivered(self) -> bool:
-        """True when it was handed to some consumer before (R-11)."""
-        return self._delivery.attempt > 1
+        """True when it was, or may have been, handed to some consumer before (R-11)."""
+        return self.delivery_count > 1
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out, this time included."""
-        return self._delivery.attempt
+        """How often it was handed out, this time included, and as far as is known: see wire.doubt."""
+        return self._delivery.attempt + self._headers().doubtful
 
     @property
     def unit_of_order(self) -> str | None:
-        return None
+        """The unit of order that it belongs to (W-76)."""
+        return self._headers().unit
 
     def __len__(self) -> int:
         """Bytes of the body."""

@@ -10,14 +10,17 @@ from raybroker.client.browser import BrowserCore, check_browsable
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.options import consumer_options, producer_shared
-from raybroker.client.pattern import PatternConsumer, PatternProducer
+from raybroker.client.pattern import PatternProducer
 from raybroker.client.producer import ProducerCore
+from raybroker.client.routing import RoutedProducer
 from raybroker.client.session import SessionCore
+from raybroker.client.spread import SpreadConsumer
 from raybroker.client.subscribing import delete_temporary, make_temporary, open_consumer, subscription
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.names import is_temporary_name
 
-AnyConsumer = ConsumerCore | PatternConsumer
-AnyProducer = ProducerCore | PatternProducer
+AnyConsumer = ConsumerCore | SpreadConsumer
+AnyProducer = ProducerCore | PatternProducer | RoutedProducer
 
 
 def consumer(
@@ -72,7 +75,7 @@ def producer(
     found = destination_of(destination)
     connection = core.connection
     shared, pickles = producer_shared(
-        connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
+        connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core
     )
 
     async def opening() -> AnyProducer:
@@ -81,7 +84,12 @@ def producer(
             await pattern.open()
             return pattern
         create = found not in connection.temporaries
-        opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
+        opened: ProducerCore | RoutedProducer
+        if connection.brokers.alone or is_temporary_name(found.name):
+            opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
+        else:
+            opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
+            await opened.open(create=create)
         if core.work is not None and core.work.current is None:
             opened.refuse_sends(core.work.nothing_open())
         return opened

@@ -12,10 +12,10 @@ from raybroker.client.bodies import check_serializer
 from raybroker.client.consumer import ConsumerOptions
 from raybroker.client.destinations import Destination, Queue, Topic, destination_of, reply_text
 from raybroker.client.producing import Shared
-from raybroker.client.session import MODES, TRANSACTED
-from raybroker.model.errors import ConfigError, InvalidSelectorError, MessageFormatError, NotSupportedError
-from raybroker.model.setting import INT_MAX
-from raybroker.model.setting_table import OVERRIDE_MS_MAX
+from raybroker.client.session import MODES, TRANSACTED, SessionCore
+from raybroker.client.units import check_unit, unit_header, unit_of_producer
+from raybroker.model.errors import ConfigError, InvalidSelectorError, MessageFormatError
+from raybroker.model.setting import INT_MAX, OVERRIDE_MS_MAX
 from raybroker.model.settings import ConfigView
 from raybroker.wire.content import encode_header
 
@@ -24,6 +24,8 @@ __all__ = [
     "send_options", "session_mode",
 ]  # fmt: skip
 
+NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
+"""The headers of a message that has none but that it shows no id (R-16)."""
 LEASE_MS_MIN: Final = 10
 DEDUP_ID_CHARS_MAX: Final = 255
 
@@ -33,11 +35,6 @@ def session_mode(ack: str, transacted: bool) -> str:
     if ack not in MODES:
         raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
     return TRANSACTED if transacted else ack
-
-
-def _refuse_unit(unit_of_order: str | None) -> None:
-    if unit_of_order:
-        raise NotSupportedError(f"unit_of_order={unit_of_order!r}: this is not built yet; leave it out")
 
 
 def check_priority(priority: int) -> int:
@@ -60,9 +57,9 @@ def producer_shared(
     delivery_delay_ms: int | None,
     unit_of_order: str | None,
     serializer: str | None,
+    session: SessionCore | None = None,
 ) -> tuple[Shared, bool]:
     """What a producer's messages share, and whether it may pickle; None is the connection factory's default (W-64)."""
-    _refuse_unit(unit_of_order)
     if persistent is None:
         persistent = attributes["defaultDeliveryMode"] == "Persistent"
     return Shared(
@@ -72,6 +69,7 @@ def producer_shared(
         check_ms(
             "delivery_delay_ms", attributes["defaultTimeToDeliver"] if delivery_delay_ms is None else delivery_delay_ms
         ),
+        unit=unit_of_producer(session, unit_of_order, attributes["DefaultUnitOfOrder"]),
     ), check_serializer(serializer)
 
 
@@ -89,20 +87,27 @@ def send_options(
     dedup_id: str | None = None,
 ) -> tuple[bytes, Shared]:
     """(encoded headers, shared attributes) of one message; what it does not say is the producer's (R-16)."""
-    if unit_of_order:
-        _refuse_unit(unit_of_order)
+    unit = shared.unit if unit_of_order is None else check_unit(unit_of_order)
     header = b""
     if properties or correlation_id is not None or reply_to is not None or type_ is not None or dedup_id is not None:
         if dedup_id is not None:
             _check_dedup_id(dedup_id)
-        header = encode_header(properties, correlation_id, reply_text(reply_to), type_, dedup_id)
+        header = encode_header(
+            properties, correlation_id, reply_text(reply_to), type_, dedup_id, no_id=not shared.named, unit=unit
+        )
+    elif unit is not None:
+        header = unit_header(unit, named=shared.named)
+    elif not shared.named:
+        header = NAMELESS
+    if unit is not shared.unit:
+        shared = shared._replace(unit=unit)
     if priority is None and persistent is None and ttl_ms is None and delivery_delay_ms is None:
         return header, shared
-    return header, Shared(
-        shared.persistent if persistent is None else bool(persistent),
-        shared.priority if priority is None else check_priority(priority),
-        shared.ttl_ms if ttl_ms is None else check_ms("ttl_ms", ttl_ms),
-        shared.delay_ms if delivery_delay_ms is None else check_ms("delivery_delay_ms", delivery_delay_ms),
+    return header, shared._replace(
+        persistent=shared.persistent if persistent is None else bool(persistent),
+        priority=shared.priority if priority is None else check_priority(priority),
+        ttl_ms=shared.ttl_ms if ttl_ms is None else check_ms("ttl_ms", ttl_ms),
+        delay_ms=shared.delay_ms if delivery_delay_ms is None else check_ms("delivery_delay_ms", delivery_delay_ms),
     )
 
 

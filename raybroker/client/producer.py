@@ -10,26 +10,26 @@ them is the commit's business; they are never sent again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.bodies import encode_any
 from raybroker.client.channel import Channel, ended_by
-from raybroker.client.compression import compressed
+from raybroker.client.completion import Completion
 from raybroker.client.destinations import Destination
 from raybroker.client.io import fulfil
-from raybroker.client.many import Each, encoded
+from raybroker.client.many import MANY_MESSAGES, Each, encoded, encoded_one
 from raybroker.client.message import message_id
 from raybroker.client.pieces import by_bytes
 from raybroker.client.producing import Batch, Producing, Shared
 from raybroker.client.settling import Row, complete, duplicates_in, first_fault, refuse_all
+from raybroker.client.validation import Encode, validating
 from raybroker.model.errors import (
     BrokerError,
     DestinationPausedError,
     IllegalStateError,
-    MessageTooLargeError,
     TransactionRolledBackError,
 )
 from raybroker.model.record import Buffer
@@ -39,9 +39,6 @@ from raybroker.wire.content import encode_body
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
     from raybroker.client.transaction import Work
-
-MANY_MESSAGES = 1024
-"""Messages that ``send_many`` takes at a time."""
 
 
 class ProducerCore:
@@ -56,19 +53,27 @@ class ProducerCore:
         self.name = destination.name
         self.shared = shared
         self.closed = False
+        self.broker: str | None = None
+        """Whose member of the destination; None: that of the home broker."""
+        self.traits: Mapping[str, Any] = {}
         self.recovered_at = 0.0
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
         self.left: Callable[[ProducerCore], None] | None = None
         """Called when it fails and is one of several attachments."""
+        self.fails_as: Callable[[BrokerError], BrokerError] = lambda error: error
+        """What those who wait are told for an error."""
+        self.turned: Callable[[], None] = lambda: None
+        """Called when it is attached, lost or paused, or no longer."""
         self.duplicates = 0
         """Messages that the broker had taken before, by their deduplication ids."""
         self._connection = connection
         self._work = work
-        self._encode: Callable[[Any], tuple[int, bytes]] = encode_any if pickles else encode_body
+        self._encode: Encode = encode_any if pickles else encode_body
         self._state = Producing(producer)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
+        self._completion = Completion(self._state, self._lock, self.name, connection)
         self._room_waiters: list[Future[None]] = []
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
@@ -89,20 +94,18 @@ class ProducerCore:
     def put(
         self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
     ) -> str | None:
-        """Accept one message; returns its id, or None when there is no room and ``block`` is False."""
-        kind, data = self._encode(body)
-        if len(data) > self._body_bytes_max:
-            raise MessageTooLargeError(
-                f"a body of {len(data)} bytes exceeds imq.message.max_size={self._body_bytes_max}; send it in parts"
-            )
-        if header:
-            kind, data, header = compressed(kind, data, header)
+        """Accept one message; returns its id, or None when there is no room and ``block`` is False.
+
+        ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever (R-02).
+        """
+        kind, data, header = encoded_one(body, self._encode, header, self._body_bytes_max)
         with self._lock:
             state = self._state
             full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
             if full and not self._wait_for_room(block=block):
                 return None
-            seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter)
+            since_ns = 0 if waiter is None or urgent else self._connection.clock.monotonic_ns()
+            seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
             if urgent or state.ready:
                 self._schedule()
             elif not self._lingering:
@@ -117,9 +120,9 @@ class ProducerCore:
 
         ``each``: what each message has of its own.
         """
-        source, encode, most = iter(bodies), self._encode, self._body_bytes_max
+        source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
-            kinds, data, own = encoded(chunk, encode, each, most)
+            kinds, data, own = encoded(chunk, self._encode, each, most)
             for start, end in by_bytes(data):
                 done: Future[str] = Future()
                 with self._lock:
@@ -184,6 +187,7 @@ class ProducerCore:
 
     def _flush(self) -> None:
         """Write everything that is ready, as far as the connection takes it."""
+        self._completion.watch()
         if self._work is not None:
             self._flush_in_transaction(self._work)
             return
@@ -280,15 +284,18 @@ class ProducerCore:
         }  # fmt: skip
         try:
             answer = await channel.call("open_producer", args)
+            self._encode = await validating(self._encode, self.name, answer.get("xml"))
         except BaseException:
-            channel.endpoints.pop(handle, None)
+            if channel.endpoints.pop(handle, None) is not None:
+                channel.leave("close_producer", handle)
             raise
         with self._lock:
             self._channel, self._handle = channel, handle
-            self._state.send_again()
+            self._state.send_again(channel.place.broker)
             if answer.get("gate"):
                 self._gate(str(answer["gate"]))
         self._flush()
+        self.turned()
 
     def _gate(self, state: str) -> None:
         """The destination takes messages, takes them slowly, or not at all (D-10, D-26); with the lock held."""
@@ -318,6 +325,7 @@ class ProducerCore:
             with self._lock:
                 self._gate(str(frame.data.get("state")))
             self._flush()
+            self.turned()
 
     def _refused_in_transaction(self, rows: Sequence[Row], work: Work) -> None:
         """What a host refuses keeps the transaction from being committed."""
@@ -337,6 +345,7 @@ class ProducerCore:
 
     def on_lost(self) -> None:
         channel, self._channel = self._channel, None
+        self.turned()
         if self._work is not None:
             self._work.lose(f"the connection to {self.name} was lost", channel)
         if not self.closed:
@@ -344,10 +353,12 @@ class ProducerCore:
 
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
+        error = self.failure = self.fails_as(error)
         if self.left is not None:
             self.left(self)
+        self._completion.stop()
         with self._lock:
-            self._stopped = self.failure = error
+            self._stopped = error
             batches = self._state.abandon()
             self._made_room()
         refuse_all(batches, error)
@@ -355,6 +366,7 @@ class ProducerCore:
     async def close(self) -> None:
         """Close the handle on the host; what is unsettled has been waited for by the caller."""
         channel = self._channel
+        self._completion.stop()
         with self._lock:
             self._stopped = self.failure or IllegalStateError(f"the producer for {self.name} is closed")
             self.closed = True

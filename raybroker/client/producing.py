@@ -9,10 +9,14 @@ numbers, after a reconnect (the broker recognises them).
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import deque
+from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
+from raybroker.wire.doubt import in_doubt
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message costs beside its body, for the bound on a handle's memory."""
@@ -21,13 +25,17 @@ MESSAGE_OVERHEAD_BYTES = 64
 class Shared(NamedTuple):
     """What a message has beside body and headers; usually the same object for all messages of a producer.
 
-    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once (W-64, W-65).
+    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once (W-64, W-65); ``named``: receivers see a
+    message id, ``stamped``: and when it was packed (R-16); ``unit``: its unit of order, which its headers have too.
     """
 
     persistent: bool
     priority: int
     ttl_ms: int = 0
     delay_ms: int = 0
+    named: bool = True
+    stamped: bool = True
+    unit: str | None = None
 
 
 Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
@@ -36,18 +44,20 @@ Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 class Batch:
     """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them.
 
+    ``timed``: those of them that do not wait for ever, with the time from which they wait, nanoseconds (R-02).
+
     ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
     """
 
     __slots__ = (
         "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "headers", "kinds", "priorities",
-        "shared", "size", "timestamp_ms", "waiters",
+        "shared", "size", "timed", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
         self.first_seq = first_seq
         self.shared = shared
-        self.timestamp_ms = timestamp_ms
+        self.timestamp_ms = timestamp_ms if shared.stamped else 0
         self.count = 0
         self.size = 0
         self.bodies: list[bytes] = []
@@ -57,6 +67,7 @@ class Batch:
         self.expires: array[int] | None = None
         self.deliver_at: array[int] | None = None
         self.waiters: list[tuple[int, Any]] = []
+        self.timed: list[tuple[int, Any]] = []
         self.data = b""
         self._mixed = bool(shared.ttl_ms or shared.delay_ms)
         """Every message has to be looked at for the columns."""
@@ -110,7 +121,8 @@ class Batch:
 
     def takes(self, shared: Shared) -> bool:
         """Whether a message with these attributes can be in the same block."""
-        return shared is self.shared or shared.persistent == self.shared.persistent
+        mine = self.shared
+        return shared is mine or (shared.persistent == mine.persistent and shared.stamped == mine.stamped)
 
     def full_for(self, size: int) -> bool:
         return self.count >= BLOCK_MESSAGES_MAX or (self.count > 0 and self.size + size > BLOCK_BYTES_TARGET)
@@ -143,7 +155,9 @@ class Producing:
     Whoever uses it from several threads holds a lock around every call.
     """
 
-    __slots__ = ("_open", "held_bytes", "next_seq", "producer", "ready", "unsettled", "unsettled_bytes")
+    __slots__ = (
+        "_broker", "_open", "_written", "held_bytes", "next_seq", "producer", "ready", "unsettled", "unsettled_bytes",
+    )  # fmt: skip
 
     def __init__(self, producer: int) -> None:
         self.producer = producer
@@ -157,9 +171,15 @@ class Producing:
         """Of what is written and not settled, for the window."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
+        self._written = 0
+        """So many of those that are ready were written to a connection before."""
+        self._broker = ""
+        """Where the last connection led."""
 
-    def add(self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Any) -> int:
-        """Accept one message; returns its sequence number."""
+    def add(
+        self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Any, since_ns: int = 0
+    ) -> int:
+        """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch = self._open
         if batch is None or batch.full_for(size) or not batch.takes(shared):
@@ -169,6 +189,8 @@ class Producing:
         self.next_seq += 1
         if waiter is not None:
             batch.waiters.append((batch.count, waiter))
+            if since_ns:
+                batch.timed.append((since_ns, waiter))
         batch.add(kind, body, header, shared, now_ms)
         batch.size += size
         self.held_bytes += size
@@ -208,12 +230,27 @@ class Producing:
         if not self.ready:
             return None
         batch = self.ready.popleft()
+        self._written = max(self._written - 1, 0)
         if batch.shared.persistent:
             self.unsettled.append(batch)
             self.unsettled_bytes += batch.size
         else:
             self.held_bytes -= batch.size
         return batch
+
+    def late(self, until_ns: int) -> tuple[list[Any], int]:
+        """Those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one waits.
+
+        The second is 0 when there is nobody else. Their messages stay.
+        """
+        gone, first = [], 0
+        for batch in (*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())):
+            count = bisect_right(batch.timed, until_ns, key=itemgetter(0))
+            gone += [waiter for _, waiter in batch.timed[:count]]
+            del batch.timed[:count]
+            if batch.timed and (not first or batch.timed[0][0] < first):
+                first = batch.timed[0][0]
+        return gone, first
 
     @property
     def floor(self) -> int:
@@ -235,16 +272,25 @@ class Producing:
                 return batch
         return None
 
-    def send_again(self) -> None:
-        """The connection was lost: everything unsettled goes out again, before what never went out."""
+    def send_again(self, broker: str = "") -> None:
+        """The connection was lost: everything unsettled goes out again, before what never went out.
+
+        To another broker than before it goes as what may come twice: it cannot know what the last one has stored.
+        """
         self.ready.extendleft(reversed(self.unsettled))
+        self._written += len(self.unsettled)
         self.unsettled.clear()
         self.unsettled_bytes = 0
+        if self._broker not in ("", broker):
+            for batch in islice(self.ready, self._written):
+                batch.data = in_doubt(batch.data)
+        self._broker = broker
 
     def abandon(self) -> list[Batch]:
         """Give up everything; returns it so that those who wait can be told."""
         self.seal()
         batches = [*self.unsettled, *self.ready]
+        self._written = 0
         self.unsettled.clear()
         self.ready.clear()
         self.held_bytes = self.unsettled_bytes = 0

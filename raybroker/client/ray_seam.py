@@ -1,4 +1,4 @@
-"""The few lines of the client that know Ray: finding a broker's actor and asking it.
+"""The few lines of the client that know Ray: finding the brokers' actors and asking them.
 
 Ray and the actors are imported when a connection is made, so that the loopback works without them.
 """
@@ -6,17 +6,22 @@ Ray and the actors are imported when a connection is made, so that the loopback 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.cluster_directory import ClusterDirectory
 from raybroker.client.directory import Place
-from raybroker.model.errors import ConnectionLostError, NoClusterError
+from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.transport.link import Link
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+
+ASK_TIMEOUT_S: Final = 2.0
+"""How long a broker may take to say who the others are, before another one is asked."""
 
 
 def _runtime() -> ModuleType:
@@ -25,99 +30,75 @@ def _runtime() -> ModuleType:
     return runtime
 
 
-READ_PATIENCE_S: Final = 10.0
-"""How long a verb that changes nothing is tried again while a broker restarts; one that changes something never is."""
-RETRY_S: Final = 0.2
+class RayCalls:
+    """The brokers of one cluster, as actors."""
 
-
-class RayDirectory:
-    """The control side of a cluster in this Ray."""
-
-    def __init__(self, cluster: str, broker: str) -> None:
+    def __init__(self, cluster: str, addresses: Sequence[str] = ()) -> None:
         self.cluster = cluster
-        self.broker = broker
+        self.addresses = addresses
+        """The brokers that may be asked, those to try first at the front; empty: all (R-13)."""
         self._ray = _runtime()
-        self._actor: Any = None
+        self._actors: dict[str, Any] = {}
 
-    @classmethod
-    def find(cls, cluster: str, broker: str | None) -> RayDirectory:
-        """The directory of a running cluster; raises NoClusterError."""
-        check_cluster_name(cluster)
-        ray = _runtime()
-        ray.join_ray()
-        prefix = ray.broker_name(cluster, "")
-        brokers = [name.removeprefix(prefix) for name in ray.list_actors(prefix)]
-        if not brokers:
-            raise NoClusterError(
-                f"no cluster named {cluster!r} in the Ray at {ray.address()};"
-                f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
-            )
-        if broker is not None and broker not in brokers:
-            raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
-        return cls(cluster, broker or brokers[0])
+    async def call(self, broker: str, method: str, *args: Any) -> Any:
+        actor = self._actors.get(broker)
+        if actor is None:
+            actor = await asyncio.to_thread(self._ray.find_actor, self._ray.broker_name(self.cluster, broker))
+            if actor is None:
+                raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
+            self._actors[broker] = actor
+        try:
+            return await self._ray.call(getattr(actor, method), *args, gone=BrokerGoneError)
+        except BrokerGoneError:
+            self._actors.pop(broker, None)
+            raise
 
-    async def _call(self, method: str, *args: Any) -> Any:
-        if self._actor is None:
-            name = self._ray.broker_name(self.cluster, self.broker)
-            self._actor = await asyncio.to_thread(self._ray.find_actor, name)
-            if self._actor is None:
-                raise NoClusterError(f"broker {self.broker} of cluster {self.cluster!r} is not running")
-        return await self._ray.call(getattr(self._actor, method), *args)
+    async def names(self) -> list[str]:
+        found = await asyncio.to_thread(self.found)
+        return [name for name in self.addresses if name in found] if self.addresses else found
 
-    async def locate(self, kind: str, name: str, create: bool) -> Place:
-        key, ip, port, token = await self._call("locate", kind, name, create)
-        return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port))
+    def found(self) -> list[str]:
+        """The brokers there are; blocks."""
+        prefix = self._ray.broker_name(self.cluster, "")
+        return [name.removeprefix(prefix) for name in self._ray.list_actors(prefix)]
 
-    async def create_temporary(self, kind: str, owner: str) -> str:
-        return str(await self._call("create_temporary", kind, owner))
+    def place(self, found: Sequence[Any]) -> Place:
+        key, ip, port, token, broker, traits = found
+        return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port), broker, traits)
 
-    async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
-        await self._call("destroy_temporary", kind, name, owner)
 
-    async def subscribe(
-        self,
-        topic: str,
-        client_id: str | None,
-        name: str,
-        *,
-        durable: bool = True,
-        shared: bool = False,
-        selector: str | None = None,
-        no_local: bool = False,
-    ) -> None:
-        args = {
-            "topic": topic, "client_id": client_id, "name": name, "durable": durable, "shared": shared,
-            "selector": selector, "no_local": no_local,
-        }  # fmt: skip
-        await self._call("subscribe", args)
+def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:
+    """The directory of a running cluster; without a broker the one of this node, or the first.
 
-    async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await self._call("unsubscribe", client_id, name)
+    ``addresses``: the brokers that may take the place of ``broker`` when it is gone (R-13); without, none may.
+    Raises NoClusterError.
+    """
+    check_cluster_name(cluster)
+    ray = _runtime()
+    ray.join_ray()
+    calls = RayCalls(cluster, addresses)
+    brokers = calls.found()
+    if not brokers:
+        raise NoClusterError(
+            f"no cluster named {cluster!r} in the Ray at {ray.address()};"
+            f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
+        )
+    if broker is not None and broker not in brokers:
+        raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
+    pinned = broker is not None and not addresses
+    return ClusterDirectory(calls, broker or _nearest(ray, cluster, brokers), pinned=pinned)
 
-    async def matching(self, pattern: str) -> tuple[int, list[str]]:
-        version, names = await self._call("matching", pattern)
-        return version, names
 
-    async def changed(self, version: int, timeout_s: float) -> int:
-        return int(await self._call("changed", version, timeout_s))
-
-    async def settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = await self._call("settings")
-        return found
-
-    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
-        deadline = asyncio.get_running_loop().time() + READ_PATIENCE_S
-        while True:
-            try:
-                return await self._call("admin", verb, args)
-            except ConnectionLostError:
-                reads = verb.startswith(("list_", "query_", "browse_", "export_"))
-                if not reads or asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(RETRY_S)
-
-    async def close(self) -> None:
-        """Nothing to give back: the broker keeps no state for a directory."""
+def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:
+    """A broker of this node that is up; else the first that answers."""
+    for name in brokers if len(brokers) > 1 else ():
+        actor = ray.find_actor(ray.broker_name(cluster, name))
+        try:
+            rows = ray.call_blocking(actor.brokers, timeout_s=ASK_TIMEOUT_S)[2] if actor is not None else []
+        except BrokerError:
+            continue
+        return next((row[0] for row in rows if row[1] == "UP" and row[3] == ray.node_id()), name)
+    return brokers[0]
 
 
 async def _dial(ip: str, port: int, factory: Callable[[], Link]) -> object:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.message import Message
 from raybroker.client.transaction import Work
-from raybroker.model.errors import ConfigError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.setting import INT_MAX
+from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
@@ -28,7 +29,10 @@ MODES: Final = ("auto", "client", "dups_ok", "none")
 TRANSACTED: Final = "transacted"
 DUPS_OK_MESSAGES: Final = 10
 DUPS_OK_S: Final = 7.0
+OWNER_BYTES: Final = 4
 OUTCOMES: Final = ("reject", "release", "fail")
+GIVEN_BACK: Final = ("release", "fail")
+"""Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
 Confirmations = list[Future[int]]
 
@@ -41,6 +45,8 @@ class SessionCore:
         redelivery_delay_ms: int | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
+        self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
+        """Names the session to all hosts: a unit of order is with one session at a time (W-81)."""
         self.mode = mode
         self.keeps_track = mode != "none"
         self.finish = finish
@@ -53,6 +59,8 @@ class SessionCore:
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
         self.work: Work | None = Work(self) if mode == TRANSACTED else None
+        self.holds_back = 0
+        """Messages of units of order that are being given back: until that is done nothing is handed out (W-82)."""
         self.wake_listeners: Callable[[], None] = lambda: None
         self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
         if redelivery_delay_ms is not None:
@@ -169,8 +177,17 @@ class SessionCore:
         if not ranges:
             return self.finish([])
         confirmed: Future[int] = Future()
+        if outcome in GIVEN_BACK and message.unit_of_order is not None:
+            self.holds_back += 1
+            confirmed.add_done_callback(lambda _: self.connection.io.post(self._let_go))
         consumer.conclude(message._delivery.epoch, ranges, outcome, delay_ms, reason, confirmed)
         return self.finish([confirmed])
+
+    def _let_go(self) -> None:
+        """Later messages of the unit that were here are void by now; the others can go on."""
+        self.holds_back -= 1
+        for consumer in list(self.consumers):
+            consumer.started()
 
     def extend(self, message: Message) -> Any:
         """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for."""
@@ -188,10 +205,21 @@ class SessionCore:
         await self.give_back()
 
     async def give_back(self) -> None:
-        """Every consumer gives back what is not acknowledged, and starts again."""
+        """Every consumer gives back what is not acknowledged, and starts again.
+
+        One whose connection is lost has given it back by that. Raises the first other error, after all of them.
+        """
         self.unsettled = 0
+        fault: BrokerError | None = None
         for consumer in list(self.consumers):
-            await consumer.release()
+            try:
+                await consumer.release()
+            except ConnectionLostError:
+                continue
+            except BrokerError as error:
+                fault = fault or error
+        if fault is not None:
+            raise fault
 
     def transacted_work(self) -> Work:
         """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01)."""

@@ -1,8 +1,8 @@
 """Consumers of topics: subscriptions that outlive them, shared ones, and wildcards (D-02, D-05, D-27).
 
 A durable or shared subscription is known by the client id and its name, over all topics; the broker keeps that unique
-and is asked before a consumer is opened.  A consumer on a pattern is one handle over an attachment to every topic that
-matches, and joins those that come later.
+and is asked before a consumer is opened.  A consumer on a pattern, or in a cluster of brokers, is one handle over
+several attachments (``spread.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination, Queue, Topic
-from raybroker.client.pattern import PatternConsumer
+from raybroker.client.spread import SpreadConsumer
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import is_temporary_name
 
@@ -42,7 +42,7 @@ def subscription(destination: Destination, name: object, *, durable: bool, share
 
 async def open_consumer(
     session: SessionCore, destination: Destination, options: ConsumerOptions
-) -> ConsumerCore | PatternConsumer:
+) -> ConsumerCore | SpreadConsumer:
     """A consumer of any kind; on the IO loop.
 
     Raises IllegalStateError for a durable subscription without a client id or in use, InvalidDestinationError for a
@@ -53,10 +53,6 @@ async def open_consumer(
         raise InvalidDestinationError(
             f"{destination.text} is temporary: only the connection that made it may receive from it (D-23)"
         )
-    if destination.is_pattern:
-        pattern = PatternConsumer(session, destination, options)
-        await pattern.open()
-        return pattern
     wanted = options.subscription
     if wanted is not None and wanted["durable"]:
         if not wanted["shared"] and connection.client_id is None:
@@ -65,6 +61,10 @@ async def open_consumer(
                 " name: connect with client_id=…, or set imqConfiguredClientID (D-27)"
             )
         await connection.patiently(destination.name, lambda: _announce(session, destination, options, wanted))
+    if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
+        spread = SpreadConsumer(session, destination, options)
+        await spread.open()
+        return spread
     create = destination not in connection.temporaries
     return await connection.open_consumer(session, destination, options, create=create)
 

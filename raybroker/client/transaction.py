@@ -78,6 +78,9 @@ class Transaction:
 class Work:
     """The transactions of one session, one after the other; everything runs on the IO loop."""
 
+    vouches = False
+    """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
+
     def __init__(self, session: SessionCore) -> None:
         self._session = session
         self._ending = asyncio.Lock()
@@ -184,7 +187,7 @@ class Work:
             voted = await self._prepare(transaction, others, host_key(coordinator), acks)
         args = {
             "txn": transaction.numbers[coordinator], "key": transaction.key, "acks": acks.get(coordinator, []),
-            "shared": bool(voted),
+            "shared": bool(voted) or self.vouches, "delay_ms": self._session.redelivery_delay_ms,
         }  # fmt: skip
         try:
             await self.answered(transaction, coordinator, "txn_commit", args)
@@ -194,7 +197,7 @@ class Work:
             await tell(voted, "txn_decide", {"key": transaction.key, "commit": False})
             raise
         told = await tell(voted, "txn_decide", {"key": transaction.key, "commit": True})
-        if others and told == len(voted):
+        if others and told == len(voted) and not self.vouches:
             await tell([coordinator], "txn_forget", {"key": transaction.key})
 
     async def _prepare(
@@ -205,7 +208,7 @@ class Work:
             *(
                 channel.call("txn_prepare", {
                     "txn": transaction.numbers[channel], "key": transaction.key, "acks": acks.get(channel, []),
-                    "coordinator": coordinator,
+                    "coordinator": coordinator, "delay_ms": self._session.redelivery_delay_ms,
                 })
                 for channel in channels
             ),
@@ -231,7 +234,8 @@ class Work:
                 f"no answer to a commit within imqAckTimeout={timeout_ms} ms; whether it happened is not known"
             ) from None
         except ConnectionLostError as error:
-            state = await self.connection.outcome_of(transaction.seats[channel], transaction.key, error)
+            seat = transaction.seats[channel]
+            state = await self.connection.outcome_of(seat, channel.place.broker, transaction.key, error)
         if state != "committed":
             raise TransactionRolledBackError(
                 f"{ROLLED_BACK}the connection was lost during its commit; the host says {state!r}"
@@ -268,8 +272,9 @@ class Work:
         channel, handle = place
         number = transaction.number_on(channel, consumer.destination)
         acks = [[handle, epoch, [list(r) for r in ranges]]]
+        args = {"txn": number, "acks": acks, "delay_ms": self._session.redelivery_delay_ms}
         try:
-            await channel.call("txn_stage", {"txn": number, "acks": acks})
+            await channel.call("txn_stage", args)
         except BrokerError as error:
             self.refused(error)
         self.staged(transaction, channel)

@@ -174,8 +174,9 @@ class XaWork(Work):
                 await self.hand_over(branch)
             acks = self.take_acks(branch)
             await asyncio.gather(*branch.begun)
+            args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
             await asyncio.gather(*(
-                channel.call("txn_stage", {"txn": number, "acks": acks.get(channel, []), "failed": flags == TMFAIL})
+                channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
                 for channel, number in branch.numbers.items()
             ))  # fmt: skip
         except BrokerError as error:
@@ -246,7 +247,8 @@ class XaWork(Work):
         for channel, seat in list(branch.hosts.items()):
 
             async def decide(channel: Channel = channel, seat: Destination = seat) -> None:
-                there = channel if not channel.lost else await connection.channel_of(seat)
+                broker = channel.place.broker or None
+                there = channel if not channel.lost else await connection.channel_of(seat, broker=broker)
                 await there.call("txn_decide", args)
 
             await connection.patiently(seat.name, decide)

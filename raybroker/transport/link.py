@@ -43,7 +43,7 @@ class Link(asyncio.BufferedProtocol):
         self._error: BrokerError | None = None
         self.congested = False
         self.lost = False
-        self.bytes_in = 0
+        self.bytes_in = self.writes = self.bytes_out = 0
 
     @property
     def authenticated(self) -> bool:
@@ -113,10 +113,17 @@ class Link(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self.lost:
             return
+        self.writes += 1
+        for buffer in buffers:
+            self.bytes_out += len(buffer)
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
             transport.writelines(cast(Sequence[Any], buffers))
+
+    def traffic(self) -> tuple[int, int, int]:
+        """Bytes in, writes, bytes out, since it was made."""
+        return self.bytes_in, self.writes, self.bytes_out
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self.lost and self._transport.is_reading():

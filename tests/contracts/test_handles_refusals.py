@@ -49,10 +49,12 @@ def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: Loopb
         ({"ttl_ms": -1}, MessageFormatError, "ttl_ms"), ({"ttl_ms": 1.5}, MessageFormatError, "ttl_ms"),
         ({"delivery_delay_ms": -1}, MessageFormatError, "delivery_delay_ms"),
         ({"dedup_id": ""}, MessageFormatError, "dedup_id"), ({"dedup_id": "x" * 256}, MessageFormatError, "255"),
-        ({"unit_of_order": "u"}, NotSupportedError, "unit_of_order"),
+        ({"unit_of_order": ""}, MessageFormatError, "unit_of_order"),
+        ({"unit_of_order": "x" * 256}, MessageFormatError, "255"),
+        ({"unit_of_order": 5}, MessageFormatError, "unit_of_order"),
     ],
 )  # fmt: skip
-def test_a_bad_or_unbuilt_send_option_is_refused_by_name(
+def test_a_bad_send_option_is_refused_by_name(
     broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
 ) -> None:
     connection, name = broker.connect(), broker.name()
@@ -65,9 +67,8 @@ def test_a_bad_or_unbuilt_send_option_is_refused_by_name(
 
 def test_what_is_not_built_says_so(broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
-    session, admin = connection.session(), connection.admin()
+    admin = connection.admin()
     for call in (
-        lambda: session.producer(name, unit_of_order="u"),
         lambda: rb.connect("mq://localhost:7676/jms"),
         lambda: rb.connect(username="guest"),
     ):
@@ -84,7 +85,11 @@ def test_what_is_not_built_says_so(broker: LoopbackBroker) -> None:
         (lambda: rb.ConnectionFactory(imqConsumerFlowLimi=1), ConfigError, "imqConsumerFlowLimit"),
         (lambda: rb.ConnectionFactory(imqConsumerFlowThreshold=101), ConfigError, "imqConsumerFlowThreshold"),
         (lambda: rb.ConnectionFactory({"raybroker.producer.linger_ms": -1}), ConfigError, "linger_ms"),
-        (lambda: rb.ConnectionFactory(imqPingAckTimeout=1), ConfigError, "R-14"),
+        (lambda: rb.ConnectionFactory(imqSSLIsHostTrusted=True), ConfigError, "S-13"),
+        (lambda: rb.ConnectionFactory(imqPingAckTimeout=-1), ConfigError, "imqPingAckTimeout"),
+        (lambda: rb.ConnectionFactory(imqAddressList="mq://localhost:7676/jms"), NotSupportedError, "outside"),
+        (lambda: rb.ConnectionFactory(imqAddressList="b1, b 2"), ConfigError, "imqAddressList"),
+        (lambda: rb.ConnectionFactory(imqAddressListBehavior="NEAREST"), ConfigError, "PRIORITY"),
         (lambda: rb.loopback(properties={"imq.autocreate.queu": True}), ConfigError, "imq.autocreate.queue"),
         (lambda: rb.loopback(properties={"maxNumMsgs": 1}), ConfigError, "maxNumMsgs"),
         (lambda: rb.loopback(client_id=""), InvalidClientIDError, "empty"),

@@ -18,7 +18,7 @@ from raybroker.errors import (
 )
 from tests.contracts.conftest import OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, create, cut, names_of, nothing, take, until
+from tests.contracts.handles import LoopbackBroker, bodies, create, cut, names_of, nothing, state_of, take, until
 
 XID = rb.Xid(1, b"global", b"branch")
 OTHER = rb.Xid(1, b"global", b"other")
@@ -36,6 +36,42 @@ def worked(session: Any, target: str, source: str | None = None, xid: rb.Xid = X
 def states(connection: Any) -> list[tuple[str, str, str]]:
     """(kind, state, xid) of each transaction."""
     return [(row["kind"], row["state"], row["xid"]) for row in connection.admin().list_transactions()]
+
+
+# ---- the pause after a rollback (W-67) -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["idle", "prepared", "administrator"])
+def test_what_a_branch_consumed_rests_for_the_delay_of_its_session(broker: LoopbackBroker, how: str) -> None:
+    """W-67, T-03"""
+    connection, client, source = broker.connect(), broker.connect(xa=True), broker.name()
+    connection.session().producer(source).send("in")
+    session = client.session()
+    session.redelivery_delay_ms = 300
+    worked(session, broker.name(), source)
+    if how != "idle":
+        session.xa.prepare(XID)
+    if how == "administrator":
+        (row,) = connection.admin().list_transactions()
+        connection.admin().rollback_transaction(row["id"])
+    else:
+        session.xa.rollback(XID)
+    rests = state_of(connection, source)
+    assert (rests["delayed"], rests["messages"]) == (1, 1)
+    client.close()  # Its own consumer would get it again.
+    (message,) = take(connection.session().consumer(source), 1)
+    assert (message.body, message.delivery_count) == ("in", 2)
+
+
+def test_what_a_lost_session_left_open_comes_again_at_once(broker: LoopbackBroker) -> None:
+    """W-67: their consumer is gone"""
+    connection, client, source = broker.connect(), broker.connect(xa=True), broker.name()
+    connection.session().producer(source).send("in")
+    session = client.session()
+    session.redelivery_delay_ms = 60_000
+    worked(session, broker.name(), source)
+    client.close()
+    assert bodies(take(connection.session().consumer(source), 1)) == ["in"]
 
 
 # ---- the two phases (T-07) -------------------------------------------------------------------------------------------

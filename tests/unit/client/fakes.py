@@ -95,10 +95,11 @@ class ScriptedHost:
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
     def deliver(self, bodies: list[bytes], *, tag: int = 1, attempt: int = 1, handle: int = 1, epoch: int = 1,
-                expires: Any = None) -> None:  # fmt: skip
+                expires: Any = None, headers: list[bytes] | None = None) -> None:  # fmt: skip
         data = encode_block(
-            bodies, producer=7, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, expires=expires
-        )
+            bodies, producer=7, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, expires=expires,
+            headers=headers,
+        )  # fmt: skip
         self.link.write(*wire.deliver(handle, epoch, tag, attempt, (Block(data).view,)))
 
 
@@ -107,10 +108,11 @@ class ScriptedDirectory:
 
     def __init__(self, *hosts: ScriptedHost) -> None:
         self.hosts = hosts
+        self.home = ""
         self.asked: list[tuple[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
 
-    async def locate(self, kind: str, name: str, create: bool) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
         self.asked.append(("locate", (kind, name, create)))
         host = next((h for h in self.hosts if name.startswith(h.key)), self.hosts[0])
         return Place(f"{host.key}@127.0.0.1:1", TOKEN, host.dial)

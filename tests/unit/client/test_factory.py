@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.factory import client_id_of
+from raybroker.client.identity import client_id_of
 from raybroker.config import Config
 from raybroker.errors import InvalidClientIDError
 

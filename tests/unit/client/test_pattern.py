@@ -7,7 +7,7 @@ from typing import Any
 
 from raybroker.client.consumer import ConsumerOptions
 from raybroker.client.destinations import Topic
-from raybroker.client.pattern import PatternConsumer
+from raybroker.client.spread import SpreadConsumer
 from raybroker.errors import ConnectionLostError, InvalidDestinationError
 from raybroker.wire import frames as wire
 from tests.unit.client.fakes import Scripted, run, turns
@@ -22,12 +22,12 @@ class Topics:
         self.faults: list[Exception] = []
         self._bell = asyncio.Event()
 
-    async def matching(self, pattern: str) -> tuple[int, list[str]]:
+    async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
         if self.faults:
             raise self.faults.pop(0)
         return self.version, list(self.names)
 
-    async def changed(self, version: int, timeout_s: float) -> int:
+    async def changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
         while version == self.version:
             await self._bell.wait()
             self._bell.clear()
@@ -39,17 +39,17 @@ class Topics:
         self._bell.set()
 
 
-async def following(topics: Topics) -> tuple[Scripted, PatternConsumer]:
+async def following(topics: Topics) -> tuple[Scripted, SpreadConsumer]:
     scripted = Scripted(imqReconnectInterval=1)
     directory: Any = scripted.directory
     directory.matching, directory.changed = topics.matching, topics.changed
-    consumer = PatternConsumer(scripted.session(), Topic("t>"), ConsumerOptions())
+    consumer = SpreadConsumer(scripted.session(), Topic("t>"), ConsumerOptions())
     await consumer.open()
     return scripted, consumer
 
 
-async def until_members(consumer: PatternConsumer, *names: str) -> None:
-    while sorted(consumer._members) != list(names):
+async def until_members(consumer: SpreadConsumer, *names: str) -> None:
+    while sorted(name for _, name in consumer.members) != list(names):
         await turns()
 
 
@@ -60,7 +60,7 @@ def test_topics_that_come_are_joined_and_those_that_go_are_left_without_a_word()
         scripted.core.on_exception = heard.append
         topics.set("t.a", "t.b")
         await until_members(consumer, "t.a", "t.b")
-        handle = consumer._members["t.a"]._handle
+        handle = consumer.members["", "t.a"]._handle
         topics.set("t.b")
         scripted.host.link.write(wire.event("destroyed", {"handle": handle}))
         await until_members(consumer, "t.b")
@@ -92,7 +92,7 @@ def test_a_topic_that_is_gone_again_before_it_was_joined_is_left_out() -> None:
         scripted.host.answers["open_consumer"] = InvalidDestinationError("gone")
         topics.set("t.a", "t.b")
         await turns(50)
-        assert sorted(consumer._members) == ["t.a"]
+        assert list(consumer.members) == [("", "t.a")]
         scripted.host.answers["open_consumer"] = {"epoch": 1, "limit": 1000, "active": True}
         topics.set("t.a", "t.c")
         await until_members(consumer, "t.a", "t.c")
@@ -104,18 +104,19 @@ def test_a_topic_that_is_gone_again_before_it_was_joined_is_left_out() -> None:
 def test_messages_of_all_members_are_taken_in_turn() -> None:
     async def work() -> None:
         scripted, consumer = await following(Topics("t.a", "t.b"))
-        for member in consumer._members.values():
-            scripted.host.deliver([b"1", b"2", b"3"], handle=member._handle)
+        for tag in (1, 3):
+            for member in consumer.members.values():
+                scripted.host.deliver([b"1", b"2"], tag=tag, handle=member._handle)
         await turns()
-        found = [consumer.take_one() for _ in range(4)]
-        assert [m.destination for m in found if m is not None] == ["t.b", "t.a", "t.b", "t.a"]
+        found = [consumer.take_one() for _ in range(6)]
+        assert [m.destination for m in found if m is not None] == ["t.a", "t.a", "t.b", "t.b", "t.a", "t.a"]
         assert len(consumer.take(10)) == 2
         assert consumer.take_one() is None
-        assert consumer.info()["consumed"] == 6
+        assert consumer.info()["consumed"] == 8
         consumer.session.acknowledge(None)
         await turns()
         assert sorted(f.handle for f in scripted.host.of(wire.Ack)) == sorted(
-            member._handle for member in consumer._members.values()
+            member._handle for member in consumer.members.values()
         )
         await consumer.close()
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from raybroker.client.producing import MESSAGE_OVERHEAD_BYTES, Batch, Producing, Shared
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
+from raybroker.wire.content import decode_header
 
 PERSISTENT, LOST = Shared(True, 4), Shared(False, 4)
 
@@ -51,8 +52,9 @@ def test_persistent_and_other_messages_never_share_a_block() -> None:
 
 
 shareds = st.builds(
-    Shared, st.just(True), st.integers(0, 9), st.sampled_from((0, 0, 1, 500)), st.sampled_from((0, 0, 1, 500))
-)
+    Shared, st.just(True), st.integers(0, 9), st.sampled_from((0, 0, 1, 500)), st.sampled_from((0, 0, 1, 500)),
+    named=st.booleans(), stamped=st.just(True),
+)  # fmt: skip
 
 
 @given(st.lists(st.tuples(shareds, st.integers(1_000, 2_000)), min_size=1, max_size=30))
@@ -66,6 +68,35 @@ def test_priority_expiry_and_delay_of_every_message_travel_in_one_block(rows: li
     assert [block.priority_of(i) for i in range(block.count)] == [shared.priority for shared, _ in rows]
     assert [block.expires_of(i) for i in range(block.count)] == [s.ttl_ms and now + s.ttl_ms for s, now in rows]
     assert [block.deliver_at_of(i) for i in range(block.count)] == [s.delay_ms and now + s.delay_ms for s, now in rows]
+
+
+def test_messages_with_and_without_a_timestamp_never_share_a_block() -> None:
+    """R-16: what expires and is delayed does so by the clock all the same"""
+    state = Producing(7)
+    for shared in (PERSISTENT, Shared(True, 4, 10, stamped=False), Shared(True, 4, stamped=False), PERSISTENT):
+        state.add(0, b"x", b"", shared, 1000, None)
+    blocks = [Block(batch.data) for batch in drained(state)]
+    assert [(block.count, block.timestamp_ms) for block in blocks] == [(1, 1000), (2, 0), (1, 1000)]
+    assert blocks[1].expires_of(0) == 1010
+
+
+def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
+    """R-02"""
+    state = Producing(7)
+    for since_ns, waiter in ((10, "a"), (0, "b"), (20, "c"), (30, "d")):
+        state.add(0, b"x", b"", PERSISTENT, 1, waiter, since_ns)
+        if waiter == "b":
+            state.seal()
+            assert state.next_ready() is not None
+    assert state.late(9) == ([], 10)
+    assert state.late(20) == (["a", "c"], 30)
+    assert state.late(20) == ([], 30)
+    state.seal()
+    assert state.late(30) == (["d"], 0)
+    assert state.held_bytes > 0
+    batch = state.settle(1)
+    assert batch is not None
+    assert [waiter for _, waiter in batch.waiters] == ["a", "b"]
 
 
 def test_messages_with_equal_attributes_need_no_columns() -> None:
@@ -111,6 +142,32 @@ def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_bef
     state.send_again()
     assert state.floor == 1
     assert [b.first_seq for b in drained(state)] == [1, 3, 4, 5]
+
+
+def doubtful(batches: list[Batch]) -> list[tuple[int, bool]]:
+    """First sequence number, and whether all of its messages may come twice."""
+    found = []
+    for batch in batches:
+        block = Block(batch.data)
+        said = {decode_header(block.header(index)).doubtful for index in range(block.count)}
+        assert len(said) == 1
+        found.append((batch.first_seq, said.pop()))
+    return found
+
+
+def test_what_goes_out_again_to_another_broker_says_that_it_may_come_twice() -> None:  # K-19
+    state = Producing(7)
+    state.send_again("b1")
+    for index in range(4):
+        state.add_many(bytes(2), [b"%d" % index] * 2, PERSISTENT, 1, None)
+    assert doubtful([batch for _ in range(2) if (batch := state.next_ready())]) == [(1, False), (3, False)]
+    state.send_again("b1")
+    assert doubtful(list(state.ready)) == [(1, False), (3, False), (5, False), (7, False)]
+    assert state.next_ready() is not None
+    state.send_again("b2")
+    assert doubtful(drained(state)) == [(1, True), (3, True), (5, False), (7, False)]
+    state.send_again("b2")
+    assert doubtful(drained(state)) == [(1, True), (3, True), (5, False), (7, False)]
 
 
 def test_a_non_persistent_block_is_done_once_it_is_written() -> None:

@@ -1,0 +1,36 @@
+"""Who a client is over restarts: its client id (R-18)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.model.errors import IllegalStateError
+from raybroker.model.names import check_client_id
+from raybroker.model.settings import ConfigView
+
+USER_MARK: Final = "${u}"
+DEFAULT_USER: Final = "guest"
+
+
+def client_id_of(config: ConfigView, client_id: str | None, username: str | None) -> str | None:
+    """The client id of a connection: the one given, or imqConfiguredClientID (R-18).
+
+    ``${u}`` at its start stands for the user: ``${u}xyz`` of guest is ``${u:guest}xyz``, so that users who share a
+    factory do not share an id.  Raises IllegalStateError for one that is given while imqDisableSetClientID is true.
+    """
+    if client_id is None:
+        configured: str = config["imqConfiguredClientID"]
+        if configured.startswith(USER_MARK):
+            configured = f"${{u:{username or DEFAULT_USER}}}{configured.removeprefix(USER_MARK)}"
+        client_id = configured or None
+    else:
+        check_may_choose(config)
+    return check_client_id(client_id) if client_id is not None else None
+
+
+def check_may_choose(config: ConfigView) -> None:
+    """Raises IllegalStateError where the client id is the administrator's business alone."""
+    if config["imqDisableSetClientID"]:
+        raise IllegalStateError(
+            "imqDisableSetClientID is true: imqConfiguredClientID is the client id, and programs choose none (R-18)"
+        )

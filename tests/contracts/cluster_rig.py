@@ -1,0 +1,291 @@
+"""A cluster of brokers in this process: the production services over memory pipes, with brokers that can be lost.
+
+Each broker has one host with a journal, and the machine that keeps the cluster together with its record file.  A broker
+can be killed and started again, or cut off from the others and from clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from raybroker.client.blocking import Connection, XaConnection
+from raybroker.client.cluster_directory import ClusterDirectory
+from raybroker.client.connection import ConnectionCore
+from raybroker.client.directory import Place
+from raybroker.client.io import IoThread
+from raybroker.config import Config
+from raybroker.config.brokers import Plan, plan_of
+from raybroker.control.member import Member
+from raybroker.control.messages import Envelope
+from raybroker.model.errors import BrokerGoneError
+from raybroker.services.applying import Applying
+from raybroker.services.broker import Broker
+from raybroker.services.cluster_broker import ClusterBroker, settings_of
+from raybroker.services.clustering import Clustering
+from raybroker.services.hosting import HostService
+from raybroker.services.paths import PathService
+from raybroker.store.journal import Journal
+from raybroker.store.record import RecordFile
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+from raybroker.transport.link import Link, memory_pair
+from raybroker.wire.native import TOKEN_BYTES
+
+_numbers = itertools.count(1)
+FAST = {
+    "raybroker.cluster.heartbeat_ms": 50, "raybroker.cluster.suspect_ms": 150, "raybroker.cluster.down_ms": 400,
+    "raybroker.cluster.master_retry_ms": 50, "raybroker.hosting.default": "shared",
+    "imq.cluster.dynamicChangeMasterBrokerEnabled": True,
+}  # fmt: skip
+
+
+class RigHost(HostService):
+    """The one host of a broker."""
+
+    hosting = "shared"
+    key: str
+
+
+class RigBroker:
+    """One broker while it lives."""
+
+    def __init__(self, rig: ClusterRig, name: str) -> None:
+        self.rig = rig
+        self.name = name
+        self.token = entropy.token(TOKEN_BYTES)
+        self.halted: str | None = None
+        self.host: RigHost
+        self.cluster: ClusterBroker
+
+    async def start(self) -> None:
+        rig, clock, config = self.rig, SystemClock(), self.rig.config
+        directory = rig.directory / self.name
+        journal = Journal(
+            directory / "h1", sync=False, segment_bytes=config["raybroker.store.segment_bytes"],
+            monotonic_ns=clock.monotonic_ns, entropy=entropy.token,
+        )  # fmt: skip
+        host = self.host = RigHost(
+            journal, clock, config, token=self.token, incarnation=journal.incarnation, broker=self.name,
+            forgotten=self._forgotten,
+        )  # fmt: skip
+        host.key = f"{self.name}/h1"
+        await host.start(threaded=True)
+
+        async def make_host(hosting: str) -> RigHost:
+            return host
+
+        async def drop_host(dropped: object) -> None:
+            """The host stays."""
+
+        self.local = Broker(config, make_host=make_host, drop_host=drop_host, name=self.name)
+        await self.local.adopt(host)
+        await self.local.ready()
+        file = RecordFile(directory / "record")
+        frames = file.open()
+        member = Member(
+            self.name, settings_of(config, "rig", rig.plan), frames, now_ms=clock.now_ms(),
+            new_id=entropy.token(8).hex(),
+        )  # fmt: skip
+        applying = Applying(self.local, self._take_brokers)
+        applying.believe(member.record.id, member.agreed)
+        clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt)
+        self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
+        clustering.start()
+        self._bootstrap = asyncio.get_running_loop().create_task(self.cluster.bootstrap())
+        self._forwarding = asyncio.get_running_loop().create_task(self.cluster.forwarding.run())
+
+    def _forgotten(self, kind: str, name: str) -> None:
+        self.local.forget(kind, name)
+
+    def _take_brokers(self) -> None:
+        asyncio.get_running_loop().call_soon(self.cluster.take_brokers)
+
+    def _halt(self, reason: str) -> None:
+        self.halted = reason
+
+    def _carry(self, to: str, envelope: Envelope) -> None:
+        target = self.rig.reachable(self.name, to)
+        if target is not None:
+            asyncio.get_running_loop().call_soon(target.cluster.receive, envelope)
+
+    async def stop(self, *, kill: bool) -> None:
+        for connection in list(self.host.service.connections):
+            connection.link.abort()
+        if kill:
+            self.cluster.clustering._ended = True  # No goodbye to the others.
+        self._bootstrap.cancel()
+        self._forwarding.cancel()
+        await self.cluster.clustering.stop()
+        await self.host.close()
+
+
+class RigPeers:
+    def __init__(self, rig: ClusterRig, me: str) -> None:
+        self._rig = rig
+        self._me = me
+
+    async def ask(self, broker: str, method: str, args: dict[str, Any], *, timeout_s: float) -> Any:
+        target = self._rig.reachable(self._me, broker)
+        if target is None:
+            raise BrokerGoneError(f"broker {broker} does not answer")
+        return await target.cluster.peer(method, args)
+
+
+class RigCalls:
+    """How a client asks brokers; ``first`` are tried before the others."""
+
+    def __init__(self, rig: ClusterRig, first: str) -> None:
+        self._rig = rig
+        self._first = first
+
+    async def call(self, broker: str, method: str, *args: Any) -> Any:
+        target = self._rig.reachable("", broker)
+        if target is None:
+            raise BrokerGoneError(f"broker {broker} is not running")
+        cluster = target.cluster
+        if method == "locate":
+            host, traits = await cluster.locate(*args)
+            return host.key, broker, target, traits
+        if method == "subscribe":
+            return await cluster.subscribe(**args[0])
+        if method == "settings":
+            return {}
+        own = getattr(cluster, method, None)
+        return await (own if own is not None else getattr(cluster.local, method))(*args)
+
+    async def names(self) -> list[str]:
+        return sorted(self._rig.brokers, key=lambda name: name != self._first)
+
+    def place(self, found: Sequence[Any]) -> Place:
+        key, broker, target, traits = found
+        return Place(f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker,
+                     traits)  # fmt: skip
+
+    async def _dial(self, broker: str, target: RigBroker, factory: Callable[[], Link]) -> object:
+        if self._rig.reachable("", broker) is not target:
+            raise OSError(f"nobody listens for {broker}")
+        protocol = factory()
+        memory_pair(asyncio.get_running_loop(), protocol, target.host.service.accept())
+        return protocol
+
+
+class ClusterRig:
+    """``brokers``: how many; ``start``: which of them at once, without a name all; ``properties``: of all of them.
+
+    Methods may be called from any thread but the IO loop's.
+    """
+
+    def __init__(
+        self, directory: Path, brokers: int = 3, *, start: Iterable[str] | None = None, **properties: object
+    ) -> None:
+        self.directory = directory
+        self.config = Config.of({**FAST, **{name.replace("__", "."): value for name, value in properties.items()}})
+        self.plan: Plan = plan_of(self.config, brokers)
+        self.io = IoThread.shared()
+        self.brokers: dict[str, RigBroker] = {}
+        self.cuts: set[frozenset[str]] = set()
+        self._connections: list[Any] = []
+        self.paths: PathService = self.io.run(self._make_paths())
+        for name in start if start is not None else self.plan.names:
+            self.start(name)
+        if start is None:
+            self.io.run(self._opened())
+
+    async def _make_paths(self) -> PathService:
+        file = RecordFile(self.directory / "paths" / "map")
+        service = PathService(
+            file.open(), file, SystemClock(), lease_ms=self.config["raybroker.path.lease_ms"], live=self._live_units,
+            failed=lambda reason: None,
+        )  # fmt: skip
+        service.start()
+        return service
+
+    async def _live_units(self, broker: str, kind: str, name: str, units: list[str]) -> list[str]:
+        target = self.reachable("", broker)
+        if target is None:
+            raise BrokerGoneError(f"broker {broker} is not running")
+        found: list[str] = await target.cluster.peer("units", {"type": kind, "name": name, "names": units})
+        return found
+
+    async def _opened(self) -> None:
+        async with asyncio.timeout(20):
+            for broker in self.brokers.values():
+                await broker.cluster.clustering.opened.wait()
+            for broker in self.brokers.values():
+                version = -1
+                while set(broker.cluster.live()) != set(self.brokers):
+                    version = await broker.cluster.brokers_changed(version, 1.0)
+
+    # ---- brokers that come and go ----------------------------------------------------------------------------------
+
+    def start(self, name: str) -> RigBroker:
+        broker = RigBroker(self, name)
+
+        async def work() -> None:
+            await broker.start()
+            self.brokers[name] = broker
+
+        self.io.run(work())
+        return broker
+
+    def stop(self, name: str) -> None:
+        """In order."""
+        self.io.run(self.brokers[name].stop(kill=False))
+        del self.brokers[name]
+
+    def kill(self, name: str) -> None:
+        """Without a word to anybody."""
+        self.io.run(self.brokers.pop(name).stop(kill=True))
+
+    def cut(self, *groups: Iterable[str]) -> None:
+        """Brokers of different groups do not reach each other any more."""
+        sides = [set(group) for group in groups]
+        self.cuts = {
+            frozenset((a, b)) for one, other in itertools.combinations(sides, 2) for a in one for b in other
+        }
+
+    def heal(self) -> None:
+        self.cuts = set()
+
+    def reachable(self, sender: str, to: str) -> RigBroker | None:
+        """A broker, unless it is gone or cut off from the sender ("": a client)."""
+        if frozenset((sender, to)) in self.cuts or (sender and sender not in self.brokers):
+            return None
+        return self.brokers.get(to)
+
+    # ---- clients ---------------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        return f"queue{next(_numbers)}"
+
+    def connect(
+        self, home: str | None = None, *, started: bool = True, pinned: bool = False, client_id: str | None = None,
+        xa: bool = False, **attributes: object,
+    ) -> Any:  # fmt: skip
+        """A blocking connection with a home broker; ``pinned``: it never moves to another one."""
+        first = home or self.plan.names[0]
+        directory = ClusterDirectory(RigCalls(self, first), first, pinned=pinned)
+        given = {name.replace("__", "."): value for name, value in attributes.items()}
+        core = ConnectionCore(directory, Config.of({**FAST, **given}), client_id=client_id, io=self.io)
+        connection = (XaConnection if xa else Connection)(core)
+        self._connections.append(connection)
+        if started:
+            connection.start()
+        return connection
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        for name in list(self.brokers):
+            self.stop(name)
+        self.io.run(self.paths.close())
+
+    def __enter__(self) -> ClusterRig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,152 @@
+"""Administration over the members on all brokers: one answer from many (K-03, K-04, A rows)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import BrokerGoneError
+from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.handles import take, until
+
+BROKERS = ("b1", "b2", "b3")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ClusterRig]:
+    with ClusterRig(tmp_path) as made:
+        yield made
+
+
+def filled(rig: ClusterRig, kind: str = "queue", each: int = 4) -> str:
+    """A destination with so many messages on each broker."""
+    name = rig.name()
+    rig.connect("b1").admin().create_destination(kind, name)
+    for home in BROKERS:
+        session = rig.connect(home).session()
+        session.producer(name).send_many(f"{home}-{number}" for number in range(each))
+    return name
+
+
+def everything(admin: Any, verb: str, name: str, part: str, **options: Any) -> list[Any]:
+    """All pages."""
+    found, start = [], None
+    while True:
+        page = getattr(admin, verb)("queue", name, start=start, **options)
+        found += page[part]
+        start = page["next"]
+        if start is None:
+            return found
+
+
+def test_counts_are_those_of_all_members_and_each_is_shown(rig: ClusterRig) -> None:
+    name = filled(rig)
+    row = rig.connect("b2").admin().query_destination("queue", name)
+    assert (row["messages"], row["messages_in"], row["waiting"]) == (12, 12, 12)
+    assert {member["broker"]: member["messages"] for member in row["members"]} == dict.fromkeys(BROKERS, 4)
+    listed = [r for r in rig.connect("b3").admin().list_destinations("queue") if r["name"] == name]
+    assert [r["messages"] for r in listed] == [12]
+
+
+def test_a_consumer_is_one_row_however_many_members_it_is_attached_to(rig: ClusterRig) -> None:  # K-04
+    name = filled(rig, each=0)
+    session = rig.connect("b2").session(ack="client")
+    consumer = session.consumer(name, prefetch=5)
+    rows = until(lambda: rig.connect("b3").admin().list_consumers(name))
+    assert len(rows) == 1
+    session.producer(name).send_many(range(3))
+    take(consumer, 3)
+    assert rig.connect("b1").admin().list_consumers(name)[0]["unacknowledged"] == 3
+    assert rig.connect("b1").admin().query_destination("queue", name)["active_consumers"] == 1
+
+
+def test_messages_of_all_members_are_browsed_and_exported_page_by_page(rig: ClusterRig) -> None:  # B23
+    name = filled(rig)
+    admin = rig.connect("b2").admin()
+    bodies = [row["body"] for row in everything(admin, "browse_messages", name, "messages", max=3)]
+    assert bodies == [f"{home}-{number}" for home in BROKERS for number in range(4)]
+    blocks = everything(admin, "export_messages", name, "blocks", max_bytes=100)
+    other = rig.name()
+    admin.create_destination("queue", other)
+    admin.import_messages("queue", other, blocks)
+    assert admin.query_destination("queue", other)["messages"] == 12
+
+
+def test_a_page_of_a_broker_that_has_gone_says_so(rig: ClusterRig) -> None:
+    name = filled(rig)
+    admin = rig.connect("b1").admin()
+    page = admin.browse_messages("queue", name, start=["b2", None], max=10)
+    assert page["next"] == ["b3", None]
+    rig.kill("b3")
+    until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP", "UP", "DOWN"])
+    with pytest.raises(BrokerGoneError, match="b3"):
+        admin.browse_messages("queue", name, start=page["next"], max=10)
+    assert len(everything(admin, "browse_messages", name, "messages")) == 8
+
+
+def test_pausing_resuming_and_purging_are_for_all_members(rig: ClusterRig) -> None:  # D-26
+    name = filled(rig)
+    admin = rig.connect("b2").admin()
+    assert admin.pause_destination("queue", name, "producers") == 1
+    for home in BROKERS:
+        with pytest.raises(DestinationPausedError):
+            rig.connect(home).session().producer(name).send("no")
+    assert admin.resume_destination("queue", name) == 1
+    admin.purge_destination("queue", name)
+    assert admin.query_destination("queue", name)["messages"] == 0
+
+
+def test_messages_are_deleted_and_moved_on_all_members(rig: ClusterRig) -> None:  # W-129
+    name, target = filled(rig), rig.name()
+    admin = rig.connect("b3").admin()
+    admin.create_destination("queue", target)
+    with pytest.raises(IllegalStateError):
+        admin.delete_messages("queue", name)
+    admin.pause_destination("queue", name, "consumers")
+    ids = [row["id"] for row in everything(admin, "browse_messages", name, "messages")]
+    assert admin.delete_messages("queue", name, ids=[ids[0], ids[-1]]) == 2
+    assert admin.move_messages("queue", name, target) == 10
+    assert admin.query_destination("queue", target)["messages"] == 10
+    assert admin.query_destination("queue", name)["messages"] == 0
+
+
+def test_a_template_and_what_follows_it_change_on_all_brokers(rig: ClusterRig) -> None:  # W-131
+    admin = rig.connect("b2").admin()
+    admin.create_template("small", maxNumMsgs=5)
+    name = rig.name()
+    rig.connect("b3").admin().create_destination("queue", name, template="small")
+    assert rig.connect("b1").admin().update_template("small", maxNumMsgs=6) == 1
+    for home in BROKERS:
+        there = rig.brokers[home].local
+        rows = rig.io.run(there.admin("query_destination", {"type": "queue", "name": name}))
+        assert rows["attributes"]["maxNumMsgs"] == 6
+        assert [row["name"] for row in rig.connect(home).admin().list_templates()] == ["small"]
+    rig.connect("b1").admin().destroy_template("small")
+    assert rig.connect("b3").admin().list_templates() == []
+
+
+def test_a_local_destination_is_on_one_broker_and_in_no_record(rig: ClusterRig) -> None:  # D-20
+    name = rig.name()
+    rig.connect("b2").admin().create_destination("queue", name, isLocalOnly=True)
+    assert [m["broker"] for m in rig.connect("b1").admin().query_destination("queue", name)["members"]] == ["b2"]
+    with pytest.raises(ConfigError, match="isLocalOnly"):
+        rig.connect("b2").admin().update_destination("queue", name, isLocalOnly=False)
+    rig.connect("b3").admin().destroy_destination("queue", name)
+    with pytest.raises(InvalidDestinationError):
+        rig.connect("b2").admin().query_destination("queue", name)
+
+
+def test_what_was_auto_created_becomes_the_administrators(rig: ClusterRig) -> None:  # K-07
+    name = rig.name()
+    rig.connect("b2").session().producer(name).send("early")
+    with pytest.raises(InvalidDestinationError, match="exists already"):
+        rig.connect("b2").admin().create_destination("queue", name)
+    rig.connect("b1").admin().create_destination("queue", name, maxNumMsgs=9)
+    row = rig.connect("b2").admin().query_destination("queue", name)
+    assert (row["messages"], row["attributes"]["maxNumMsgs"], row["auto_created"]) == (1, 9, False)
+    own = rig.io.run(rig.brokers["b2"].local.admin("query_destination", {"type": "queue", "name": name}))
+    assert (own["attributes"]["maxNumMsgs"], own["auto_created"]) == (9, False)

@@ -1,0 +1,196 @@
+"""What holds for a cluster of brokers, over production services in this process (K-02 … K-19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.control.backup import load
+from raybroker.control.member import restored
+from raybroker.errors import ConfigError, InvalidDestinationError, MasterUnavailableError
+from raybroker.model.errors import StoreDamagedError
+from raybroker.store.record import RecordFile
+from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.handles import WAIT_S, take, until
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ClusterRig]:
+    with ClusterRig(tmp_path) as made:
+        yield made
+
+
+def test_brokers_find_each_other_and_one_is_the_seat(rig: ClusterRig) -> None:
+    for home in rig.plan.names:
+        rows = rig.connect(home).admin().list_brokers()
+        assert [row["broker"] for row in rows] == ["b1", "b2", "b3"]
+        assert {row["state"] for row in rows} == {"UP"}
+        assert [row["broker"] for row in rows if row["master"]] == ["b1"]
+        assert sum(row["seat"] for row in rows) == 1
+
+
+def test_a_destination_created_anywhere_is_everywhere(rig: ClusterRig) -> None:  # K-03, K-07
+    name = rig.name()
+    rig.connect("b2").admin().create_destination("queue", name, maxNumMsgs=7)
+    for home in rig.plan.names:
+        found = rig.connect(home).admin().query_destination("queue", name)
+        assert found["attributes"]["maxNumMsgs"] == 7
+        assert {row["broker"] for row in found["members"]} == set(rig.plan.names)
+
+
+def test_a_change_of_attributes_and_the_end_of_a_destination_are_everywhere(rig: ClusterRig) -> None:  # K-07
+    name = rig.name()
+    rig.connect("b1").admin().create_destination("queue", name)
+    rig.connect("b3").admin().update_destination("queue", name, maxNumMsgs=11)
+    for home in rig.plan.names:
+        assert rig.connect(home).admin().query_destination("queue", name)["attributes"]["maxNumMsgs"] == 11
+    rig.connect("b2").admin().destroy_destination("queue", name)
+    for home in rig.plan.names:
+        with pytest.raises(InvalidDestinationError):
+            rig.connect(home).admin().query_destination("queue", name)
+
+
+def test_changes_need_the_master_and_deliveries_do_not(rig: ClusterRig) -> None:  # K-13
+    name = rig.name()
+    other = rig.connect("b2", pinned=True)
+    other.admin().create_destination("queue", name)
+    rig.kill("b1")
+    until(lambda: other.admin().query_cluster()["state"] == "MASTER_LOST")
+    with pytest.raises(MasterUnavailableError, match="b1"):
+        other.admin().create_destination("queue", rig.name())
+    with pytest.raises(MasterUnavailableError, match="b1"):
+        other.admin().destroy_destination("queue", name)
+    session = other.session()
+    session.producer(name).send("still here")
+    assert session.consumer(name).receive(timeout=WAIT_S).body == "still here"
+    session.producer(rig.name()).send("auto-created still works")
+    rig.start("b1")
+    late = rig.name()
+    until(lambda: _created(other, late))
+
+
+def _created(connection: Any, name: str) -> bool:
+    try:
+        connection.admin().create_destination("queue", name)
+    except MasterUnavailableError:
+        return False
+    return True
+
+
+def test_a_broker_that_was_away_catches_up_when_it_comes_back(rig: ClusterRig) -> None:  # K-11
+    gone, kept = rig.name(), rig.name()
+    admin = rig.connect("b1").admin()
+    admin.create_destination("queue", gone)
+    rig.kill("b3")
+    until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP", "UP", "DOWN"])
+    admin.destroy_destination("queue", gone)
+    admin.create_destination("queue", kept, maxNumMsgs=3)
+    rig.start("b3")
+    back = rig.connect("b3", pinned=True)
+    until(lambda: back.admin().query_cluster()["operating"])
+    assert [r["name"] for r in back.admin().list_destinations("queue") if not r["name"].startswith("mq.")] == [kept]
+    with pytest.raises(InvalidDestinationError):
+        back.admin().query_destination("queue", gone)
+
+
+def test_a_broker_waits_for_the_master_and_says_so(tmp_path: Path) -> None:  # K-12
+    with ClusterRig(tmp_path, 2, start=("b2",)) as rig:
+        connection = rig.connect("b2", pinned=True, raybroker__reconnect__timeout_ms=100)
+        until(lambda: rig.brokers["b2"].cluster.clustering.member.state == "WAITING_FOR_MASTER")
+        with pytest.raises(MasterUnavailableError, match="waits for the master broker b1"):
+            connection.admin().list_destinations()
+        rig.start("b1")
+        until(lambda: rig.brokers["b2"].cluster.clustering.member.opened)
+        assert connection.admin().query_cluster()["state"] == "OPERATING"
+
+
+def test_a_durable_subscription_is_made_on_all_brokers(rig: ClusterRig) -> None:  # K-08, D-27
+    topic = rig.name()
+    rig.connect("b1").admin().create_destination("topic", topic)
+    with rig.connect("b2", client_id="clerk") as first:
+        session = first.session()
+        session.durable_consumer(session.topic(topic), "audit").close()
+    for home in rig.plan.names:
+        session = rig.connect(home).session()
+        session.producer(session.topic(topic)).send(home)
+    with rig.connect("b3", client_id="clerk") as again:
+        session = again.session()
+        consumer = session.durable_consumer(session.topic(topic), "audit")
+        assert sorted(m.body for m in take(consumer, 3)) == ["b1", "b2", "b3"]
+        consumer.close()
+        session.unsubscribe("audit")
+    assert rig.connect("b1").admin().list_subscriptions(topic) == []
+
+
+def test_the_master_changes_while_brokers_run(rig: ClusterRig) -> None:  # K-15
+    admin = rig.connect("b1").admin()
+    assert admin.change_master("nobody")["result"] == "BAD_REQUEST"
+    assert admin.change_master("b2")["result"] == "OK"
+    name = rig.name()
+    for home in rig.plan.names:
+        until(lambda home=home: rig.connect(home).admin().query_cluster()["master"] == "b2")
+    rig.connect("b3").admin().create_destination("queue", name)
+    rig.kill("b1")
+    until(lambda: _created(rig.connect("b3", pinned=True), rig.name()))
+
+
+def test_without_a_master_changes_go_to_those_that_run(tmp_path: Path) -> None:  # K-16
+    with ClusterRig(tmp_path, 3, imq__cluster__nomasterbroker=True) as rig:
+        name, missed = rig.name(), rig.name()
+        rig.connect("b3").admin().create_destination("queue", name)
+        assert len(rig.connect("b1").admin().query_destination("queue", name)["members"]) == 3
+        rig.kill("b2")
+        admin = rig.connect("b1").admin()
+        until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP", "DOWN", "UP"])
+        admin.create_destination("queue", missed)
+        rig.start("b2")
+        until(lambda: rig.brokers["b2"].cluster.clustering.member.opened)
+        assert ("queue", missed) not in rig.brokers["b2"].local.registry.where
+        assert ("queue", name) in rig.brokers["b2"].local.registry.where
+
+
+def test_brokers_join_and_leave_a_running_cluster(rig: ClusterRig) -> None:  # K-17
+    admin = rig.connect("b1").admin()
+    name = rig.name()
+    admin.create_destination("queue", name)
+    admin.reload_cluster(["b1", "b2", "b3", "b4"])
+    rig.plan = rig.plan.with_broker("b4")
+    rig.start("b4")
+    until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP"] * 4)
+    assert len(rig.connect("b4").admin().query_destination("queue", name)["members"]) == 4
+    with pytest.raises(ConfigError, match="b4"):
+        admin.reload_cluster(["b1", "b2", "b3"])
+    rig.stop("b4")
+    until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP", "UP", "UP", "LEFT"])
+    admin.reload_cluster(["b1", "b2", "b3"])
+    assert [r["broker"] for r in admin.list_brokers()] == ["b1", "b2", "b3"]
+
+
+def test_a_restored_record_is_taken_by_all_and_nobody_loses_messages(rig: ClusterRig) -> None:  # K-14, A-06, A-07
+    admin = rig.connect("b2").admin()
+    kept, newer = rig.name(), rig.name()
+    admin.create_destination("queue", kept, maxNumMsgs=5)
+    backup = admin.backup_record()
+    admin.create_destination("queue", newer)
+    rig.connect("b3").session().producer(newer).send("not to be lost")
+    for name in rig.plan.names:
+        rig.stop(name)
+    file = RecordFile(rig.directory / "b1" / "record")
+    frames = restored(file.open(), backup, cluster="rig", name="b1", master="b1", new_id="again")
+    file.replace(frames)
+    file.close()
+    with pytest.raises(StoreDamagedError):
+        load(backup[:-40], cluster="rig")
+    with pytest.raises(ConfigError, match="other"):
+        load(backup, cluster="other")
+    for name in rig.plan.names:
+        rig.start(name)
+    for name in rig.plan.names:
+        until(lambda name=name: rig.brokers[name].cluster.clustering.member.opened)
+    again = rig.connect("b3")
+    assert again.admin().query_destination("queue", kept)["attributes"]["maxNumMsgs"] == 5
+    assert list(rig.brokers["b1"].cluster.clustering.member.agreed.destinations) == [("queue", kept)]
+    assert again.session().consumer(newer).receive(timeout=WAIT_S).body == "not to be lost"

@@ -1,0 +1,118 @@
+"""Texts are checked by the producer of a destination that wants it, before anything is sent (R-17)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.errors import BrokerError, ConfigError, MessageFormatError
+from tests.contracts.handles import LoopbackBroker, bodies, create, cut, nothing, take
+
+XSD = "http://www.w3.org/2001/XMLSchema"
+SCHEMA = f'<xs:schema xmlns:xs="{XSD}"><xs:element name="order" type="xs:int"/></xs:schema>'
+GOOD, BAD = "<order>1</order>", "<order>many</order>"
+
+
+def written(folder: Path) -> str:
+    """The name of a file with the schema."""
+    (folder / "order.xsd").write_text(SCHEMA)
+    return str(folder / "order.xsd")
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    return written(tmp_path)
+
+
+def checked(connection: Any, broker: Any, schema: str, type: str = "queue", **more: object) -> str:  # noqa: A002
+    attributes = {"validateXMLSchemaEnabled": True, "XMLSchemaURIList": schema, **more}
+    return create(connection, broker.name(), type, **attributes)
+
+
+def test_a_text_that_is_not_valid_is_refused_and_not_sent(broker: LoopbackBroker, tmp_path: Path) -> None:
+    connection = broker.connect()
+    name = checked(connection, broker, written(tmp_path))
+    session = connection.session()
+    producer = session.producer(name)
+    for attempt in (
+        lambda: producer.send(BAD), lambda: producer.send_async(BAD), lambda: producer.send("no xml"),
+        lambda: producer.send(BAD, persistent=False), lambda: producer.send_many([GOOD, BAD]),
+    ):  # fmt: skip
+        with pytest.raises(MessageFormatError, match="validateXMLSchemaEnabled"):
+            attempt()
+    producer.send(GOOD)
+    producer.send({"order": "many"})
+    producer.send_many([BAD.encode(), GOOD])
+    consumer = session.consumer(name)
+    assert bodies(take(consumer, 4)) == [GOOD, {"order": "many"}, BAD.encode(), GOOD]
+    assert nothing(consumer)
+
+
+def test_a_transaction_goes_on_without_the_text_that_was_refused(broker: LoopbackBroker, schema: str) -> None:
+    connection = broker.connect()
+    name = checked(connection, broker, schema)
+    session = connection.session(transacted=True)
+    producer = session.producer(name)
+    producer.send(GOOD)
+    with pytest.raises(MessageFormatError):
+        producer.send(BAD)
+    session.commit()
+    assert bodies(take(connection.session().consumer(name), 1)) == [GOOD]
+
+
+def test_a_schema_that_cannot_be_read_is_told_when_the_producer_is_made(broker: LoopbackBroker, schema: str) -> None:
+    connection = broker.connect()
+    name = checked(connection, broker, schema + ".gone", maxNumProducers=1)
+    session = connection.session()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"order\.xsd\.gone"):
+            session.producer(name)
+    connection.admin().update_destination("queue", name, XMLSchemaURIList=schema)
+    session.producer(name).send(GOOD)
+
+
+def test_a_change_holds_for_producers_that_open_or_come_back_afterwards(broker: LoopbackBroker, schema: str) -> None:
+    connection, name = broker.connect(), broker.name()
+    create(connection, name)
+    session = connection.session()
+    early = session.producer(name)
+    connection.admin().update_destination("queue", name, validateXMLSchemaEnabled=True, XMLSchemaURIList=schema)
+    early.send(BAD)
+    with pytest.raises(MessageFormatError):
+        session.producer(name).send(BAD)
+    cut(connection)
+    early.send_async(GOOD).result(20)
+    with pytest.raises(MessageFormatError):
+        early.send(BAD)
+
+
+def test_each_topic_that_a_pattern_matches_has_its_own_rule(broker: LoopbackBroker, schema: str) -> None:
+    connection = broker.connect()
+    name = broker.name()
+    create(connection, f"{name}.checked", "topic", validateXMLSchemaEnabled=True, XMLSchemaURIList=schema)
+    session = connection.session()
+    consumer = session.consumer(f"topic:{name}.checked")
+    producer = session.producer(f"topic:{name}.*")
+    with pytest.raises(MessageFormatError):
+        producer.send(BAD)
+    producer.send(GOOD)
+    assert bodies(take(consumer, 1)) == [GOOD]
+
+
+def test_a_missing_library_is_told_when_the_producer_is_made(
+    broker: LoopbackBroker, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = broker.connect()
+    name = checked(connection, broker, schema)
+    monkeypatch.setitem(sys.modules, "lxml", None)
+    with pytest.raises(ConfigError, match="pip install"):
+        connection.session().producer(name)
+
+
+@pytest.mark.parametrize("value", ["maybe", 2])
+def test_a_value_that_is_neither_true_nor_false_is_refused(broker: LoopbackBroker, value: object) -> None:
+    with pytest.raises(BrokerError, match="validateXMLSchemaEnabled"):
+        create(broker.connect(), broker.name(), validateXMLSchemaEnabled=value)

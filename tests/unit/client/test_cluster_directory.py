@@ -1,0 +1,119 @@
+"""Which broker a client asks, and what becomes of its questions when that one does not answer (K-19)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from raybroker.client.cluster_directory import ClusterDirectory
+from raybroker.client.directory import Place
+from raybroker.model.errors import BrokerGoneError
+
+
+class Scripted:
+    """Brokers that answer, hang or are gone."""
+
+    def __init__(self, *names: str) -> None:
+        self.there = list(names)
+        self.hanging: set[str] = set()
+        self.asked: list[tuple[str, str]] = []
+
+    async def call(self, broker: str, method: str, *args: Any) -> Any:
+        self.asked.append((broker, method))
+        if broker not in self.there:
+            raise BrokerGoneError(f"broker {broker} is not running")
+        if broker in self.hanging or method == "brokers_changed":
+            await asyncio.Event().wait()
+        return (1, broker, [(name, "UP", name == self.there[0], "") for name in self.there])
+
+    async def names(self) -> list[str]:
+        return list(self.there)
+
+    def place(self, found: Sequence[Any]) -> Place:
+        raise AssertionError("nobody looks for a place")
+
+
+def pending(directory: ClusterDirectory) -> asyncio.Task[int]:
+    return asyncio.ensure_future(directory.brokers_changed(1, 60.0))
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_home_that_is_gone_is_replaced_by_the_next_call() -> None:
+    async def scene() -> None:
+        calls = Scripted("b2", "b3")
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        with pytest.raises(BrokerGoneError):
+            await directory.brokers()
+        assert directory.home == "b2"
+        assert (await directory.brokers()).home == "b2"
+
+    asyncio.run(scene())
+
+
+def test_what_waits_for_a_home_that_hangs_fails_when_it_is_left() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2")
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        waiting = pending(directory)
+        await turns()
+        calls.hanging.add("b1")
+        await directory.leave("b1")
+        assert directory.home == "b2"
+        with pytest.raises(BrokerGoneError, match="b2 is asked from now on"):
+            await waiting
+
+    asyncio.run(scene())
+
+
+def test_what_waits_for_the_new_home_goes_on_waiting() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2")
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        old = pending(directory)
+        await turns()
+        await directory.leave("b1")
+        new = pending(directory)
+        await turns()
+        await directory.leave("b1")
+        await turns()
+        assert (old.done(), new.done()) == (True, False)
+        new.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await new
+        assert isinstance(old.exception(), BrokerGoneError)
+
+    asyncio.run(scene())
+
+
+def test_a_home_that_was_named_is_not_left() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2")
+        directory = ClusterDirectory(calls, "b1", pinned=True)
+        waiting = pending(directory)
+        await turns()
+        await directory.leave("b1")
+        await turns()
+        assert (directory.home, waiting.done()) == ("b1", False)
+        waiting.cancel()
+
+    asyncio.run(scene())
+
+
+def test_another_broker_can_be_asked_without_becoming_the_home() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2")
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        assert (await directory.brokers("b2")).home == "b2"
+        calls.there.remove("b2")
+        with pytest.raises(BrokerGoneError):
+            await directory.brokers("b2")
+        assert directory.home == "b1"
+
+    asyncio.run(scene())
