@@ -1,0 +1,90 @@
+"""What a log line looks like: ``[time zone] SEVERITY [code]: text``, or one JSON object (M-06).
+
+The severity is left out of INFO lines.  A code is the ``[B2102]`` that a text begins with; texts without one have none.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from raybroker.logs.categories import of_record
+from raybroker.model.errors import ConfigError
+
+_CODE: Final = re.compile(r"\[(B\d{4})\] ?")
+_STAMP: Final = re.compile(r'\[([^\] ]+)|\{"time":"([^"]+)"')
+
+
+def zone_of(text: str) -> tzinfo | None:
+    """The zone of ``imq.log.timezone``; None: that of the machine. Raises ConfigError."""
+    if text == "local":
+        return None
+    try:
+        return ZoneInfo(text)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a directory is an OSError
+        raise ConfigError(f"imq.log.timezone={text!r} is no time zone; write one like Asia/Tokyo, or local") from None
+
+
+def _when(record: logging.LogRecord, zone: tzinfo | None) -> datetime:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.astimezone(zone)
+
+
+def _parts(record: logging.LogRecord) -> tuple[str, str]:
+    """(code, text)."""
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
+    found = _CODE.match(text)
+    return (found[1], text[found.end() :]) if found else ("", text)
+
+
+class TextFormat(logging.Formatter):
+    """Lines for people; a text of several lines goes on below."""
+
+    def __init__(self, zone: tzinfo | None) -> None:
+        super().__init__()
+        self._zone = zone
+
+    def format(self, record: logging.LogRecord) -> str:
+        when, category = _when(record, self._zone), of_record(record)
+        code, text = _parts(record)
+        severity = f" {category}" if category in ("ERROR", "WARNING") else ""
+        shown = f" [{code}]" if code else ""
+        return f"[{when.isoformat(timespec='milliseconds')} {when.tzname()}]{severity}{shown}: {text}"
+
+
+class JsonFormat(logging.Formatter):
+    """An object a line, with what the line knows beside its text: ``extra={"fields": {...}}``."""
+
+    def __init__(self, zone: tzinfo | None, source: dict[str, str]) -> None:
+        super().__init__()
+        self._zone = zone
+        self._source = source
+
+    def format(self, record: logging.LogRecord) -> str:
+        code, text = _parts(record)
+        row: dict[str, Any] = {
+            "time": _when(record, self._zone).isoformat(timespec="milliseconds"),
+            "category": of_record(record) or "DEBUG",
+            **self._source,
+            "logger": record.name,
+            **({"code": code} if code else {}),
+            "text": text,
+            **getattr(record, "fields", {}),
+        }
+        return orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def stamp_of(line: str) -> float | None:
+    """When a line of either form was written, seconds since 1970; None for another line."""
+    found = _STAMP.match(line)
+    try:
+        return datetime.fromisoformat(found[1] or found[2]).timestamp() if found else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,32 @@
+"""``messages.log``: what happened to messages of destinations with messageLoggingEnabled, one JSON object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from raybroker.logs.files import RollingFile
+from raybroker.logs.lines import zone_of
+
+NAME: Final = "messages.log"
+
+
+class MessagesLog:
+    """Takes rows with ``ms``, milliseconds since 1970, and writes them with a ``date`` before."""
+
+    def __init__(self, directory: Path, get: Callable[[str], Any]) -> None:
+        self._zone = zone_of(get("imq.log.timezone"))
+        self._file = RollingFile(directory / NAME, lambda: (get("raybroker.log.messages_bytes"), -1))
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        at = row["ms"] / 1000
+        date = datetime.fromtimestamp(at, UTC).astimezone(self._zone).isoformat(timespec="milliseconds")
+        line = orjson.dumps({"date": date, **row}, default=str, option=orjson.OPT_NON_STR_KEYS)
+        self._file.append(line.decode(), at)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,236 @@
+"""Every quantity that is measured, once: what it is called, what it counts, in what unit and by which labels.
+
+There are two *tiers*.  The aggregate tier sums over the destinations of a broker and is what a scrape gets: its size
+does not grow with the number of destinations.  The destination tier has one row for each destination and is asked for
+(``/metrics?tier=destination`` or ``/metrics/destinations``).  A quantity of destinations is in both, under two names,
+so that nobody adds it up twice: ``raybroker_messages`` and ``raybroker_destination_messages``.
+
+Every metric has the labels ``cluster`` and ``broker``; quantities of destinations have ``type`` (queue, topic), and in
+the destination tier ``destination``.  Further labels are bounded, as their help says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from raybroker.model import histogram as h
+
+PREFIX: Final = "raybroker_"
+DESTINATION_PREFIX: Final = "raybroker_destination_"
+
+Kind = Literal["counter", "gauge", "histogram"]
+Tier = Literal["aggregate", "destination"]
+TIERS: Final[tuple[Tier, ...]] = ("aggregate", "destination")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One row of the catalogue.
+
+    key      how the rows of brokers and hosts name it; with a prefix it is the metric's name
+    unit     "messages", "bytes", "seconds", "ratio" and so on; "" for what is only counted
+    labels   labels beside those of its tier
+    scope    "destination": it belongs to destinations, and is in both tiers; "only": in the destination tier alone;
+             "broker": it belongs to the broker, and is in the aggregate tier alone
+    merge    how the values of destinations and hosts become that of the broker: "sum" or "max"
+    buckets  upper edges of a histogram
+    """
+
+    key: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+    scope: Literal["destination", "only", "broker"] = "broker"
+    merge: Literal["sum", "max"] = "sum"
+    buckets: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A quantity as Prometheus sees it in one tier."""
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    tier: Tier
+    help: str
+    buckets: tuple[float, ...]
+    key: str
+
+
+def _counter(
+    key: str, unit: str, help: str, *labels: str, scope: Literal["destination", "only", "broker"] = "destination"  # noqa: A002
+) -> Quantity:
+    return Quantity(key, "counter", unit, help, labels, scope)
+
+
+def _gauge(
+    key: str, unit: str, help: str, *labels: str, scope: Literal["destination", "only", "broker"] = "destination",  # noqa: A002
+    merge: Literal["sum", "max"] = "sum",
+) -> Quantity:  # fmt: skip
+    return Quantity(key, "gauge", unit, help, labels, scope, merge)
+
+
+def _histogram(
+    key: str, unit: str, buckets: tuple[float, ...], help: str,  # noqa: A002
+    scope: Literal["destination", "only", "broker"] = "destination",
+) -> Quantity:  # fmt: skip
+    return Quantity(key, "histogram", unit, help, (), scope, "sum", buckets)
+
+
+DESTINATIONS: Final[tuple[Quantity, ...]] = (
+    # ---- flow of messages
+    _counter("messages_in_total", "messages", "Messages taken from producers."),
+    _counter("messages_out_total", "messages", "Messages that consumers have acknowledged."),
+    _counter("message_in_bytes_total", "bytes", "Body bytes of messages taken from producers."),
+    _counter("message_out_bytes_total", "bytes", "Body bytes of messages that consumers have acknowledged."),
+    _counter("delivered_messages_total", "messages",
+             "Messages handed to consumers, again ones included; place: local, or remote when the consumer's home "
+             "broker is another one.", "place"),
+    _counter("redelivered_messages_total", "messages", "Messages handed to consumers for the second time or later."),
+    _counter("refused_messages_total", "messages", "Messages that were not taken: limits, pauses, a full store."),
+    _counter("expired_messages_total", "messages", "Messages whose time to live was over before they were consumed."),
+    _counter("dead_messages_total", "messages", "Messages that were put where the dead go, or discarded as such."),
+    _counter("duplicate_messages_total", "messages", "Messages not taken again, by the deduplication window."),
+    _counter("flow_control_episodes_total", "", "Times that producers were told to wait: the destination is full."),
+    _counter("flow_control_seconds_total", "seconds", "Time for which producers were told to wait."),
+    # ---- what is held
+    _gauge("messages", "messages", "Messages held, in memory or in the store."),
+    _gauge("message_bytes", "bytes", "Body bytes of messages held."),
+    _gauge("waiting_messages", "messages", "Messages that no consumer has yet, over all subscriptions of a topic."),
+    _gauge("unacknowledged_messages", "messages", "Messages with consumers that have not acknowledged them."),
+    _gauge("delayed_messages", "messages", "Messages that are not to be delivered yet."),
+    _gauge("pending_messages", "messages", "Messages sent or taken in transactions that have not ended."),
+    _gauge("oldest_message_age_seconds", "seconds",
+           "How long the oldest message has been here, since the last start of its host at most.", merge="max"),
+    # ---- who is there
+    _gauge("producers", "", "Producers."),
+    _gauge("consumers", "", "Consumers; state: active or backup.", "state"),
+    _gauge("idle_consumers", "", "Active consumers with credit, for whom there is no message."),
+    _gauge("full_consumers", "", "Active consumers without credit while messages wait: they are the bottleneck."),
+    _gauge("subscriptions", "", "Subscriptions of topics."),
+    _gauge("schedules", "", "Recurring schedules that send to destinations."),
+    _gauge("ordered_units", "",
+           "Units of order of messages with consumers and next to be delivered; those deep in a backlog do not count."),
+    # ---- prefetch
+    _gauge("consumer_limit_messages", "messages", "Sum of the prefetch limits of active consumers that have one."),
+    _gauge("consumer_credit_messages", "messages", "Messages that consumers with a limit have asked for and not got."),
+    # ---- limits and states
+    _gauge("quota_used_ratio", "ratio",
+           "The larger of messages to maxNumMsgs and bytes to maxTotalMsgBytes; 0 without limits.", merge="max"),
+    _gauge("flow_controlled", "", "Destinations whose producers are told to wait."),
+    _gauge("paused", "", "Destinations that are paused; what: producers, consumers or insertion.", "what"),
+    _gauge("halted", "", "Destinations that are halted by a damaged message."),
+    # ---- times and sizes
+    _histogram("send_to_store_seconds", "seconds", h.SECONDS,
+               "From the arrival of a persistent message to its confirmation: it is durable, and a full destination "
+               "with FLOW_CONTROL has room again; counted in messages."),
+    _histogram("store_to_delivery_seconds", "seconds", h.SECONDS,
+               "From the arrival of a message to its first hand-over to a consumer; counted in messages. After a start "
+               "of the host it counts from there."),
+    _histogram("delivery_to_ack_seconds", "seconds", h.SECONDS,
+               "From the hand-over of a message to its acknowledgement; counted in messages."),
+    _histogram("service_seconds", "seconds", h.SERVICE_SECONDS,
+               "Time that a busy consumer took for one message: from its last acknowledgement, or the delivery if that "
+               "came later, to the next one, by the messages acknowledged; counted in messages."),
+    _histogram("send_batch_messages", "messages", h.BATCH, "Messages that arrived as one block."),
+    _histogram("delivery_batch_messages", "messages", h.BATCH, "Messages handed to a consumer as one block."),
+    _histogram("prefetch_occupancy_ratio", "ratio", h.RATIO,
+               "What a consumer with a limit still has when it asks for more, by the limit; 0: it had run dry."),
+    # ---- the destination tier alone
+    _gauge("limit_messages", "messages", "maxNumMsgs, where there is one.", scope="only"),
+    _gauge("limit_bytes", "bytes", "maxTotalMsgBytes, where there is one.", scope="only"),
+    _gauge("peak_messages", "messages", "Most messages held since the host started.", scope="only"),
+    _gauge("peak_message_bytes", "bytes", "Most body bytes held since the host started.", scope="only"),
+    _gauge("largest_message_bytes", "bytes", "Largest body taken since the host started.", scope="only"),
+    _counter("unit_messages_total", "messages",
+             "Messages of the busiest units of order, ten at most; a unit that becomes one starts with the count of "
+             "the one that it replaces.", "unit", scope="only"),
+)  # fmt: skip
+
+BROKERS: Final[tuple[Quantity, ...]] = (
+    _gauge("info", "", "1; version of the package, of Python and of Ray.", "version", "python", "ray", scope="broker"),
+    _gauge("start_time_seconds", "seconds", "When the broker started, since 1970.", scope="broker"),
+    _gauge("destinations", "", "Destinations; type: queue or topic.", "type", scope="broker"),
+    _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting", scope="broker"),
+    _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked.", scope="broker"),
+    # ---- connections
+    _gauge("connections", "", "Open connections of clients to hosts.", scope="broker"),
+    _counter("connections_opened_total", "", "Connections opened.", scope="broker"),
+    _counter("connections_refused_total", "", "Connections refused: too many, or not authenticated.", scope="broker"),
+    _gauge("congested_connections", "", "Connections whose client does not read what is sent to it.", scope="broker"),
+    _gauge("held_connections", "", "Connections that are not read because the store is behind.", scope="broker"),
+    _counter("packets_in_total", "", "Frames received, messages and control.", scope="broker"),
+    _counter("packets_out_total", "", "Frames sent, messages and control.", scope="broker"),
+    _counter("packet_in_bytes_total", "bytes", "Bytes received on data sockets.", scope="broker"),
+    _counter("packet_out_bytes_total", "bytes", "Bytes sent on data sockets.", scope="broker"),
+    _histogram("round_trip_seconds", "seconds", h.SECONDS,
+               "Round trips to clients: a ping every five seconds.", scope="broker"),
+    _counter("routed_messages_total", "messages",
+             "Messages handed to consumers by the home broker of the consumer; consumer_broker: a broker of the "
+             "cluster, or empty when it is not known.", "consumer_broker", scope="broker"),
+    # ---- transactions
+    _gauge("transactions", "", "Transactions that have not ended; state: open or prepared.", "state", scope="broker"),
+    _counter("transactions_committed_total", "", "Transactions committed.", scope="broker"),
+    _counter("transactions_rolled_back_total", "", "Transactions rolled back.", scope="broker"),
+    # ---- store
+    _gauge("store_reserved_bytes", "bytes", "Disk space that the stores occupy.", scope="broker"),
+    _gauge("store_used_bytes", "bytes", "Part of the reserved space that was written.", scope="broker"),
+    _gauge("store_live_bytes", "bytes", "Part of the written space that is still needed.", scope="broker"),
+    _gauge("store_segments", "", "Segments of the journals that hold something.", scope="broker"),
+    _counter("fsyncs_total", "", "Syncs to disk.", scope="broker"),
+    _counter("fsync_seconds_total", "seconds", "Time that syncs took.", scope="broker"),
+    _gauge("fsync_max_seconds", "seconds", "Longest sync since the host started.", scope="broker", merge="max"),
+    _histogram("commit_seconds", "seconds", h.SECONDS, "Time of one group commit: write and sync.", scope="broker"),
+    _histogram("commit_bytes", "bytes", h.BATCH_BYTES, "Bytes of one group commit.", scope="broker"),
+    _histogram("commit_batches", "", h.BATCH, "Batches that became durable with one commit.", scope="broker"),
+    _gauge("commit_pending_bytes", "bytes", "What waits to become durable.", scope="broker"),
+    _gauge("store_overloaded", "", "Hosts that read nothing more from producers until the disk has caught up.",
+           scope="broker"),
+    # ---- memory and processes
+    _gauge("block_cache_bytes", "bytes", "Bodies kept in memory.", scope="broker"),
+    _gauge("block_cache_limit_bytes", "bytes", "Bodies of persistent messages that may be kept in memory.",
+           scope="broker"),
+    _counter("blocks_read_back_total", "", "Blocks that were read from the store to be delivered.", scope="broker"),
+    _gauge("process_resident_bytes", "bytes", "Resident memory; process: broker or host.", "process", scope="broker"),
+    _counter("process_cpu_seconds_total", "seconds", "CPU time; process: broker or host.", "process", scope="broker"),
+    _gauge("process_threads", "", "Threads; process: broker or host.", "process", scope="broker"),
+    _gauge("process_open_files", "", "Open file descriptors; process: broker or host.", "process", scope="broker"),
+    _gauge("memory_limit_bytes", "bytes", "Memory that the processes of this machine may use.", scope="broker",
+           merge="max"),
+    # ---- cluster
+    _gauge("brokers", "", "Brokers as this one sees them; state: UP, SUSPECT or DOWN.", "state", scope="broker"),
+    _gauge("master", "", "1 on the master broker.", scope="broker"),
+    _gauge("seat", "", "1 on the broker that decides about active and backup consumers.", scope="broker"),
+    _gauge("operating", "", "1 when the broker takes clients.", scope="broker"),
+    _counter("record_entries_total", "", "Entries of the configuration change record.", scope="broker"),
+    _gauge("path_units", "", "Units of order in the path service; member: their broker. Told by the seat alone.",
+           "member", scope="broker"),
+    _counter("path_requests_total", "", "Questions to the path service for clients of this broker.", scope="broker"),
+    # ---- the observers
+    _counter("log_records_total", "", "Lines for the log; level: ERROR, WARNING or INFO.", "level", scope="broker"),
+    _gauge("collection_seconds", "seconds", "Time that the last collection took.", scope="broker"),
+)  # fmt: skip
+
+QUANTITIES: Final[dict[str, Quantity]] = {row.key: row for row in (*DESTINATIONS, *BROKERS)}
+
+
+def _metrics() -> Iterator[Metric]:
+    own = ("cluster", "broker")
+    for q in (*DESTINATIONS, *BROKERS):
+        if q.scope == "broker":
+            yield Metric(PREFIX + q.key, q.kind, q.unit, (*own, *q.labels), "aggregate", q.help, q.buckets, q.key)
+        elif q.scope == "destination":
+            labels = (*own, "type", *q.labels)
+            yield Metric(PREFIX + q.key, q.kind, q.unit, labels, "aggregate", q.help, q.buckets, q.key)
+    for q in DESTINATIONS:
+        labels = (*own, "destination", "type", *q.labels)
+        yield Metric(DESTINATION_PREFIX + q.key, q.kind, q.unit, labels, "destination", q.help, q.buckets, q.key)
+
+
+METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _metrics()}
+"""Metric by its name; a histogram's samples have _bucket, _sum and _count behind it."""

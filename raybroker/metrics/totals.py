@@ -1,0 +1,106 @@
+"""Counters of a broker as sums over its hosts that never go down while the broker lives (M-11).
+
+A host counts from its own start.  When one starts again its counters begin at zero, and when one is gone they are
+missing: in a sum both would look as if the broker had started again, and everything that the other hosts ever counted
+would be taken for new.  So what a host had counted before it restarted or went is kept; and what one had counted before
+this broker started is left out, so that the counters of a broker begin at zero with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from raybroker.metrics.catalogue import QUANTITIES
+
+Row = dict[str, Any]
+Rows = dict[str, Row]
+"""What a host tells: "host" or a type of destinations → row."""
+
+
+class _Known(NamedTuple):
+    incarnation: int
+    counted: Rows
+    """As the host said it last."""
+    offset: Rows
+    """What is added to that."""
+
+
+def counters(rows: Mapping[str, Row]) -> Rows:
+    """Counters and histograms of some rows."""
+    return {
+        part: {key: value for key, value in row.items() if QUANTITIES[key].kind != "gauge"}
+        for part, row in rows.items()
+    }
+
+
+def plus(value: Any, other: Any, sign: int = 1) -> Any:
+    """Two values of one quantity, added; what one side lacks is zero."""
+    if isinstance(value, dict) or isinstance(other, dict):
+        left, right = value or {}, other or {}
+        return {key: plus(left.get(key, 0), right.get(key, 0), sign) for key in {**left, **right}}
+    if isinstance(value, tuple) or isinstance(other, tuple):
+        counts, total = value or ([0] * len(other[0]), 0.0)
+        more, extra = other or ([0] * len(counts), 0.0)
+        return ([a + sign * b for a, b in zip(counts, more, strict=True)], total + sign * extra)
+    return value + sign * other
+
+
+def plus_rows(rows: Rows, others: Rows, sign: int = 1) -> Rows:
+    parts = {**rows, **others}
+    return {
+        part: {
+            key: plus(rows.get(part, {}).get(key, 0), others.get(part, {}).get(key, 0), sign)
+            for key in {**rows.get(part, {}), **others.get(part, {})}
+        }
+        for part in parts
+    }
+
+
+class Totals:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._gone: Rows = {}
+
+    def take(self, host: str, incarnation: int, rows: Rows, *, older: bool) -> None:
+        """What a host tells now; ``older``: it had started before this broker did."""
+        counted, known = counters(rows), self._known.get(host)
+        if known is None:
+            offset = plus_rows({}, counted, -1) if older else {}
+        elif known.incarnation != incarnation:
+            offset = plus_rows(known.offset, known.counted)
+        else:
+            offset = known.offset
+        self._known[host] = _Known(incarnation, counted, offset)
+
+    def keep(self, hosts: set[str]) -> None:
+        """Only these hosts are there still."""
+        for host in [host for host in self._known if host not in hosts]:
+            known = self._known.pop(host)
+            self._gone = plus_rows(self._gone, plus_rows(known.counted, known.offset))
+
+    def rows(self) -> Rows:
+        """The counters of the broker; those of a host that does not answer stay as they were."""
+        total = self._gone
+        for known in self._known.values():
+            total = plus_rows(plus_rows(total, known.counted), known.offset)
+        return total
+
+
+def gauges(all_rows: list[Rows]) -> Rows:
+    """The gauges of several hosts as those of the broker."""
+    total: Rows = {}
+    for rows in all_rows:
+        for part, row in rows.items():
+            into = total.setdefault(part, {})
+            for key, value in row.items():
+                quantity = QUANTITIES[key]
+                if quantity.kind != "gauge":
+                    continue
+                if key not in into:
+                    into[key] = value
+                else:
+                    into[key] = max(into[key], value) if quantity.merge == "max" else plus(into[key], value)
+    return total

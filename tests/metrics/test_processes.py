@@ -1,0 +1,156 @@
+"""Metrics and logs of real processes: endpoints, counters across a killed host, metrics topics, log files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import rays
+from tests.metrics.server import wait
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+NAME = "seen"
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def seen(own_ray: str, store: Path) -> Iterator[Any]:
+    """A cluster of two brokers that publish and log every second."""
+    import raybroker as rb
+
+    config = {
+        **rays.small_store(store), "imq.metrics.topic.interval": 1, "imq.metrics.interval": 1,
+        "raybroker.metrics.cache_ms": 0, "raybroker.log.format": "json",
+    }  # fmt: skip
+    with rb.start(name=NAME, brokers=2, config=config) as cluster:
+        yield cluster
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def counted(url: str, name: str) -> int:
+    return sum(int(value) for value in re.findall(rf"^{name}\{{[^}}]*\}} (\d+)$", page(url), re.MULTILINE))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_each_broker_has_an_endpoint_that_knows_the_others(seen: Any) -> None:
+    assert len(set(seen.metrics_urls)) == 2
+    for url in seen.metrics_urls:
+        targets = url.replace("/metrics", "/sd")
+        wait(lambda t=targets: len(json.loads(page(t))) == 2, "a broker does not know the other's endpoint", WAIT_S)  # type: ignore[misc]
+    found = json.loads(page(seen.metrics_urls[0].replace("/metrics", "/sd")))
+    assert [group["labels"]["__meta_raybroker_broker"] for group in found] == seen.brokers
+
+
+def test_metrics_messages_of_all_brokers_come(seen: Any) -> None:
+    import raybroker as rb
+
+    with rb.connect(cluster=NAME) as connection:
+        session = connection.session()
+        consumer = session.consumer(session.topic("mq.metrics.broker"))
+        heard: dict[str, Any] = {}
+
+        def both() -> bool:
+            message = consumer.receive(timeout=1)
+            if message is not None:
+                heard[message.properties["brokerName"]] = message
+            return set(heard) == set(seen.brokers)
+
+        wait(both, f"heard only of {set(heard)}", WAIT_S)
+        urls = {url.removeprefix("http://").partition("/")[0] for url in seen.metrics_urls}
+        assert {message.properties["brokerAddress"] for message in heard.values()} == urls
+
+
+def test_counters_outlive_a_killed_host(seen: Any) -> None:
+    import raybroker as rb
+
+    (url,) = [url for broker, url in zip(seen.brokers, seen.metrics_urls, strict=True) if broker == "b1"]
+    with rb.connect(cluster=NAME, broker="b1") as connection:
+        producer = connection.session().producer("counted")
+        producer.send_many([b"x"] * 500)
+        before = counted(url, "raybroker_messages_in_total")
+        assert before >= 500
+        pids = seen.pids("b1")
+        (host,) = [name for name in pids if name != "broker"]
+        os.kill(pids[host], signal.SIGKILL)
+        lowest = before
+        for _ in range(10):
+            producer.send(b"after")
+            lowest = min(lowest, counted(url, "raybroker_messages_in_total"))
+        assert lowest == before
+        wait(lambda: counted(url, "raybroker_messages_in_total") >= before + 10, "what came after is missing", WAIT_S)
+        assert seen.pids("b1")[host] != pids[host]
+
+
+def test_every_process_logs_for_its_owner(seen: Any, store: Path) -> None:
+    folder = next(store.rglob("b1/log"))
+    wait(lambda: any("Rate In:" in row["text"] for row in lines(folder / "log.txt")), "no metrics in the log", WAIT_S)
+    first = lines(folder / "log.txt")[0]
+    assert (first["cluster"], first["broker"], first["category"]) == (NAME, "b1", "INFO")
+    assert {path.stat().st_mode & 0o077 for path in folder.rglob("*")} == {0}
+
+
+def test_the_lives_of_messages_are_written(seen: Any, store: Path) -> None:
+    import raybroker as rb
+
+    with rb.connect(cluster=NAME, broker="b1", client_id="billing") as connection:
+        connection.admin().create_destination("queue", "lives", hosting="shared", messageLoggingEnabled=True)
+        session = connection.session(ack="client")
+        sent = session.producer("lives").send(b"one", correlation_id="order 7")
+        message = session.consumer("lives").receive(timeout=20)
+        message.acknowledge()
+
+        def rows() -> list[dict[str, Any]]:
+            return [row for path in store.rglob("messages.log") for row in lines(path) if row["destination"] == "lives"]
+
+        wait(lambda: "Consumed" in [row["event"] for row in rows()], f"only {rows()}", WAIT_S)
+        of_message = [row for row in rows() if row.get("message_id") == sent]
+        assert [row["event"] for row in of_message] == ["Produced", "Consumed"]
+        assert {row["correlation_id"] for row in of_message} == {"order 7"}
+        assert of_message[1]["client_id"] == "billing"
+
+
+def test_a_stopped_broker_has_no_endpoint(own_ray: str, tmp_path: Path) -> None:
+    import raybroker as rb
+
+    with rb.start(name="short", brokers=1, config=rays.small_store(tmp_path)) as cluster:
+        (url,) = cluster.metrics_urls
+        assert "raybroker_info" in page(url)
+    with pytest.raises(urllib.error.URLError):
+        page(url)
+
+
+def test_an_endpoint_can_be_left_out(own_ray: str, tmp_path: Path) -> None:
+    import raybroker as rb
+
+    config = {**rays.small_store(tmp_path), "raybroker.metrics.enabled": False}
+    with rb.start(name="hidden", brokers=1, config=config) as cluster:
+        assert cluster.metrics_urls == []
+
+
+def test_a_log_that_cannot_be_is_refused_at_once(own_ray: str) -> None:
+    import raybroker as rb
+    from raybroker.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"imq\.log\.timezone"):
+        rb.start(name="nowhere", config={"imq.log.timezone": "Mars/Olympus"})
