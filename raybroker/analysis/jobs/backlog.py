@@ -1,0 +1,107 @@
+"""What piles up: destinations whose backlog grows, when they reach their quota, and how long draining takes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raybroker.analysis import names
+from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, number
+from raybroker.analysis.tables import Tables
+
+TREND_STEPS: Final = 24
+"""The trend is that of so many of the last steps."""
+R2_MIN: Final = 0.5
+"""A trend explains at least this part of what changes, else it is none."""
+QUOTA_SOON_S: Final = 86_400.0
+HELD_MIN: Final = 100
+TOP: Final = 20
+
+
+def what_piles_up(tables: Tables) -> Answer:
+    """The trend of messages held by broker and destination over the last steps, and what follows from it."""
+    rows = [{**row, **_outlook(row)} for row in sorted(_trends(tables), key=lambda row: -row["held"])]
+    answer = Answer("what_piles_up", "What piles up, and when is it drained or at its quota?", "")
+    for row in rows:
+        where = f"{row['destination']} on {row['broker']}"
+        if row["to_quota_s"] is not None and row["to_quota_s"] <= QUOTA_SOON_S:
+            answer.findings.append(Finding(
+                "critical" if row["to_quota_s"] <= 3600 else "warning", where,
+                f"holds {number(row['held'])} messages, grows by {number(row['slope'])} a second and reaches its quota "
+                f"of {row['quota']} in {duration(row['to_quota_s'])}", row))  # fmt: skip
+        elif row["trend"] == "grows" and row["held"] >= HELD_MIN:
+            answer.findings.append(Finding(
+                "warning", where, f"holds {number(row['held'])} messages and grows by {number(row['slope'])} a second",
+                row))  # fmt: skip
+        elif row["trend"] == "drains" and row["held"] >= HELD_MIN:
+            answer.findings.append(Finding(
+                "info", where, f"holds {number(row['held'])} messages and is drained in {duration(row['to_drain_s'])}",
+                row))  # fmt: skip
+    growing = sum(row["trend"] == "grows" for row in rows)
+    held = sum(row["held"] for row in rows)
+    answer.text = f"{number(held)} messages are held at the end, {growing} of {len(rows)} backlogs grow."
+    answer.tables.append(Table(
+        "Backlogs at the end", {"destination": "destination", "broker": "broker", "held": "messages",
+                                "slope": "change/s",
+                                "trend": "trend", "to_drain": "drained in", "to_quota": "quota in"},
+        [{**row, "to_drain": duration(row["to_drain_s"]), "to_quota": duration(row["to_quota_s"])}
+         for row in rows[:TOP]],
+    ))  # fmt: skip
+    answer.plots.append(_lines(tables, [row["destination"] for row in rows]))
+    answer.figures = {"backlogs": rows[:1000], "held": held, "growing": growing}
+    return answer
+
+
+def _trends(tables: Tables) -> list[dict[str, Any]]:
+    since = tables.window.until_ms - TREND_STEPS * tables.step_ms
+    return tables.rows(f"""
+        with g as (select broker, destination, type, unix_millis(ts) / 1000 t, last, metric from gauges
+                   where metric in ('{names.HELD}', '{names.HELD_BYTES}') and ts >= timestamp_millis({since})),
+             m as (select broker, destination, type, max_by(last, t) held, regr_slope(last, t) slope,
+                          regr_r2(last, t) r2, count(1) points from g where metric = '{names.HELD}' group by 1, 2, 3),
+             b as (select broker, destination, type, max_by(last, t) bytes, regr_slope(last, t) bytes_slope
+                   from g where metric = '{names.HELD_BYTES}' group by 1, 2, 3),
+             q as (select broker, destination, type,
+                          max_by(if(metric = '{names.QUOTA_MESSAGES}', last, null), ts)
+                              filter (where metric = '{names.QUOTA_MESSAGES}') quota_messages,
+                          max_by(if(metric = '{names.QUOTA_BYTES}', last, null), ts)
+                              filter (where metric = '{names.QUOTA_BYTES}') quota_bytes
+                   from gauges where metric in ('{names.QUOTA_MESSAGES}', '{names.QUOTA_BYTES}') group by 1, 2, 3)
+        select m.*, bytes, bytes_slope, quota_messages, quota_bytes
+        from m left join b using (broker, destination, type) left join q using (broker, destination, type)
+        where held > 0 or abs(slope) > 0 order by held desc limit 10000
+    """)
+
+
+def _outlook(row: dict[str, Any]) -> dict[str, Any]:
+    slope = row["slope"] or 0.0
+    certain = (row["points"] or 0) >= 3 and (row["r2"] or 0.0) >= R2_MIN
+    trend = "grows" if certain and slope > 0 else "drains" if certain and slope < 0 else "steady"
+    quotas = [
+        (name, (limit - now) / rise)
+        for name, now, rise, limit in (
+            ("messages", row["held"], slope, row["quota_messages"]),
+            ("bytes", row["bytes"], row["bytes_slope"], row["quota_bytes"]),
+        )
+        if trend == "grows" and limit is not None and limit > 0 and rise and rise > 0 and now is not None
+    ]
+    name, to_quota = min(quotas, key=lambda pair: pair[1], default=("", None))
+    return {
+        "slope": slope,
+        "trend": trend,
+        "to_drain_s": row["held"] / -slope if trend == "drains" else None,
+        "to_quota_s": None if to_quota is None else max(0.0, to_quota),
+        "quota": name,
+    }
+
+
+def _lines(tables: Tables, order: list[str]) -> Lines:
+    chosen = list(dict.fromkeys(order))[:6]
+    wanted = ", ".join("'" + name.replace("'", "''") + "'" for name in chosen) or "''"
+    rows = tables.rows(f"""
+        select destination, ts, sum(mean) held from gauges
+        where metric = '{names.HELD}' and destination in ({wanted}) group by 1, 2 order by 1, 2
+    """)
+    series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in chosen}
+    for row in rows:
+        series[row["destination"]].append((row["ts"], row["held"]))
+    return Lines("Messages held", "messages", series)

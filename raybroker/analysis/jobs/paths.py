@@ -1,0 +1,57 @@
+"""Whether the path service spreads units of order evenly over the members."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.analysis import names
+from raybroker.analysis.answer import Answer, Bars, Finding, Lines, Table, number
+from raybroker.analysis.tables import Tables
+
+SKEW: Final = 2.0
+"""Units of a member by the mean of all, above which the spread is uneven."""
+UNITS_MIN: Final = 20
+
+
+def are_paths_even(tables: Tables) -> Answer:
+    """Units by member at the end, and over time."""
+    rows = tables.rows(f"""
+        with t as (select ts, labels['member'] member, max(last) units from gauges where metric = '{names.PATH_UNITS}'
+                   group by 1, 2),
+             n as (select max(ts) newest from t)
+        select member, units from t join n on ts = newest order by units desc, member
+    """)
+    answer = Answer("are_paths_even", "Does the path service spread units of order evenly?", "")
+    total = sum(row["units"] for row in rows)
+    members = max(len(rows), len(tables.brokers)) if rows else 0
+    mean = total / members if members else 0.0
+    for row in rows:
+        row["skew"] = row["units"] / mean if mean else 0.0
+    answer.text = (
+        f"{number(total)} units on {len(rows)} members, {number(mean)} on average." if rows
+        else "The path service is not in use."
+    )  # fmt: skip
+    answer.findings += [
+        Finding("warning", row["member"], f"has {number(row['units'])} units of order, {row['skew']:.1f} times the "
+                "average: it was there first, or the others were away; new units go to the others", row)
+        for row in rows if row["skew"] >= SKEW and row["units"] >= UNITS_MIN
+    ]  # fmt: skip
+    answer.tables.append(
+        Table("Units by member", {"member": "member", "units": "units", "skew": "by the average"}, rows[:30])
+    )
+    if rows:
+        answer.plots += [
+            Bars("Units of order", "units", {row["member"]: row["units"] for row in rows[:30]}),
+            _lines(tables),
+        ]
+    answer.figures = {"members": rows, "units": total, "mean": mean}
+    return answer
+
+
+def _lines(tables: Tables) -> Lines:
+    rows = tables.rows(f"""
+        with t as (select ts, labels['member'] member, max(last) units from gauges where metric = '{names.PATH_UNITS}'
+                   group by 1, 2)
+        select ts, max(units) / avg(units) skew from t group by 1 order by 1
+    """)
+    return Lines("Largest member by the average", "times", {"skew": [(row["ts"], row["skew"]) for row in rows]})

@@ -1,0 +1,101 @@
+"""Draws the plots of answers as SVG, with matplotlib; without it the report has its tables alone."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+from raybroker.analysis.answer import Bars, Lines, Matrix, Plot
+
+COLOURS: Final = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#868e96", "#1864ab", "#f08c00")
+WIDTH_IN: Final = 9.0
+POINTS_MAX: Final = 1500
+NAME_CHARS_MAX: Final = 36
+
+
+def svg(plot: Plot) -> str | None:
+    """The plot as an SVG element; None when there is nothing to draw, or matplotlib is not installed."""
+    if empty(plot):
+        return None
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    import matplotlib as mpl
+
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "raybroker", "font.family": "sans-serif", "font.size": 9,
+                "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#adb5bd",
+                "axes.labelcolor": "#495057", "xtick.color": "#495057", "ytick.color": "#495057"}  # fmt: skip
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(WIDTH_IN, _height(plot)), layout="constrained")
+        axes = figure.add_subplot()
+        if isinstance(plot, Lines):
+            _lines(axes, plot)
+        elif isinstance(plot, Bars):
+            _bars(axes, plot)
+        else:
+            _matrix(figure, axes, plot)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def empty(plot: Plot) -> bool:
+    """Whether there is nothing to see."""
+    if isinstance(plot, Lines):
+        return not any(value is not None for points in plot.series.values() for _, value in points)
+    if isinstance(plot, Bars):
+        return not any(plot.values.values())
+    return not any(any(row) for row in plot.values)
+
+
+def _height(plot: Plot) -> float:
+    if isinstance(plot, Bars):
+        return 0.9 + 0.24 * len(plot.values)
+    return 2.8 if isinstance(plot, Lines) else min(7.0, 1.6 + 0.3 * len(plot.rows))
+
+
+def _lines(axes: Any, plot: Lines) -> None:
+    import datetime
+
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    for (name, points), colour in zip(plot.series.items(), COLOURS * 8, strict=False):
+        every = max(1, len(points) // POINTS_MAX)
+        shown = [point for point in points[::every] if point[1] is not None]
+        if shown:
+            times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in shown]
+            style = {"marker": "o", "markersize": 3} if len(shown) < 3 else {}
+            axes.plot(times, [value for _, value in shown], label=_short(name), color=colour, linewidth=1.2, **style)
+    locator = AutoDateLocator()
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.set_ylabel(plot.unit)
+    low, high = axes.get_ylim()
+    axes.set_ylim(bottom=min(0.0, low), top=high + 0.05 * (high - min(0.0, low)))
+    axes.grid(axis="y", color="#e9ecef")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def _bars(axes: Any, plot: Bars) -> None:
+    labels = [_short(name) for name in plot.values]
+    values = list(plot.values.values())
+    bars = axes.barh(range(len(values)), values, color=COLOURS[0], height=0.7)
+    axes.set_yticks(range(len(values)), labels)
+    axes.invert_yaxis()
+    axes.bar_label(bars, fmt="{:,.4g}", padding=3, fontsize=8, color="#495057")
+    axes.set_xlabel(plot.unit)
+    axes.margins(x=0.12)
+
+
+def _matrix(figure: Any, axes: Any, plot: Matrix) -> None:
+    image = axes.imshow(plot.values, cmap="GnBu", aspect="auto", vmin=0)
+    axes.set_xticks(range(len(plot.columns)), [_short(name) for name in plot.columns], rotation=90)
+    axes.set_yticks(range(len(plot.rows)), [_short(name) for name in plot.rows])
+    figure.colorbar(image, ax=axes, label=plot.unit)
+
+
+def _short(name: str) -> str:
+    shown = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+    return shown.replace("$", r"\$").lstrip("_") or name

@@ -1,0 +1,108 @@
+"""Starts Spark for the analysis: in this process by default, on any master on request, with our sources registered."""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from raybroker.analysis import java
+from raybroker.model.errors import ConfigError
+
+LOCAL: Final = "local[*]"
+MISSING: Final = "the analysis needs Spark: pip install 'raybroker[analysis]'"
+OPTIONS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    # Tables are many small files, one or a few a broker and day: they are opened together.
+    "spark.sql.files.openCostInBytes": "65536",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    # Days and brokers' names are texts, also when they look like numbers.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+"""What we set; ``spark-defaults.conf`` and ``--conf`` of a real master may say more."""
+_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Dozens of short queries: the optimizing compiler would take more time than it gives."""
+_LOGGING: Final = """status = ERROR
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.level = error
+rootLogger.appenderRef.stdout.ref = console
+"""
+SHUFFLE_PARTITIONS: Final = "8"
+"""Locally tables are small: more partitions would cost more than they save."""
+
+
+@contextmanager
+def spark(master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | None = None) -> Iterator[Any]:
+    """A Spark session with the sources ``raybroker_lake`` and ``raybroker_steps``; ended when the block ends.
+
+    Raises ConfigError when Spark or Java is missing, or the master cannot be used.
+    """
+    try:
+        from pyspark.sql import SparkSession
+
+        from raybroker.analysis import source
+    except ImportError as error:
+        raise ConfigError(f"{MISSING} ({error})") from None
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it repeats each error as JSON
+    with TemporaryDirectory(prefix="raybroker-analysis-") as scratch:
+        java.choose(Path(scratch, "java"))
+        if master.startswith("local"):
+            java.workers_like_this()
+        builder = SparkSession.builder.master(master).appName("raybroker analyze")
+        options = {**OPTIONS, **_local_options(master, Path(scratch), memory), **(conf or {})}
+        for key, value in options.items():
+            builder = builder.config(key, value)
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            raise ConfigError(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
+        try:
+            if not master.startswith("local[") and master != "local":
+                session.sparkContext.addPyFile(str(packed(Path(scratch))))
+            session.dataSource.register(source.LakeSource)
+            session.dataSource.register(source.StepSource)
+            yield session
+        finally:
+            session.stop()
+
+
+def _local_options(master: str, scratch: Path, memory: str) -> dict[str, str]:
+    """What only concerns this machine."""
+    quiet = scratch / "log4j2.properties"
+    quiet.write_text(_LOGGING, encoding="utf-8")
+    options = {
+        "spark.driver.memory": memory,
+        "spark.local.dir": str(scratch),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {_JAVA_OPTIONS}",
+    }
+    if master.startswith("local"):
+        options |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+        }
+    return options
+
+
+def packed(folder: Path) -> Path:
+    """This package as an archive that workers elsewhere can import."""
+    root = Path(__file__).resolve().parents[1]
+    made = folder / "raybroker.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*.py")):
+            archive.write(path, path.relative_to(root.parent).as_posix())
+    return made

@@ -1,0 +1,41 @@
+"""One Spark for all tests that need one: it takes seconds to start, and gigabytes to have twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def missing(what: str) -> NoReturn:
+    """Skip on a laptop; where everything is checked nothing may be missing."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is not installed, and the checks need it")
+    pytest.skip(f"{what} is not installed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Spark run in one worker, one after another."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark session on two cores with our sources."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed") if not os.environ.get("CI") else None
+    from raybroker.analysis import session
+    from raybroker.model.errors import ConfigError
+
+    try:
+        with session.spark("local[2]", memory="1g") as made:
+            yield made
+    except ConfigError as error:
+        missing(str(error))

@@ -1,0 +1,161 @@
+"""The decisions of jobs and alerts that need no Spark: quantiles, prefetch advice, unusual hours, alerts, plots."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raybroker.analysis import names, plots
+from raybroker.analysis.alerts import Sample, Watch
+from raybroker.analysis.answer import Bars, Lines, Matrix, duration, number
+from raybroker.analysis.jobs.anomalies import HOUR_MS, unusual
+from raybroker.analysis.jobs.prefetch import advise, memory_bytes
+from raybroker.analysis.tables import POINTS_MAX, STEPS_MS, quantile, step_for
+from raybroker.client.flow import memory_bytes_needed
+
+INF = math.inf
+
+
+def test_quantiles_are_interpolated_inside_their_bucket() -> None:
+    edges, counts = [0.1, 0.5, INF], [10.0, 30.0, 40.0]
+    assert quantile(edges, counts, 0.5) == pytest.approx(0.3)
+    assert quantile(edges, counts, 0.25) == pytest.approx(0.1)
+    assert quantile(edges, counts, 0.99) == 0.5
+    assert quantile(edges, [0.0, 0.0, 0.0], 0.5) is None
+    assert quantile([], [], 0.5) is None
+    assert quantile([0.0, 1.0, INF], [4.0, 4.0, 4.0], 0.5) == 0.0
+
+
+@given(st.lists(st.floats(0.0, 10.0), min_size=30, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_quantile_is_in_the_bucket_where_the_value_is(values: list[float], q: float) -> None:
+    edges = [0.5, 1.0, 2.0, 5.0, 10.0, INF]
+    got = quantile(edges, [float(sum(value <= edge for value in values)) for edge in edges], q)
+    exact = sorted(values)[math.ceil(q * len(values)) - 1]
+    assert got is not None
+    low, high = ((0.0, *edges)[edges.index(next(edge for edge in edges if exact <= edge))], next(
+        edge for edge in edges if exact <= edge))  # fmt: skip
+    assert low <= got <= high
+
+
+@given(st.floats(1e-6, 10.0), st.floats(1e-5, 1.0))
+def test_advice_keeps_a_consumer_busy_while_more_is_on_its_way_and_no_more(
+    service_s: float, round_trip_s: float
+) -> None:
+    limit, percent = advise(service_s, round_trip_s)
+    left = limit * percent // 100
+    if limit < 10_000:
+        assert left + 1 >= min(2 * round_trip_s / service_s, 0.9 * limit)
+        assert limit <= max(2, 2 * 2.6 * max(1.0, 2 * round_trip_s / service_s))
+    assert limit >= 2
+    assert 10 <= percent <= 90
+
+
+def test_memory_is_that_of_the_client_library() -> None:
+    assert memory_bytes(2, 1000, 10_240) == memory_bytes_needed(2, 1000, 10_240) == 40_960_000
+
+
+def test_an_hour_is_unusual_against_the_same_hour_of_other_days() -> None:
+    busy = {day * 24 * HOUR_MS + hour * HOUR_MS: 500.0 if hour == 9 else 3.0 for day in range(7) for hour in range(24)}
+    assert unusual(busy, by_day=True) == []
+    odd = 3 * 24 * HOUR_MS + 4 * HOUR_MS
+    ((ts, value, usual, score),) = unusual({**busy, odd: 120.0}, by_day=True)
+    assert (ts, value, usual) == (odd, 120.0, 3.0)
+    assert score > 5
+    assert len(unusual({hour * HOUR_MS: 0.0 for hour in range(5)} | {5 * HOUR_MS: 80.0}, by_day=False)) == 1
+    assert unusual({0: 0.0, HOUR_MS: 80.0}, by_day=False) == []
+
+
+@given(st.integers(1, 40 * 86_400_000))
+def test_steps_are_the_shortest_with_few_enough_points(span_ms: int) -> None:
+    step = step_for(span_ms)
+    assert span_ms / step <= POINTS_MAX or step == STEPS_MS[-1]
+    assert step == STEPS_MS[0] or span_ms / STEPS_MS[STEPS_MS.index(step) - 1] > POINTS_MAX
+    assert step_for(span_ms, 300_000) >= 900_000
+
+
+def test_steps_divide_a_day() -> None:
+    assert [step for step in STEPS_MS if 86_400_000 % step] == []
+
+
+def sample(ts: int, metric: str, value: float, broker: str = "b1", **labels: str) -> Sample:
+    return Sample(ts, broker, metric, tuple(sorted(labels.items())), value)
+
+
+def told(changed: list[object]) -> list[tuple[str, str, str]]:
+    return [(getattr(one, "state"), getattr(one, "name"), getattr(one, "subject")) for one in changed]  # noqa: B009
+
+
+def test_an_alert_is_raised_once_and_cleared_when_it_is_over() -> None:
+    watch = Watch()
+    at = {"destination": "orders", "type": "queue"}
+    assert watch.step([sample(0, names.DEAD, 5, **at)]) == []
+    assert told(watch.step([sample(10, names.DEAD, 7, **at)])) == [("raised", "dead messages", "orders on b1")]
+    assert watch.step([sample(20, names.DEAD, 9, **at)]) == []
+    assert told(watch.step([sample(30, names.DEAD, 9, **at)])) == [("cleared", "dead messages", "orders on b1")]
+    assert told(watch.step([sample(40, names.DEAD, 3, **at)])) == [("raised", "dead messages", "orders on b1")]
+
+
+def test_states_of_destinations_and_brokers_are_told() -> None:
+    at = {"destination": "orders", "type": "queue"}
+    watch = Watch()
+    changed = watch.step([
+        sample(0, names.HELD_BACK, 1, **at), sample(0, names.QUOTA_USED, 0.95, **at), sample(0, names.WAITING, 4, **at),
+        sample(0, names.CONSUMERS, 0, state="active", **at), sample(0, names.CONSUMERS, 3, state="backup", **at),
+        sample(0, names.OLDEST_AGE, 4000, **at), sample(0, names.RESIDENT, 60, process="host"),
+        sample(0, names.RESIDENT, 35, process="broker"), sample(0, names.MEMORY_LIMIT, 100),
+        sample(0, names.UNREACHABLE, 1), sample(0, names.STORE_OVERLOADED, 1), sample(0, names.HALTED, 1, **at),
+    ])  # fmt: skip
+    assert sorted(name for _, name, _ in told(list(changed))) == [
+        "flow control", "halted", "hosts unreachable", "memory", "near quota", "no consumers", "old messages",
+        "slow disk",
+    ]  # fmt: skip
+    assert len(watch.up) == 8
+
+
+def test_a_series_that_is_gone_no_longer_raises_and_late_samples_change_nothing() -> None:
+    at = {"destination": "t", "type": "queue"}
+    watch = Watch()
+    watch.step([sample(0, names.HELD_BACK, 1, **at), sample(0, names.MEMORY_LIMIT, 100)])
+    assert told(watch.step([sample(5, names.MEMORY_LIMIT, 100)])) == [("cleared", "flow control", "t on b1")]
+    assert watch.step([sample(0, names.HELD_BACK, 1, **at)]) == []
+
+
+def test_a_broker_that_falls_silent_is_told_when_the_others_go_on() -> None:
+    watch = Watch()
+    changed: list[object] = []
+    for ts in range(0, 200_000, 5000):
+        both = [sample(ts, names.MEMORY_LIMIT, 100, "b2")]
+        changed += watch.step(both if ts > 50_000 else [*both, sample(ts, names.MEMORY_LIMIT, 100)])
+    assert told(changed) == [("raised", "silent", "b1")]
+    assert told(watch.step([sample(300_000, names.MEMORY_LIMIT, 100)]))[0] == ("raised", "silent", "b2")
+
+
+def test_numbers_are_written_for_people() -> None:
+    assert [number(value) for value in (None, 0, 12, 1234.0, 0.1234, 4_200_000)] == [
+        "–",
+        "0",
+        "12",
+        "1,234",
+        "0.123",
+        "4.2 M",
+    ]
+    assert number(3_000_000.0, "B") == "3 MB"
+    assert [duration(s) for s in (None, 2e-5, 0.25, 90, 5400, 90_000, 864_000)] == [
+        "–", "20 µs", "250 ms", "90 s", "90 min", "25 h", "10 days",
+    ]  # fmt: skip
+
+
+def test_plots_are_drawn_and_empty_ones_left_out() -> None:
+    pytest.importorskip("matplotlib")
+    lines = Lines("t", "msg/s", {"a$b_{x": [(0.0, 1.0), (1000.0, None), (2000.0, 3.0)], "_hidden": [(0.0, 2.0)]})
+    drawn = plots.svg(lines)
+    assert drawn is not None
+    assert drawn.startswith("<svg")
+    assert "a$b_{x" in drawn
+    assert plots.svg(Bars("t", "n", {"x": 2.0, "y": 1.0})) is not None
+    assert plots.svg(Matrix("t", "n", ["a", "b"], ["a", "b"], [[0.0, 1.0], [2.0, 3.0]])) is not None
+    assert plots.svg(Bars("t", "n", {"x": 0.0})) is None
+    assert plots.svg(Lines("t", "n", {"x": [(0.0, None)]})) is None
