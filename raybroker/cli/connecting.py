@@ -77,19 +77,24 @@ def administering(cluster: str) -> Iterator[Any]:
 
 
 def brokers(cluster: str) -> list[dict[str, Any]]:
-    """One row a broker of the cluster; raises NoClusterError."""
+    """One row a broker of the cluster, also of those that are down; raises NoClusterError."""
     names = _broker_names(cluster)
     from raybroker.actors import runtime
 
-    found = []
+    found: dict[str, dict[str, Any]] = {}
     for name in names:
-        row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "RUNNING", "address": runtime.address()}
+        row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "UNKNOWN", "address": runtime.address()}
         try:
-            row["pid"] = runtime.call_blocking(_actor(cluster, name).pids)["broker"]
-        except BrokerError:
-            row["state"] = "UNKNOWN"
-        found.append(row)
-    return found
+            row |= runtime.call_blocking(_actor(cluster, name).ready)
+            others = runtime.call_blocking(_actor(cluster, name).brokers)[2]
+        except BrokerError as error:
+            row["refusal"] = str(error)
+            others = ()
+        found[name] = row
+        for other, state, *_ in others:
+            if other not in names:
+                found[other] = {"broker": other, "cluster": cluster, "state": state, "address": runtime.address()}
+    return [found[name] for name in sorted(found)]
 
 
 def explain(cluster: str) -> list[dict[str, Any]]:

@@ -201,13 +201,17 @@ def query_con(
 
 @groups["list"].command("bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
-    """List the brokers of the cluster."""
+    """List the brokers of the cluster: state, whether it is the master, node, process (A-18)."""
     rows = connecting.brokers(cluster)
     if json:
         output.as_json(rows)
     else:
-        titles = {"broker": "broker", "cluster": "cluster", "state": "state", "pid": "pid", "address": "ray"}
-        output.table([{**row, "pid": str(row.get("pid", "-"))} for row in rows], titles, empty="no brokers")
+        titles = {"broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid",
+                  "address": "ray"}  # fmt: skip
+        shown = [
+            {**row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"} for row in rows
+        ]  # fmt: skip
+        output.table(shown, titles, empty="no brokers")
 
 
 @groups["query"].command("bkr")

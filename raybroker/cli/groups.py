@@ -12,11 +12,11 @@ from raybroker.cli.exits import Commands
 from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 
 HELP: Final = {
-    "create": "create dst|tpl: a destination or a template.",
-    "list": "list dst|con|dur|txn|msg|tpl|bkr: what there is.",
-    "query": "query dst|con|txn|bkr: one of them in full.",
+    "create": "create dst|saf|sch|tpl: a destination, a forwarding agent, a recurring schedule or a template.",
+    "list": "list dst|con|dur|saf|sch|txn|msg|tpl|bkr: what there is.",
+    "query": "query dst|con|saf|sch|txn|bkr|cls: one of them in full.",
     "update": "update dst|tpl: change attributes.",
-    "destroy": "destroy dst|dur|tpl: remove one.",
+    "destroy": "destroy dst|dur|saf|sch|tpl: remove one.",
     "purge": "purge dst|dur: discard messages.",
     "pause": "pause dst: producers, consumers or both.",
     "resume": "resume dst: undo a pause.",
@@ -27,6 +27,11 @@ HELP: Final = {
     "retry": "retry msg: send dead messages back.",
     "export": "export msg: copy messages to a file.",
     "import": "import msg: put messages of a file into a destination.",
+    "reload": "reload cls: take the list of brokers from a cluster file.",
+    "changemaster": "changemaster cls: move the configuration change record.",
+    "backup": "backup cls: write the configuration change record to a file.",
+    "metrics": "metrics dst|svc|bkr: counts, rates, connections, consumers, disk; again and again.",
+    "restore": "restore cls: make a backup the record, while brokers are down.",
 }
 
 groups: Final = {verb: typer.Typer(cls=Commands, no_args_is_help=True) for verb in (*VERBS, *OWN_VERBS)}
@@ -44,5 +49,5 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
 
 MISSING_TEXT: Final = "Understood, but not in this version: " + ", ".join(
     [*(verb for verb in VERBS if verb not in HELP),
-     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn"))]
+     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn", "cls"))]
 )  # fmt: skip

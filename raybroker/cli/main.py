@@ -6,7 +6,24 @@ from typing import Annotated
 
 import typer
 
-from raybroker.cli import bench, demo, grid, groups, messages, stored, subscriptions, templates, top, transactions, up
+from raybroker.cli import (
+    analyze,
+    bench,
+    cluster,
+    demo,
+    forwarding,
+    grid,
+    groups,
+    messages,
+    metrics,
+    schedules,
+    stored,
+    subscriptions,
+    templates,
+    top,
+    transactions,
+    up,
+)
 from raybroker.cli.exits import Commands
 
 EPILOG = (
@@ -71,11 +88,14 @@ for function, short in (
     (demo.demo, "Real data through a queue, a kill, a check."),
     (bench.bench, "Measure the running cluster."),
     (top.top, "Destinations and their rates, live."),
+    (metrics.discover, "Write down for Prometheus where the brokers' metrics are."),
+    (analyze.collect, "Write the brokers' metrics into a lake."),
+    (analyze.analyze, "Analyse a lake of metrics with Spark."),
     (messages.send, "Send messages to a queue or a topic."),
     (messages.receive, "Take or browse messages and print them."),
 ):
     app.command(short_help=short)(function)
-groups.attach(app, (grid, subscriptions, transactions, templates, stored))
+groups.attach(app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics))
 
 
 def main() -> None:

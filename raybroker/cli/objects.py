@@ -32,8 +32,10 @@ OBJECTS: Final[dict[str, str]] = {
 }
 VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause", "resume", "compact", "metrics")
 """The verbs that every object could have."""
-OWN_VERBS: Final = ("commit", "rollback", "delete", "move", "retry", "export", "import")
-"""The verbs of transactions and of messages alone."""
+OWN_VERBS: Final = (
+    "commit", "rollback", "delete", "move", "retry", "export", "import", "reload", "changemaster", "backup", "restore",
+)  # fmt: skip
+"""The verbs of transactions, of messages and of the cluster alone."""
 
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")

@@ -11,6 +11,7 @@ import typer
 from raybroker.cli import connecting, output, places
 from raybroker.cli.exits import UsageError
 from raybroker.config import Config
+from raybroker.config.brokers import plan_of
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.names import check_cluster_name
 
@@ -21,14 +22,23 @@ def up(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Cluster file (TOML) with properties.")
     ] = None,
-    brokers: Annotated[int, typer.Option(help="Number of brokers.", metavar="N", min=1)] = 1,
+    brokers: Annotated[
+        int | None, typer.Option(help="Number of brokers, named b1, b2, …; one where none is said.", metavar="N", min=1)
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(help="Start this broker of the cluster alone, on this node: for one that came back.", metavar="B"),
+    ] = None,
     name: Name = "default",
     define: Annotated[
         list[str] | None,
         typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
     ] = None,
 ) -> None:
-    """Start a cluster of brokers, and a Ray for it if none can be reached.
+    """Start a cluster of brokers, or what of it does not run, and a Ray for it if none can be reached.
+
+    The brokers are those of imq.cluster.brokerlist in the cluster file, or --brokers N: one to a node of the Ray
+    cluster as long as there are nodes, and always the node that has a broker's stores.
 
     Uses the Ray of RAY_ADDRESS, or the one that this machine's last `ray start` or `raybroker up` started. Otherwise it
     starts one, which runs until `raybroker down`. Running it again does no harm: it says where
@@ -37,6 +47,9 @@ def up(
     try:
         check_cluster_name(name)
         chosen = Config.load(cluster_file=config, flags=define or [])
+        plan = plan_of(chosen, brokers)
+        if broker is not None and broker not in plan.brokers:
+            raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
     except ConfigError as error:
         raise UsageError(str(error)) from None
     place = connecting.find_ray(name)
@@ -54,13 +67,13 @@ def up(
     try:
         _join(place)
         there = clusters.find(name)
-        cluster = clusters.start(name, brokers, chosen)
+        cluster = clusters.start(name, brokers, chosen, only=broker)
     except BaseException:
         if ours and place.pid is not None:
             _end_ray(place.pid)
         raise
     places.save(name, place)
-    verb = "runs already" if there is not None else "runs"
+    verb = "runs already" if there is not None and there.brokers == cluster.brokers else "runs"
     output.say(f"cluster {name} {verb}: brokers {', '.join(cluster.brokers)}, Ray at {place.address}")
     if there is not None and (config or define):
         output.error("the cluster was running: its configuration is the one it was started with")

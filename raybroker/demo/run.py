@@ -16,6 +16,7 @@ from rich.console import Console
 
 import raybroker as rb
 from raybroker.demo import data
+from raybroker.demo.aircraft import Aircraft
 from raybroker.demo.check import Check, Tally, compare, sums_of_file
 from raybroker.demo.consumers import Reporter
 from raybroker.demo.display import Display
@@ -40,7 +41,10 @@ PERCENTS: Final = (50.0, 95.0, 99.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What ``raybroker demo`` was asked for. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file."""
+    """What ``raybroker demo`` was asked for. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file.
+
+    With several ``brokers`` there is a third act, in which one of them is killed.
+    """
 
     rows: int | None = None
     producers: int = 2
@@ -49,6 +53,7 @@ class DemoPlan:
     store: Path | None = None
     json: Path | None = None
     cluster: str = "default"
+    brokers: int = 1
 
 
 def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> bool:
@@ -58,22 +63,33 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
     picture = Picture(rows)
     display = Display(console or Console(highlight=False))
     display.say(f"raybroker demo: {rows:,} departures of 2013, {plan.producers} producers, {plan.consumers} consumers")
-    place = stage(plan.cluster, join=join, store=plan.store, note=lambda text: display.note(picture, text))
+    place = stage(
+        plan.cluster, join=join, store=plan.store, brokers=plan.brokers,
+        note=lambda text: display.note(picture, text),
+    )  # fmt: skip
     with place, ExitStack() as stack:
         play = Play(plan, picture, display, stack)
+        acts: list[Any] = [play]
         try:
             play.perform()
-            weather = Weather(plan.rows, plan.cluster, picture, display, stack)
-            weather.perform()
+            acts.append(Weather(plan.rows, plan.cluster, picture, display, stack))
+            acts[-1].perform()
+            if plan.brokers > 1:
+                acts.append(
+                    Aircraft(plan.rows, plan.cluster, plan.producers, plan.consumers, picture, display, stack)
+                )
+                acts[-1].perform()
         finally:
             display.end(picture)
-        checks = [*play.checks(), *weather.checks()]
-        facts = {**play.facts(), **weather.facts()}
+        checks = [check for act in acts for check in act.checks()]
+        facts = {name: text for act in acts for name, text in act.facts().items()}
     display.summary(facts, checks)
     good = all(check.good for check in checks)
     display.say("all checks hold" if good else "SOME CHECKS FAILED")
     if plan.json is not None:
-        summary = {**play.summary(checks), "weather": weather.summary()}
+        summary = play.summary(checks)
+        for name, act in zip(("weather", "aircraft"), acts[1:], strict=False):
+            summary[name] = act.summary()
         plan.json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return good
 

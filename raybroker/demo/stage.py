@@ -21,11 +21,14 @@ OBJECT_STORE_BYTES: Final = 100_000_000
 
 
 @contextmanager
-def stage(cluster: str, *, join: bool, store: Path | None, note: Callable[[str], None]) -> Iterator[None]:
+def stage(
+    cluster: str, *, join: bool, store: Path | None, brokers: int = 1, note: Callable[[str], None]
+) -> Iterator[None]:
     """A running cluster of that name, for as long as the context lasts.
 
-    join   use the Ray that the environment names; without it, one is started in this process
-    store  where a broker that is started here keeps its messages; None: a temporary folder
+    join     use the Ray that the environment names; without it, one is started in this process
+    store    where a broker that is started here keeps its messages; None: a temporary folder
+    brokers  how many are started here
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="rbdemo"))
@@ -47,9 +50,9 @@ def stage(cluster: str, *, join: bool, store: Path | None, note: Callable[[str],
                 raise ConfigError(f"--store: cluster {cluster!r} runs already and has its own store")
             note(f"using cluster {cluster}, which runs in the Ray at {runtime.address()}")
         else:
-            note("starting a broker")
+            note("starting a broker" if brokers == 1 else f"starting {brokers} brokers")
             config = Config.load().with_values({"raybroker.store.dir": str(store or folder / "store")}, origin="demo")
-            stack.enter_context(clusters.start(cluster, 1, config))
+            stack.enter_context(clusters.start(cluster, brokers, config))
         yield
 
 

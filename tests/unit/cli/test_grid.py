@@ -10,8 +10,9 @@ from raybroker.cli import connecting
 from raybroker.cli.objects import OBJECTS, VERBS
 
 PRESENT = {
-    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "txn"},
+    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "cls", "txn"},
     "update": {"dst"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
+    "metrics": {"dst", "svc", "bkr"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
 

@@ -1,0 +1,87 @@
+"""The cluster on the command line: query, reload, changemaster, backup and restore cls (A-06, A-07, A-20, A-21)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Attributes, Cluster, Json, attributes
+from raybroker.config import Config
+from raybroker.config.brokers import MASTER, plan_of
+from raybroker.model.errors import ConfigError, IllegalStateError
+
+File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The backup.")]
+ClusterFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Cluster file (TOML) that names the brokers.")
+]
+
+
+@groups["query"].command("cls")
+def query_cls(cluster: Cluster = "default", json: Json = False) -> None:
+    """Show the cluster as its home broker sees it, and the configuration change record."""
+    with connecting.administering(cluster) as admin:
+        found = admin.query_cluster()
+    if json:
+        output.as_json(found)
+        return
+    output.fields({key: value for key, value in found.items() if key not in ("brokers", "record")})
+    output.fields(found["record"], title="configuration change record")
+
+
+@groups["reload"].command("cls")
+def reload_cls(config: ClusterFile = None, cluster: Cluster = "default") -> None:
+    """Have all brokers take the list of brokers from a cluster file: raybroker reload cls --config cluster.toml"""
+    try:
+        plan = plan_of(Config.load(cluster_file=config))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    with connecting.administering(cluster) as admin:
+        told = admin.reload_cluster(plan.names)
+    output.say(f"cluster {cluster}: brokers {', '.join(plan.names)}; told {', '.join(told)}")
+
+
+@groups["changemaster"].command("cls")
+def changemaster_cls(option: Attributes = None, cluster: Cluster = "default") -> None:
+    """Move the record to another broker: raybroker changemaster cls -o imq.cluster.masterbroker=b2"""
+    given = attributes(option)
+    if set(given) != {MASTER}:
+        raise UsageError(f"changemaster cls: give -o {MASTER}=BROKER and nothing else")
+    with connecting.administering(cluster) as admin:
+        answer = admin.change_master(given[MASTER])
+    if answer["result"] != "OK":
+        raise IllegalStateError(f"{answer['result']}: {answer['text']}")
+    output.say(f"the master of cluster {cluster} is {given[MASTER]}")
+
+
+@groups["backup"].command("cls")
+def backup_cls(file: File, cluster: Cluster = "default") -> None:
+    """Write the configuration change record to a file: raybroker backup cls -f record.backup"""
+    if file.exists():
+        raise UsageError(f"-f {file}: it is there already, and a backup is not overwritten")
+    with connecting.administering(cluster) as admin:
+        data = admin.backup_record()
+    file.write_bytes(data)
+    output.say(f"wrote {len(data)} bytes to {file}")
+
+
+@groups["restore"].command("cls")
+def restore_cls(file: File, config: ClusterFile = None, cluster: Cluster = "default") -> None:
+    """Make a backup the record of the master, while all brokers are down: raybroker restore cls -f record.backup
+
+    Changes made since the backup are lost; destinations that the backup does not know keep their messages, and brokers
+    name them in their logs. Run it on the node of the master, before `raybroker up`.
+    """
+    from raybroker.actors import restoring
+
+    try:
+        chosen = Config.load(cluster_file=config)
+        data = file.read_bytes()
+    except (ConfigError, OSError) as error:
+        raise UsageError(str(error)) from None
+    where, entries = restoring.restore(data, cluster, chosen)
+    output.say(f"restored {entries} destinations and subscriptions to {where}; start the cluster with: raybroker up")

@@ -1,0 +1,75 @@
+"""Forwarding agents on the command line: create, list, query and destroy saf (W-121, W-122)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Cluster, Force, Json, ask
+from raybroker.model.errors import ConfigError
+
+COLUMNS: Final = {
+    "name": "name", "queue": "queue", "to": "to", "qos": "qos", "state": "state", "forwarded": "forwarded",
+    "retries": "retries", "error": "error",
+}  # fmt: skip
+Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the agent.")]
+
+
+@groups["create"].command("saf")
+def create_saf(
+    name: Name,
+    queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="The queue that it takes from.")],
+    to: Annotated[str, typer.Option("--to", metavar="CLUSTER/QUEUE", help="Where it puts.")],
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("-o", metavar="NAME=VALUE", help="Such as qos=At-least-once or windowSize=100. Repeatable."),
+    ] = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Forward a queue to another cluster: raybroker create saf -n eu -q orders --to eu-cluster/orders
+
+    A message is taken from the queue here when it is stored there, and none comes twice.
+    """
+    given = {}
+    for text in attribute or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"-o {text!r} is not NAME=VALUE")
+        given[key] = value
+    with connecting.administering(cluster) as admin:
+        admin.create_forwarding(name, queue, to, **given)
+    output.say(f"created forwarding agent {name}")
+
+
+@groups["list"].command("saf")
+def list_saf(cluster: Cluster = "default", json: Json = False) -> None:
+    """List forwarding agents."""
+    with connecting.administering(cluster) as admin:
+        rows: list[dict[str, Any]] = admin.list_forwardings()
+    if json:
+        output.as_json(rows)
+    else:
+        output.table([{"forwarded": "", "retries": "", "error": "", **row} for row in rows], COLUMNS, empty="no agents")
+
+
+@groups["query"].command("saf")
+def query_saf(name: Name, cluster: Cluster = "default", json: Json = False) -> None:
+    """Show one forwarding agent."""
+    with connecting.administering(cluster) as admin:
+        found = admin.query_forwarding(name)
+    if json:
+        output.as_json(found)
+    else:
+        output.fields(found)
+
+
+@groups["destroy"].command("saf")
+def destroy_saf(name: Name, force: Force = False, cluster: Cluster = "default") -> None:
+    """End a forwarding agent; what it has not forwarded stays in its queue."""
+    with connecting.administering(cluster) as admin:
+        ask(force, f"destroy forwarding agent {name}?")
+        admin.destroy_forwarding(name)
+    output.say(f"destroyed forwarding agent {name}")

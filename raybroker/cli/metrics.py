@@ -1,0 +1,191 @@
+"""``metrics dst|svc|bkr`` (A-19, A-27, A-38, M-12), and ``discover`` for Prometheus.
+
+ttl: totals, rts: rates a second, con: consumers, dsk: disk (dst alone), cxn: connections, memory and threads (svc and
+bkr).  Rates are what changed between two looks.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Cluster, Json, Name, Type, destination_type
+from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.messages import broker_body, destination_body, runtime_body
+from raybroker.model.errors import InvalidDestinationError, NoClusterError
+from raybroker.system.clock import SystemClock
+
+SERVICE: Final = "jms"
+"""The connection service that there is: our protocol on TCP."""
+_MESSAGES: Final = {
+    "numMsgsIn": "msgs in", "numMsgsOut": "msgs out", "msgBytesIn": "bytes in", "msgBytesOut": "bytes out",
+}  # fmt: skip
+_PACKETS: Final = {"numPktsIn": "pkts in", "numPktsOut": "pkts out", "pktBytesIn": "pkt bytes in",
+                   "pktBytesOut": "pkt bytes out"}  # fmt: skip
+_HELD: Final = {
+    "numMsgs": "msgs", "peakNumMsgs": "peak", "avgNumMsgs": "avg", "totalMsgBytes": "bytes",
+    "peakTotalMsgBytes": "peak bytes", "avgTotalMsgBytes": "avg bytes", "peakMsgBytes": "largest",
+}  # fmt: skip
+_CONSUMERS: Final = {
+    "numActiveConsumers": "active", "peakNumActiveConsumers": "peak active", "avgNumActiveConsumers": "avg active",
+    "numBackupConsumers": "backup", "peakNumBackupConsumers": "peak backup", "avgNumBackupConsumers": "avg backup",
+}  # fmt: skip
+_DISK: Final = {"diskReserved": "reserved", "diskUsed": "used", "diskUtilizationRatio": "used %"}
+_CONNECTIONS: Final = {
+    "numConnections": "connections", "totalMemory": "memory", "freeMemory": "free", "maxMemory": "most",
+    "threads": "threads",
+}  # fmt: skip
+DESTINATION_KINDS: Final = {"ttl": {**_MESSAGES, **_HELD}, "rts": _MESSAGES, "con": _CONSUMERS, "dsk": _DISK}
+BROKER_KINDS: Final = {"ttl": {**_MESSAGES, **_PACKETS}, "rts": {**_MESSAGES, **_PACKETS}, "cxn": _CONNECTIONS}
+
+Interval = Annotated[float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05)]
+Samples = Annotated[int, typer.Option("-msp", "--samples", metavar="N", help="How many looks; -1: until Ctrl-C.")]
+Kind = Annotated[str, typer.Option("-m", "--metrics", metavar="KIND", help="What to show.")]
+
+
+@groups["metrics"].command("dst")
+def metrics_dst(
+    name: Name, type: Type = "q", kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1,  # noqa: A002
+    cluster: Cluster = "default", json: Json = False,
+) -> None:  # fmt: skip
+    """Show counts of one destination, again and again: raybroker metrics dst -t q -n orders -m rts"""
+    wanted = destination_type(type)
+    columns = _columns(kind, DESTINATION_KINDS)
+
+    def look(admin: Any) -> dict[str, dict[str, Any]]:
+        found = {
+            row["broker"]: destination_body(one)
+            for row in admin.metrics(name) for one in row["destinations"]
+            if (one["type"], one["name"]) == (wanted, name)
+        }  # fmt: skip
+        if not found:
+            raise InvalidDestinationError(f"{wanted} {name!r} does not exist")
+        return found
+
+    _show(look, kind, columns, interval, samples, cluster, json)
+
+
+@groups["metrics"].command("bkr")
+def metrics_bkr(
+    broker: Annotated[str | None, typer.Option("-n", "--name", metavar="BROKER", help="Only this one.")] = None,
+    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show counts of the brokers, again and again: raybroker metrics bkr -m cxn"""
+    _brokers(broker, kind, interval, samples, cluster, json)
+
+
+@groups["metrics"].command("svc")
+def metrics_svc(
+    name: Annotated[str, typer.Option("-n", "--name", metavar="SERVICE", help="A connection service.")] = SERVICE,
+    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show counts of a connection service: raybroker metrics svc -n jms -m ttl"""
+    if name != SERVICE:
+        raise UsageError(f"metrics svc -n {name}: there is one service, {SERVICE}")
+    _brokers(None, kind, interval, samples, cluster, json)
+
+
+def _brokers(broker: str | None, kind: str, interval: float, samples: int, cluster: str, json: bool) -> None:
+    columns = _columns(kind, BROKER_KINDS)
+
+    def look(admin: Any) -> dict[str, dict[str, Any]]:
+        rows = [row for row in admin.metrics() if broker in (None, row["broker"])]
+        if not rows:
+            raise NoClusterError(f"broker {broker} of cluster {cluster!r} is not running")
+        return {row["broker"]: _broker(row) for row in rows}
+
+    _show(look, kind, columns, interval, samples, cluster, json)
+
+
+def _broker(row: dict[str, Any]) -> dict[str, Any]:
+    snapshot = Snapshot(**row)
+    return {
+        **broker_body(snapshot), **runtime_body(snapshot),
+        "threads": sum(row["own"].get("process_threads", {}).values()),
+    }  # fmt: skip
+
+
+def _columns(kind: str, kinds: dict[str, dict[str, str]]) -> dict[str, str]:
+    if kind not in kinds:
+        raise UsageError(f"-m {kind}: choose one of {', '.join(kinds)}")
+    return {"broker": "broker", **kinds[kind]}
+
+
+def _show(
+    look: Callable[[Any], dict[str, dict[str, Any]]], kind: str, columns: dict[str, str], interval: float, samples: int,
+    cluster: str, json: bool,
+) -> None:  # fmt: skip
+    """One table a look; rates begin with the second."""
+    clock, pause = SystemClock(), threading.Event()
+    with connecting.administering(cluster) as admin:
+        before, since_ns = look(admin), clock.monotonic_ns()
+        first = True
+        while samples:
+            if kind == "rts" or not first:
+                pause.wait(interval)
+                found, now_ns = look(admin), clock.monotonic_ns()
+            else:
+                found, now_ns = before, since_ns
+            rows = [{"broker": name, **row} for name, row in sorted(found.items())]
+            if kind == "rts":
+                rows = [_rates(row, before.get(row["broker"], {}), (now_ns - since_ns) / 1e9, columns) for row in rows]
+            if json:
+                output.as_json([{key: row.get(key) for key in columns} for row in rows])
+            else:
+                output.table(rows, columns, empty="no broker answers")
+            before, since_ns, first = found, now_ns, False
+            samples -= samples > 0
+
+
+def _rates(row: dict[str, Any], before: dict[str, Any], seconds: float, columns: dict[str, str]) -> dict[str, Any]:
+    rates = {
+        key: round(max(row[key] - before.get(key, row[key]), 0) / max(seconds, 1e-3), 1)
+        for key in columns if key != "broker"
+    }  # fmt: skip
+    return {"broker": row["broker"], **rates}
+
+
+def discover(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file, for file_sd_configs of Prometheus.")],
+    every: Annotated[float | None, typer.Option("--every", metavar="S", help="Write it again and again.")] = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Write down where the metrics of all brokers are: raybroker discover --out brokers.json
+
+    Prometheus reads the file whenever it changes. A broker that is down keeps its last address in it.
+    """
+    pause, known = threading.Event(), {}
+    while True:
+        for row in connecting.brokers(cluster):
+            if row.get("metrics_url"):
+                known[row["broker"]] = str(row["metrics_url"])
+        write_targets(out, cluster, known)
+        output.say(f"{out}: {len(known)} brokers of cluster {cluster}")
+        if every is None:
+            return
+        pause.wait(every)
+
+
+def write_targets(out: Path, cluster: str, urls: dict[str, str]) -> None:
+    """In one step: Prometheus never sees half a file."""
+    groups_of = [
+        {
+            "targets": [url.removeprefix("http://").partition("/")[0]],
+            "labels": {"__meta_raybroker_cluster": cluster, "__meta_raybroker_broker": name},
+        }
+        for name, url in sorted(urls.items())
+    ]
+    made = out.with_name(f".{out.name}.{os.getpid()}")
+    made.write_text(json_text.dumps(groups_of, indent=2) + "\n", encoding="utf-8")
+    made.replace(out)

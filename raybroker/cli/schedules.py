@@ -1,0 +1,91 @@
+"""Recurring schedules on the command line: create, list, query and destroy sch (B17)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.groups import groups
+from raybroker.cli.objects import Cluster, Force, Json, Type, ask, destination_type, moment, properties
+
+COLUMNS: Final = {
+    "id": "id", "type": "type", "destination": "destination", "schedule": "schedule", "timezone": "timezone",
+    "fired": "fired", "next": "next", "state": "state",
+}  # fmt: skip
+ScheduleId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list sch shows.")]
+
+
+@groups["create"].command("sch")
+def create_sch(
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The message, a text.", show_default=False)],
+    destination: Annotated[str, typer.Option("-d", "--destination", metavar="NAME", help="Where it is sent.")],
+    when: Annotated[str, typer.Option("--when", metavar="EXPR", help="Five fields of cron, @daily, or @every 10s.")],
+    type: Type = "q",  # noqa: A002
+    timezone: Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Such as Europe/Berlin.")] = "UTC",
+    repeat: Annotated[int | None, typer.Option("--repeat", metavar="N", help="End after so many.", min=1)] = None,
+    catch_up: Annotated[bool, typer.Option("--catch-up", help="Make up for every one that was missed.")] = False,
+    property: Annotated[  # noqa: A002
+        list[str] | None,
+        typer.Option("--property", "-p", metavar="K=V", help="A property; numbers and true/false as such. Repeatable."),
+    ] = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Send a message again and again: raybroker create sch -d orders --when "0 8 * * MON-FRI" hello
+
+    What is missed while the broker is down, or the destination full, is made up for by one message.
+    """
+    kind, given = destination_type(type), properties(property)
+    with connecting.connected(cluster) as connection:
+        session = connection.session()
+        producer = session.producer(session.topic(destination) if kind == "topic" else session.queue(destination))
+        id_ = producer.send(
+            body, given, schedule=when, timezone=timezone, repeat=repeat, catch_up=catch_up
+        )  # fmt: skip
+    output.say(f"created schedule {id_}")
+
+
+@groups["list"].command("sch")
+def list_sch(
+    destination: Annotated[
+        str | None, typer.Option("-d", "--destination", metavar="NAME", help="Only those of this destination.")
+    ] = None,
+    type: Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")] = None,  # noqa: A002
+    cluster: Cluster = "default",
+    json: Json = False,
+) -> None:
+    """List recurring schedules, those that come next first."""
+    kind = None if type is None else destination_type(type)
+    with connecting.administering(cluster) as admin:
+        rows = admin.list_schedules(destination, kind)
+    if json:
+        output.as_json(rows)
+    else:
+        output.table([_shown(row) for row in rows], COLUMNS, empty="no schedules")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    fired = str(row["fired"]) if row["repeat"] is None else f"{row['fired']} of {row['repeat']}"
+    return {**row, "fired": fired, "next": moment(row["next_ms"])}
+
+
+@groups["query"].command("sch")
+def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
+    """Show one schedule."""
+    with connecting.administering(cluster) as admin:
+        found = admin.query_schedule(id)
+    if json:
+        output.as_json(found)
+        return
+    times = {name: moment(found[f"{name}_ms"]) for name in ("last", "next", "created")}
+    output.fields({key: value for key, value in found.items() if key.removesuffix("_ms") not in times} | times)
+
+
+@groups["destroy"].command("sch")
+def destroy_sch(id: ScheduleId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+    """End a schedule: raybroker destroy sch -n ID; what it has sent stays."""
+    with connecting.administering(cluster) as admin:
+        ask(force, f"destroy schedule {id}?")
+        admin.destroy_schedule(id)
+    output.say(f"destroyed schedule {id}")
