@@ -69,7 +69,9 @@ class OneHost:
     def __init__(self, port: int) -> None:
         self._port = port
 
-    async def locate(self, kind: str, name: str, create: bool) -> Place:
+    home = ""
+
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
         return Place("host", TOKEN, self._dial)
 
     async def _dial(self, factory: Callable[[], Any]) -> object:

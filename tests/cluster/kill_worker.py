@@ -1,10 +1,16 @@
-"""A producer or consumer of the kill test, in a process of its own that may be killed at any moment.
+"""A producer, consumer or pipeline of the kill tests, in a process of its own that may be killed at any moment.
+
+    python -m tests.cluster.kill_worker ROLE NUMBER ADDRESS CLUSTER QUEUE FOLDER [HOMES]
+
+HOMES names the one broker to be at, or several with commas, the first that runs.  A pipeline takes from the queue and
+puts into QUEUE.out in one transaction; a consumer of QUEUE.out reads what comes of it.
 
 What happens is appended to a file, one line in one write, before or after it happens: a killed process leaves whole
 lines, and what it did not write down is unknown.  Lines: a letter, a time of the monotonic clock, values.
 
     i  sending begins      o  acknowledged      x  refused or unknown
     d  delivered: value/attempt ...             a  acknowledged      u  acknowledgement unknown
+    c  committed           r  rolled back or unknown
 """
 
 from __future__ import annotations
@@ -70,11 +76,27 @@ def _send_one_by_one(producer: Any, values: list[int], notes: Notes) -> None:
         notes.line("x", [repr(error).replace(" ", "_")])
 
 
+def explain(consumer: Any) -> None:
+    """At SIGUSR1, say where the consumer has members and what each was granted, and where the threads are."""
+
+    def say(*_: object) -> None:
+        core = consumer._core
+        print(core.info(), flush=True)
+        for place, member in getattr(core, "members", {}).items():
+            share = member.share
+            state = {name: getattr(share, name) for name in share.__slots__ if name != "purse"}
+            print(f"  {place}: attached {member.attached}, wants {share in share.purse.wanting}, {state}", flush=True)
+
+    signal.signal(signal.SIGUSR1, say)
+    faulthandler.register(signal.SIGUSR1, chain=True)
+
+
 def consume(connection: Any, queue: str, notes: Notes, stop: Path) -> None:
     """Write down what comes, then acknowledge it, until the stop file is there."""
     from raybroker.errors import BrokerError
 
     consumer = connection.session(ack="client").consumer(queue, prefetch=200)
+    explain(consumer)
     while not stop.exists():
         messages = consumer.receive_many(50, timeout=0.1)
         if not messages:
@@ -88,8 +110,38 @@ def consume(connection: Any, queue: str, notes: Notes, stop: Path) -> None:
             notes.line("u", [repr(error).replace(" ", "_")])
 
 
+def pipe(connection: Any, queue: str, notes: Notes, stop: Path) -> None:
+    """Move messages from one queue to the next, each exactly once, until the stop file is there."""
+    from raybroker.errors import BrokerError
+
+    session = connection.session(transacted=True)
+    consumer, producer = session.consumer(queue, prefetch=100), session.producer(queue + ".out")
+    explain(consumer)
+    while not stop.exists():
+        try:
+            messages = consumer.receive_many(20, timeout=0.1)
+            for message in messages:
+                producer.send(message.body)
+            if messages:
+                session.commit()
+                notes.line("c", [len(messages)])
+        except BrokerError as error:
+            notes.line("r", [repr(error).replace(" ", "_")])
+            session.rollback()
+
+
+def attributes(homes: str) -> dict[str, Any]:
+    """How to connect to one of these brokers; a broker of a node that has to come back is waited for."""
+    found: dict[str, Any] = {"raybroker.reconnect.timeout_ms": 60_000, "imqReconnectInterval": 200}
+    if "," in homes:
+        found["imqAddressList"] = homes
+    elif homes:
+        found["broker"] = homes
+    return found
+
+
 def main(arguments: list[str]) -> int:
-    role, number, address, cluster, queue, folder = arguments
+    role, number, address, cluster, queue, folder, homes = [*arguments, ""][:7]
     import ray
 
     import raybroker as rb
@@ -97,10 +149,12 @@ def main(arguments: list[str]) -> int:
     faulthandler.register(signal.SIGUSR1)
     ray.init(address=address, namespace="tests", log_to_driver=False, logging_level=logging.ERROR)
     notes = Notes(Path(folder) / f"{role}.{number}")
-    with rb.connect(cluster=cluster) as connection:
+    with rb.connect(cluster=cluster, **attributes(homes)) as connection:
         notes.line("s", [os.getpid()])
         if role == "producer":
             produce(connection, queue, int(number), notes, Path(folder) / "stop-producers")
+        elif role == "pipeline":
+            pipe(connection, queue, notes, Path(folder) / "stop-pipelines")
         else:
             consume(connection, queue, notes, Path(folder) / "stop-consumers")
     notes.line("e", [])

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,6 @@ def small_store(path: Path) -> dict[str, object]:
     return {"raybroker.store.dir": str(path), "raybroker.store.segment_bytes": "1m"}
 
 
-def python(*arguments: str) -> subprocess.Popen[bytes]:
-    """A Python process of the tests, in the repository's folder."""
-    return subprocess.Popen([sys.executable, *arguments], cwd=ROOT)
+def python(*arguments: str, through: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """A Python process of the tests, in the repository's folder, started by the command ``through``."""
+    return subprocess.Popen([*through, sys.executable, *arguments], cwd=ROOT)

@@ -17,7 +17,6 @@ from raybroker.errors import (
     ConnectionLostError,
     InvalidDestinationError,
     NoClusterError,
-    NotSupportedError,
 )
 from raybroker.wire import frames as wire
 from raybroker.wire.native import preface
@@ -61,8 +60,10 @@ def test_a_bad_cluster_name_is_refused(own_ray: str, name: str) -> None:
 
 
 def test_what_cannot_be_started_says_so_and_starts_nothing(own_ray: str) -> None:
-    with pytest.raises(NotSupportedError, match="brokers=2"):
-        rb.start("other", brokers=2)
+    with pytest.raises(ConfigError, match=r"2 brokers are asked for.*names 3"):
+        rb.start("other", brokers=2, config={"imq.cluster.brokerlist": "a,b,c"})
+    with pytest.raises(ConfigError, match="none of the brokers"):
+        rb.start("other", config={"imq.cluster.brokerlist": "a,b", "imq.cluster.masterbroker": "c"})
     with pytest.raises(ConfigError, match=r"raybroker\.store\.dir"):
         rb.start("other", config={"raybroker.store.dirr": "x"})
     with pytest.raises(NoClusterError):

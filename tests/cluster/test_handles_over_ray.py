@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import pytest
 import raybroker as rb
 from raybroker.client import transaction
 from raybroker.client.transaction import Work
-from raybroker.errors import BrokerError
+from raybroker.errors import BrokerError, IllegalStateError, NoClusterError
 from tests.contracts import (
     test_browsers,
+    test_connections,
+    test_hints,
     test_message_admin,
     test_messages,
     test_order,
@@ -27,6 +30,7 @@ from tests.contracts import (
     test_topics,
     test_transactions,
     test_xa,
+    test_xml,
 )
 from tests.contracts.handle_basics import Basics, held
 from tests.contracts.handles import bodies, create, dead, nothing, state_of, take, until
@@ -97,6 +101,10 @@ CHOSEN: tuple[Callable[..., None], ...] = (
     test_xa.test_a_branch_is_committed_in_one_phase_or_in_two,
     test_xa.test_a_prepared_branch_outlives_its_client_and_is_settled_by_another,
     test_message_admin.test_messages_move_with_their_ids_and_headers,
+    test_connections.test_whether_a_destination_has_consumers_is_told_at_once_and_when_it_changes,
+    test_connections.test_a_destination_may_be_watched_before_it_is_there_and_after_it_is_gone,
+    test_hints.test_messages_show_no_id_and_no_timestamp_when_their_producer_says_so,
+    test_xml.test_a_text_that_is_not_valid_is_refused_and_not_sent,
 )
 for _test in CHOSEN:
     setattr(TestChosen, _test.__name__, staticmethod(_test))
@@ -108,6 +116,27 @@ def test_a_configured_client_id_holds_for_connections_that_name_none(broker: Ray
     assert broker.connect(imqConfiguredClientID="${u}xyz").client_id == "${u:guest}xyz"
     assert broker.connect(imqConfiguredClientID="billing", client_id="own").client_id == "own"
     assert broker.connect().client_id is None
+
+
+def test_the_broker_of_an_address_list_that_runs_is_the_home(broker: RayBroker) -> None:
+    """R-13"""
+    found = broker.connect(imqAddressList="b7, b1", imqReconnectInterval=1)
+    assert found._core.directory.home == "b1"
+    name = broker.name()
+    found.session().producer(name).send("x")
+    assert bodies(take(found.session().consumer(name), 1)) == ["x"]
+    with pytest.raises(NoClusterError, match="b7,b8"):
+        broker.connect(imqAddressList="b7,b8", imqAddressListIterations=2, imqReconnectInterval=1)
+    with pytest.raises(NoClusterError, match="b8"):
+        rb.connect(broker="b8", imqAddressList="b1")
+
+
+def test_only_the_configured_client_id_holds_where_programs_may_choose_none(broker: RayBroker) -> None:
+    """R-18"""
+    fixed = {"imqConfiguredClientID": "billing", "imqDisableSetClientID": True}
+    assert broker.connect(**fixed).client_id == "billing"
+    with pytest.raises(IllegalStateError, match="imqDisableSetClientID"):
+        broker.connect(client_id="own", **fixed)
 
 
 # ---- several hosts ---------------------------------------------------------------------------------------------------
@@ -291,6 +320,28 @@ def test_a_durable_subscription_survives_the_killing_of_its_host(cluster: Any, b
 
 
 @pytest.mark.timeout(150)
+def test_the_killing_of_a_host_is_told_and_so_is_its_return(
+    cluster: Any, broker: RayBroker, hosts: tuple[str, str]
+) -> None:
+    """R-15"""
+    connection = broker.connect()
+    told: SimpleQueue[Any] = SimpleQueue()
+    connection.on_event(told.put)
+    session = connection.session()
+    producer, consumer = session.producer(hosts[0]), session.consumer(hosts[0])
+    kill_host(cluster, connection, hosts[0])
+    lost = told.get(timeout=RECOVERY_S)
+    assert (lost.kind, lost.code) == ("closed", "connection_lost")
+    while (event := told.get(timeout=RECOVERY_S)).kind == "reconnect_failed":
+        assert event.address == lost.address
+    assert event.kind == "reconnected"
+    assert event.address != lost.address
+    assert event.address.split("@")[0] == lost.address.split("@")[0]
+    producer.send("after")
+    assert bodies(take(consumer, 1)) == ["after"]
+
+
+@pytest.mark.timeout(150)
 def test_a_prepared_branch_survives_the_killing_of_its_host(
     cluster: Any, broker: RayBroker, hosts: tuple[str, str]
 ) -> None:
@@ -309,3 +360,25 @@ def test_a_prepared_branch_survives_the_killing_of_its_host(
     session.xa.commit(xid)
     assert both(broker, hosts) == [1, 1]
     assert manager.xa.recover() == []
+
+
+@pytest.mark.timeout(150)
+def test_a_schedule_fires_each_occurrence_once_over_the_killing_of_its_host(
+    cluster: Any, broker: RayBroker, hosts: tuple[str, str]
+) -> None:
+    """B17"""
+    emptied(broker, hosts)
+    connection, (name, _) = broker.connect(), hosts
+    admin = connection.admin()
+    id_ = connection.session().producer(name).send("tick", schedule="@every 1s", catch_up=True)
+    until(lambda: held(connection, name) >= 2, "it has fired", 10)
+    kill_host(cluster, connection, name)
+    fired = admin.query_schedule(id_)["fired"]
+    until(lambda: admin.query_schedule(id_)["fired"] >= fired + 2, "it goes on", 20)
+    made_ms = admin.query_schedule(id_)["created_ms"]
+    admin.destroy_schedule(id_)
+    assert admin.list_schedules(name) == []
+    found = take(connection.session().consumer(name), held(connection, name))
+    assert [message.properties["JMS_RB_SCHEDULE_SEQUENCE"] for message in found] == list(range(1, len(found) + 1))
+    times = [message.properties["JMS_RB_SCHEDULE_TIME"] - made_ms for message in found]
+    assert times == [1_000 * number for number in range(1, len(found) + 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import kills
+from tests.cluster import kills, load
 from tests.cluster.kill_worker import SEQ_BITS
 
 
@@ -36,7 +36,7 @@ def test_the_judge_takes_a_history_with_nothing_wrong(tmp_path: Path) -> None:
     write(tmp_path, "producer.1", f"i {P1} {P1 + 1} {P1 + 2}", f"o {P1} {P1 + 1}", "x lost")
     write(tmp_path, "consumer.1", f"d {P1}/1 {P1 + 1}/1", f"a {P1}")
     write(tmp_path, "consumer.2", f"d {P1 + 1}/2 {P1 + 2}/1 {P1}/3")
-    verdict = kills.judge(tmp_path)
+    verdict = load.judge(tmp_path)
     assert verdict.valid
     assert (verdict.sent, verdict.acknowledged, verdict.delivered, verdict.redelivered) == (3, 2, 5, 2)
     assert (verdict.twice, verdict.recovered) == (2, 1)
@@ -46,7 +46,7 @@ def test_the_judge_names_what_is_lost_invented_doubled_or_out_of_order(tmp_path:
     write(tmp_path, "producer.1", f"i {P1} {P1 + 1} {P1 + 2} {P1 + 3}", f"o {P1} {P1 + 1} {P1 + 2}")
     write(tmp_path, "consumer.1", f"d {P1 + 1}/1 {P1}/1 {P2}/1")
     write(tmp_path, "consumer.2", f"d {P1}/1")
-    verdict = kills.judge(tmp_path)
+    verdict = load.judge(tmp_path)
     assert not verdict.valid
     assert (verdict.lost, verdict.unexpected, verdict.unflagged) == ({P1 + 2}, {P2}, {P1})
     assert verdict.disordered == [f"consumer.1: {P1} after {P1 + 1}"]
@@ -54,4 +54,4 @@ def test_the_judge_names_what_is_lost_invented_doubled_or_out_of_order(tmp_path:
 
 def test_a_line_that_a_killed_worker_did_not_finish_is_not_read(tmp_path: Path) -> None:
     tmp_path.joinpath("producer.1").write_text(f"i 1 {P1}\no 1 {P1}\ni 1 {P1 + 1} 42949")
-    assert kills.judge(tmp_path).sent == 1
+    assert load.judge(tmp_path).sent == 1

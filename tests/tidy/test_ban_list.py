@@ -21,7 +21,7 @@ BANS = (
         ("system/clock.py", "bench/"), "take a Clock (raybroker.system.clock), or `now` as an argument"),
     Ban(("random", "secrets", "uuid", "os.urandom", "os.getrandom"), ("system/entropy.py",),
         "take ids and tie-breaks as arguments; shells draw them with raybroker.system.entropy"),
-    Ban(("os.environ", "os.environb", "os.getenv", "os.putenv"), ("config/layers.py",),
+    Ban(("os.environ", "os.environb", "os.getenv", "os.putenv"), ("config/layers.py", "analysis/java.py"),
         "take a Config: the environment is one of its layers"),
     Ban(("asyncio", "uvloop"), ("transport/", "client/", "actors/", "services/", "aio.py", "bench/"),
         "decide in a pure layer; the shells wait"),

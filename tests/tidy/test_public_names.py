@@ -21,13 +21,18 @@ ERRORS = frozenset({
 })  # fmt: skip
 AIO = frozenset({"connect", "connect_xa", "loopback"})
 
-CONNECTION = frozenset({"session", "start", "stop", "close", "admin", "__enter__", "__exit__"})
+CONNECTION = frozenset({
+    "session", "start", "stop", "close", "admin", "on_exception", "on_event", "on_consumer_event", "client_id",
+    "__enter__", "__exit__",
+})  # fmt: skip
 SESSION = frozenset({
     "queue", "topic", "temporary_queue", "temporary_topic", "producer", "consumer", "durable_consumer",
     "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "recover", "commit", "rollback",
     "close",
 })  # fmt: skip
-PRODUCER = frozenset({"send", "send_async", "send_many", "close"})
+PRODUCER = frozenset({
+    "send", "send_async", "send_many", "close", "disable_message_id", "disable_message_timestamp",
+})  # fmt: skip
 CONSUMER = frozenset({"receive", "receive_nowait", "receive_many", "on_message", "close", "__iter__"})
 MESSAGE = frozenset({
     "id", "body", "properties", "destination", "timestamp", "expiration", "priority", "persistent", "redelivered",
@@ -37,9 +42,11 @@ MESSAGE = frozenset({
 ADMIN = frozenset({
     "create_destination", "destroy_destination", "update_destination", "list_destinations", "query_destination",
     "purge_destination", "pause_destination", "resume_destination", "list_consumers", "query_consumer",
-    "list_subscriptions", "destroy_subscription", "purge_subscription", "list_transactions", "query_transaction",
+    "list_subscriptions", "destroy_subscription", "purge_subscription", "list_schedules", "query_schedule",
+    "destroy_schedule", "list_transactions", "query_transaction",
     "commit_transaction", "rollback_transaction", "browse_messages", "delete_messages", "move_messages",
-    "retry_messages", "export_messages", "import_messages", "create_template", "list_templates", "destroy_template",
+    "metrics", "retry_messages", "export_messages", "import_messages", "create_template", "list_templates",
+    "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record",
 })  # fmt: skip
 
 

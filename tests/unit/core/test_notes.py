@@ -18,6 +18,7 @@ BIG = st.integers(0, 2**64 - 1)
 PICKS = st.integers(1, 2**1024 - 1) | st.integers(1, 2**20)
 U32 = st.integers(0, 2**32 - 1)
 SPANS = st.lists(st.builds(Span, BIG, BIG, U32), max_size=9)
+UNITS = st.none() | st.text(st.characters(), max_size=9)
 ROWS = st.lists(st.builds(Row, BIG, PICKS, U32, BIG), max_size=9)
 
 
@@ -56,12 +57,23 @@ def metas(draw: st.DrawFn) -> BlockMeta:
     return BlockMeta(
         count, draw(BIG), draw(BIG), notes.pack_sizes(draw(column(U32))), draw(st.integers(0, 9)),
         None if priorities is None else bytes(priorities), times(), times(), draw(st.just(0) | BIG), claims,
+        draw(st.none() | st.lists(UNITS, min_size=count, max_size=count).map(tuple)),
     )  # fmt: skip
 
 
 @given(metas())
 def test_the_meta_of_a_block_is_read_as_it_was_written(meta: BlockMeta) -> None:
     assert notes.decode_block_meta(notes.encode_block_meta(meta)) == meta
+
+
+@pytest.mark.parametrize("different", [1, 255, 256, 1000])
+def test_units_of_order_cost_little_more_than_their_names(different: int) -> None:
+    units = tuple(f"u{i % different}" for i in range(1000))
+    data = notes.encode_block_meta(BlockMeta(1000, 7, 1, 1024, units=units))
+    assert notes.decode_block_meta(data).units == units
+    assert len(data) < 64 + different * 6 + 1000 * (1 if different < 256 else 2)
+    with pytest.raises(ValueError, match="cut off"):
+        notes.decode_block_meta(data[:-1] if different < 256 else data[:-2])
 
 
 def test_a_plain_block_costs_few_bytes() -> None:

@@ -141,6 +141,17 @@ def test_a_late_taker_hears_that_it_is_over() -> None:
     assert two.both() == (BODIES, [])
 
 
+def test_what_was_kept_is_rolled_back_for_good() -> None:
+    two = Two()
+    two.set_aside()
+    two.here.host.handing.keep(KEY, nobody)
+    two.here.sync()
+    assert two.here.host.transactions.outcome(KEY) == "rolled_back"
+    assert two.here.restart().host.transactions.outcome(KEY) == "rolled_back"
+    two.here.host.handing.keep(KEY, nobody)
+    assert two.here.bodies("q") == BODIES, "saying it twice changes nothing"
+
+
 def test_taking_twice_takes_once() -> None:
     two = Two()
     run(two, 3)

@@ -248,6 +248,21 @@ def test_wherever_the_host_stops_there_are_the_parts_or_the_message(kind: str) -
     assert all(row in ((2, 2), (3, 3), (0, 1)) for row in seen)
 
 
+def test_a_part_of_a_prepared_transaction_keeps_its_number_over_a_restart() -> None:
+    rig = rig_of()
+    senders = Senders(rig)
+    client = Client(rig, "c", "conn")
+    client.ok("txn_begin", txn=1, key=b"k" * 16)
+    senders.send([("U", 1, False)], txn=1, client=client)
+    client.ok("txn_stage", txn=1, acks=[])
+    assert client.ok("txn_prepare", txn=1, key=b"k" * 16, acks=[], coordinator="")["vote"] == "commit"
+    rig = senders.rig = rig.restart()
+    assert senders.send([("U", 1, False)]).refused() == ["message_format"]
+    assert senders.send([("U", 2, True)]).refused() == []
+    Client(rig).ok("txn_decide", key=b"k" * 16, commit=True)
+    assert reader(rig).got() == ["[U1+U2]"]
+
+
 def test_a_checkpoint_keeps_parts_and_since_when_they_wait() -> None:
     rig = rig_of(incompleteWorkExpirationTime=10_000, expirationPolicy="Discard")
     Senders(rig).send([("U", 1, False)])
