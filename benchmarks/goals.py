@@ -61,6 +61,7 @@ GOALS: Final[tuple[Goal, ...]] = (
     Goal("creating a queue in a shared host, ms", "create", 20.0),
     Goal("selector of three comparisons on the consumer, against the plain queue", "selector", 0.5, PLAIN),
     Goal("priorities 0 to 9 mixed, against the plain queue", "priority", 0.5, PLAIN),
+    Goal("1000 units of order over 8 consumers, against the plain queue", "units", 0.5, PLAIN),
     Goal("one of ten messages with a time to live, against the plain queue", "expiry", 0.5, PLAIN),
     Goal("sends in transactions of 100, against the plain queue", "tx_send", 0.5, PLAIN),
     Goal("receive and acknowledge in transactions of 100, against the plain queue", "tx_take", 0.5, PLAIN),

@@ -36,12 +36,19 @@ TX_SESSIONS: Final = 4
 EXPIRES_MS: Final = 3_600_000
 """Late enough that none expires while it is measured: what is measured is that each could."""
 SUBSCRIBER_PROCESSES: Final = 2
+UNITS: Final = 1000
+"""Different units of order."""
+UNIT_SESSIONS: Final = 8
+"""Sessions that share the units of order."""
+UNIT_WAIT_SECONDS: Final = 0.05
+"""A session without messages looks so often whether all are done."""
 
 
 OPTIONS: Final[dict[str, Callable[[int], Any]]] = {
     "properties": lambda number: {"region": "EU", "quantity": 1 + number % 100, "price": number % 1000 + 0.25},
     "priority": lambda number: number % 10,
     "ttl_ms": lambda number: EXPIRES_MS if number % 10 == 0 else 0,
+    "unit_of_order": lambda number: f"unit-{number * 7919 % UNITS}",
 }
 """Argument of send_many → its value for the n-th message."""
 
@@ -164,6 +171,32 @@ def take_in_transactions(job: Any, address: Address, name: str, count: int, size
         return _in_sessions(connection, count, run)
 
 
+def take_in_units(job: Any, address: Address, name: str, count: int, size: int) -> Span:
+    """UNIT_SESSIONS sessions with client acknowledgement, one consumer each, until all messages are done."""
+    with connect(address) as connection:
+        sessions = [connection.session(ack="client") for _ in range(UNIT_SESSIONS)]
+        consumers = [s.consumer(s.queue(name), prefetch=PREFETCH // UNIT_SESSIONS) for s in sessions]
+        todo, left, deadline = Lock(), [count], monotonic_ns() + 10**9 * PATIENCE_SECONDS * 4
+
+        def run(consumer: Any) -> None:
+            while left[0] > 0:
+                messages = consumer.receive_many(max=TAKE // UNIT_SESSIONS, timeout=UNIT_WAIT_SECONDS)
+                if messages:
+                    assert len(messages[0].body) == size
+                    messages[-1].acknowledge()
+                    with todo:
+                        left[0] -= len(messages)
+                elif monotonic_ns() > deadline:
+                    raise TimeoutError("messages did not come")
+
+        job.ready()
+        began, used = monotonic_ns(), process_time()
+        with ThreadPoolExecutor(UNIT_SESSIONS) as pool:
+            for done in [pool.submit(run, consumer) for consumer in consumers]:
+                done.result()
+        return _span(began, used)
+
+
 def subscribe(job: Any, address: Address, name: str, count: int, size: int, subscribers: int) -> Span:
     """``subscribers`` plain subscribers in one session; each gets everything, and all that came is acknowledged."""
     with connect(address) as connection:
@@ -242,6 +275,7 @@ PLANS: Final = (
     Plan("selector", send_each, ("properties",), takes=(SELECTOR,)),
     Plan("priority", send_each, ("priority",)),
     Plan("expiry", send_each, ("ttl_ms",)),
+    Plan("units", send_each, ("unit_of_order",), take_in_units, ()),
     Plan("tx_send", send_in_transactions, ()),
     Plan("tx_take", send_many, ("queue",), take_in_transactions, ()),
     Plan("topic_1", send_many, ("topic",), copies=1),

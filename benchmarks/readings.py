@@ -34,15 +34,18 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("selector", "selector of three comparisons on the consumer", "msg/s"),
     Figure("priority", "priorities 0 to 9 mixed", "msg/s"),
     Figure("expiry", "one of ten messages with a time to live", "msg/s"),
+    Figure("units", "1000 units of order over 8 consumers", "msg/s"),
     Figure("tx_send", "sends in transactions of 100", "msg/s"),
     Figure("tx_take", "receive and acknowledge in transactions of 100", "msg/s"),
     Figure("topic_1", "topic, 1 subscriber", "msg/s"),
     Figure("topic_8", "topic, deliveries to 8 subscribers", "msg/s"),
     Figure("topic_64", "topic, deliveries to 64 subscribers", "msg/s"),
 )
-FEATURES: Final = ("each", "selector", "priority", "expiry", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64")
+FEATURES: Final = (
+    "each", "selector", "priority", "expiry", "units", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64",
+)  # fmt: skip
 """What :mod:`benchmarks.ours_features` measures against the plain queue."""
-ONE_BY_ONE: Final = ("selector", "priority", "expiry")
+ONE_BY_ONE: Final = ("selector", "priority", "expiry", "units")
 """Those of them that are sent as "each" is."""
 FIGURE: Final[dict[str, Figure]] = {figure.key: figure for figure in FIGURES}
 

@@ -69,6 +69,7 @@ ARRIVALS: Final = (
 BACKLOG: Final = f"{total('messages')} / ignoring (broker) group_left () (sum(raybroker_messages{{{B}}}) > 0)"
 ROUTED: Final = "sum by (broker, consumer_broker)"
 EPISODES: Final = f"sum by (destination) (increase(raybroker_destination_flow_control_episodes_total{{{B}}}{R}))"
+CLOCKS: Final = f"max by (broker) (raybroker_clock_seconds{{{B}}} - timestamp(raybroker_clock_seconds{{{B}}}))"
 UNITS: Final = f"sum by (destination, unit) (rate(raybroker_destination_unit_messages_total{{{B}}}{R}))"
 
 
@@ -371,6 +372,7 @@ CLIENTS = Board(
             panel("Memory", (OF_LIMIT, "{{broker}}"), unit="percentunit",
                   note="Resident memory of a broker and its hosts by what the machine allows."),
             by_broker("Hosts", total("hosts", "broker")),
+            panel("Clocks", (CLOCKS, "{{broker}}"), unit="s", least=None, note="Against the clock of Prometheus."),
             panel("Collecting metrics", (f"max by (broker) (raybroker_collection_seconds{{{B}}})", "{{broker}}"),
                   unit="s"),
         )),

@@ -98,6 +98,8 @@ def duration(seconds: float | None) -> str:
     """A time span as people read it: 350 µs, 12 s, 3.5 h, 12 days."""
     if seconds is None:
         return "–"
+    if seconds == 0:
+        return "0 s"
     for limit, scale, unit in (
         (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"),
     ):  # fmt: skip

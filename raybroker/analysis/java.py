@@ -22,11 +22,17 @@ JAVA_MIN: Final = 17
 NEEDED: Final = (
     "the analysis needs Java 17 or newer: install one, or pip install 'raybroker[analysis]', which brings its own"
 )
+_VECTOR: Final = "--add-modules=jdk.incubator.vector"
+_GONE: Final = {24: "--add-opens=java.base/sun.security.action=ALL-UNNAMED"}
+"""What Spark opens and a Java from that release on does not have."""
 _LAUNCHER: Final = """#!/bin/sh
-# Starts Java without the module that Spark asks for and can do without.
+# Starts Java without what Spark asks for, this Java does not have, and Spark can do without.
 for word in "$@"; do
     shift
-    [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+    case "$word" in
+        {dropped}) ;;
+        *) set -- "$@" "$word" ;;
+    esac
 done
 exec "{java}" "$@"
 """
@@ -65,11 +71,12 @@ def packaged_java() -> Path | None:
     return None
 
 
-def launcher(folder: Path, java: Path) -> Path:
+def launcher(folder: Path, java: Path, release: int) -> Path:
     """Write the launcher of a Java; the home to give to Spark."""
+    dropped = "|".join([_VECTOR, *(word for since, word in _GONE.items() if release >= since)])
     shim = folder / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
-    shim.write_text(_LAUNCHER.format(java=java), encoding="utf-8")
+    shim.write_text(_LAUNCHER.format(java=java, dropped=dropped), encoding="utf-8")
     shim.chmod(0o755)
     return folder
 
@@ -82,10 +89,11 @@ def choose(folder: Path) -> str:
     """
     home = system_java()
     java = packaged_java() if home is None else home / "bin" / "java"
-    if java is None or version(java) < JAVA_MIN:
+    release = 0 if java is None else version(java)
+    if java is None or release < JAVA_MIN:
         raise ConfigError(NEEDED)
-    os.environ["JAVA_HOME"] = str(launcher(folder, java))
-    return f"Java {version(java)} of {java.parent.parent}"
+    os.environ["JAVA_HOME"] = str(launcher(folder, java, release))
+    return f"Java {release} of {java.parent.parent}"
 
 
 def workers_like_this() -> None:

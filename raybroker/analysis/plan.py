@@ -148,10 +148,8 @@ class Walk:
                         frames.append(one)
                     else:
                         self.faults.append(Fault(one.what, f"{self._part.broker}: {one.where}"))
-            in_place = len(frames)
             frames.sort(key=lambda frame: (frame.ts, frame.key))
-            if in_place:
-                yield from (frame for frame in frames if self._usable(frame))
+            yield from (frame for frame in frames if self._usable(frame))
 
     def _usable(self, frame: Frame) -> bool:
         if frame.ts > self._window.now_ms + FUTURE_MS:

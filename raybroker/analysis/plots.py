@@ -44,7 +44,7 @@ def svg(plot: Plot) -> str | None:
 def empty(plot: Plot) -> bool:
     """Whether there is nothing to see."""
     if isinstance(plot, Lines):
-        return not any(value is not None for points in plot.series.values() for _, value in points)
+        return not any(value for points in plot.series.values() for _, value in points)
     if isinstance(plot, Bars):
         return not any(plot.values.values())
     return not any(any(row) for row in plot.values)

@@ -23,8 +23,8 @@ STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
 """Lengths of a step; each divides a day."""
 POINTS_MAX: Final = 750
 """The shortest step that needs no more points than this is taken (a month is 720 hours) …"""
-STEP_INTERVALS: Final = 3
-"""… and has at least so many scrapes of a broker."""
+STEP_INTERVALS: Final = 2.5
+"""… and is at least so many intervals between scrapes."""
 FILES_MAX: Final = 300
 """With more files than this jobs ask a copy that is laid out by metric: each asks for a few metrics of all brokers."""
 ROWS_MAX: Final = 100_000

@@ -8,8 +8,7 @@ import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, Force, Json, ask
-from raybroker.model.errors import ConfigError
+from raybroker.cli.objects import Cluster, Force, Json, ask, attributes
 
 COLUMNS: Final = {
     "name": "name", "queue": "queue", "to": "to", "qos": "qos", "state": "state", "forwarded": "forwarded",
@@ -33,12 +32,7 @@ def create_saf(
 
     A message is taken from the queue here when it is stored there, and none comes twice.
     """
-    given = {}
-    for text in attribute or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"-o {text!r} is not NAME=VALUE")
-        given[key] = value
+    given = attributes(attribute)
     with connecting.administering(cluster) as admin:
         admin.create_forwarding(name, queue, to, **given)
     output.say(f"created forwarding agent {name}")

@@ -19,6 +19,8 @@ READ_PATIENCE_S: Final = 10.0
 RETRY_S: Final = 0.2
 MOVE_TIMEOUT_S: Final = 1.0
 """How long a broker may take to say that it can be a home."""
+PREFERENCE_S: Final = 0.1
+"""How long those that are to be tried first are waited for once another one has answered."""
 
 
 class Calls(Protocol):
@@ -84,16 +86,29 @@ class ClusterDirectory:
         async with self._moving:
             if self._home != lost:
                 return
-            for name in await self._calls.names():
-                if name == lost:
-                    continue
-                try:
-                    async with asyncio.timeout(MOVE_TIMEOUT_S):
-                        await self._calls.call(name, "brokers")
-                except (ConnectionLostError, TimeoutError):
-                    continue
-                self._home = name
-                return
+            found = await self._first([name for name in await self._calls.names() if name != lost])
+            if found:
+                self._home = found
+
+    async def _first(self, names: list[str]) -> str:
+        """The first of these brokers that answers, "" when none does in time; those at the front get a moment more."""
+        asked = {asyncio.ensure_future(self._calls.call(name, "brokers")): name for name in names}
+        waiting = set(asked)
+        there: set[asyncio.Future[Any]] = set()
+        try:
+            async with asyncio.timeout(MOVE_TIMEOUT_S):
+                while waiting and not there:
+                    done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    there = {call for call in done if call.exception() is None}
+                if waiting:
+                    done, _ = await asyncio.wait(waiting, timeout=PREFERENCE_S)
+                    there |= {call for call in done if call.exception() is None}
+        except TimeoutError:
+            pass
+        finally:
+            for call in asked:
+                call.cancel()
+        return next((name for call, name in asked.items() if call in there), "")
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 

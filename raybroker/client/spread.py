@@ -15,18 +15,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.client.arrivals import Arrivals
 from raybroker.client.brokers import alive, seat
-from raybroker.client.buffer import Buffer
+from raybroker.client.buffers import Buffers
 from raybroker.client.consumer import IDENTITY_BYTES, ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination
 from raybroker.client.directory import View
 from raybroker.client.message import Message
 from raybroker.client.placement import is_pinned, place
-from raybroker.client.purse import Purse, Share
 from raybroker.client.section import Key, Section
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 from raybroker.system.entropy import token
@@ -38,27 +35,21 @@ ONLY_HERE: Final = "isLocalOnly"
 """Attribute of a destination that has no members on other brokers."""
 
 
-class SpreadConsumer:
+class SpreadConsumer(Buffers):
     """What a face does with a ConsumerCore, over all members."""
 
     def __init__(
         self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
     ) -> None:
         """``create``: a missing destination is made (D-21)."""
-        self.session = session
+        super().__init__(session, options)
         self.destination = destination
         self.name = destination.name
         self.identity = token(IDENTITY_BYTES).hex()
-        self.closed = False
         self.left = None
         self.members: dict[Key, ConsumerCore] = {}
-        self._connection = session.connection
         self._options = options
         self._create = create
-        self._arrivals = Arrivals()
-        by_acks = options.style == "prefetch" and options.limit != 0 and session.keeps_track
-        self._purse = Purse(options.style, options.percent, by_acks=by_acks, due=self._orders_due)
-        self._holders: dict[Share, ConsumerCore] = {}
         self._joining: set[ConsumerCore] = set()
         self._sections: dict[str, Section] = {}
         self._follows = False
@@ -67,11 +58,8 @@ class SpreadConsumer:
         """It has members on all brokers, not on the seat alone."""
         self._only = self._policy = ""
         """The one broker that it has a member on; loadBalancingPolicy where it is pinned to it (W-113)."""
-        self._failure: BrokerError | None = None
         self._listener: Callable[[Message], object] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self.take_one: Callable[[], Message | None] = self._take_one_of_all
-        """The next message of the buffers, or None; the hot path of ``receive``."""
 
     # ---- opening, and following the brokers --------------------------------------------------------------------------
 
@@ -206,7 +194,7 @@ class SpreadConsumer:
         if member.closed:
             await member.close()
             raise IllegalStateError(f"the consumer of {self.name} is closed")
-        self.members[broker, destination.name] = member
+        self.members[key] = member
         self._members_changed()
         self._promoted()
 
@@ -274,18 +262,6 @@ class SpreadConsumer:
             self._failure = error
             self._arrivals.tell(everybody=True)
 
-    # ---- credit ------------------------------------------------------------------------------------------------------
-
-    def _orders_due(self) -> None:
-        self._connection.io.post(self._give_orders)
-
-    def _give_orders(self) -> None:
-        with self._arrivals.lock:
-            orders = [(self._holders.get(order.share), order) for order in self._purse.orders()]
-        for member, order in orders:
-            if member is not None:
-                member.tell(order)
-
     # ---- as ConsumerCore -------------------------------------------------------------------------------------------
 
     @property
@@ -301,52 +277,6 @@ class SpreadConsumer:
     @property
     def active(self) -> bool:
         return self.destination.is_pattern or self._wide or any(m.active for m in list(self.members.values()))
-
-    def take(self, most: int) -> list[Message]:
-        """Up to ``most`` messages, from one member after the other."""
-        found: list[Message] = []
-        while self._may_take and len(found) < most and (member := self._filled()) is not None:
-            found += member.take(most - len(found))
-            self._next(member)
-        if not found and self._failure is not None:
-            raise self._failure
-        return found
-
-    def _take_one_of_all(self) -> Message | None:
-        while self._may_take and (member := self._filled()) is not None:
-            message = member.take_one()
-            self._next(member)
-            if message is not None:
-                return message
-        if self._failure is not None:
-            raise self._failure
-        return None
-
-    @property
-    def _may_take(self) -> bool:
-        return self._connection.started and not self.session.holds_back
-
-    def _filled(self) -> Buffer | None:
-        """The member to take from: the first that has something."""
-        with self._arrivals.lock:
-            return self._arrivals.first()
-
-    def _next(self, member: Buffer) -> None:
-        """Go on to another member after each of its deliveries."""
-        if member.between_deliveries:
-            self._arrivals.filled.rotate(-1)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until something is in the buffers, or the consumer has ended; False when the time is over."""
-        return self._arrivals.wait(self._has_something, self._purse.poll, timeout_s)
-
-    def arrival_future(self) -> Future[None]:
-        return self._arrivals.future(self._has_something, self._purse.poll)
-
-    def _has_something(self) -> bool:
-        if self.closed or self._failure is not None:
-            return True
-        return self._may_take and self._arrivals.first() is not None
 
     def shut(self) -> None:
         """No more messages for the application; whoever waits is woken."""

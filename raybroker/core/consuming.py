@@ -80,7 +80,8 @@ def grant(home: Destination, command: cmd.Grant, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         lane, consumer = found
-        lane.consumers.stand(consumer)
+        if lane.consumers.draining:
+            lane.consumers.stand(consumer)
         consumer.window.granted(command.credit)
         _go_on(home, lane, consumer)
 

@@ -236,7 +236,8 @@ class Destination(ABC):
         if not found:
             return 0
         held = self.ledger.held
-        lane.done(found)
+        if lane.order is not None:
+            lane.done(found)
         self.counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.picks) for d in found)
         count = self.settle(lane, [(d.run.ordinal, d.run.picks) for d in found], out)
         self.counters.messages_out += count

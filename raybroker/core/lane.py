@@ -129,9 +129,8 @@ class Lane(Returning):
             return
         if self.home.insertion_paused:
             self._hide(run, fresh=True)
-        elif self.ordered(run.ordinal) is not None:
-            assert self.order is not None
-            self.order.enter(run)
+        elif (order := self.order or self.ordered(run.ordinal)) is not None:
+            order.enter(run)
         elif self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.append(run, UNSORTED)
         elif not self.matching:
@@ -231,7 +230,8 @@ class Lane(Returning):
         else:
             consumers.rotate()
         consumers.turn.extend(without)
-        self.record_tried(tried, out)
+        if tried:
+            self.record_tried(tried, out)
         if done_with:
             home.acknowledged(self, done_with, out)
 
@@ -371,7 +371,9 @@ class Lane(Returning):
     def next_ms(self) -> int | None:
         """When time alone changes something here."""
         times = [c.next_due_ms() for c in self.consumers.by_attachment.values() if c.lease_ms]
-        times += (self.timetable.next_ms, self.gathering.until_ms(self.home.attributes))
+        times.append(self.timetable.next_ms)
+        if not self.gathering.dispatching:
+            times.append(self.gathering.until_ms(self.home.attributes))
         return min((t for t in times if t is not None), default=None)
 
     def places(self) -> Iterator[tuple[str, Run]]:

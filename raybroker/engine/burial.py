@@ -109,7 +109,7 @@ class Burial:
             wish = self._host.codec.wish(block, index)[1]
             if always if wish is None else wish:
                 name = f"message {index} of block {effect.ordinal} of {home.kind} {home.name}"
-                self._host.report(f"{name} is dead: {effect.reason} {effect.comment}".rstrip())
+                self._host.report(f"[B2148] {name} is dead: {effect.reason} {effect.comment}".rstrip())
 
     # ---- the way there ---------------------------------------------------------------------------------------------
 

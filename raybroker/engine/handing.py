@@ -7,8 +7,9 @@
     that the transaction is committed
                                                 committed
 
-The host that gives is the transaction's coordinator.  When it stops before it has given them they are here again, and
-the other host, which asks what became of the transaction, rolls back.
+Messages keep their ids, headers and times; how often they were delivered is counted anew.  The host that gives is the
+transaction's coordinator.  When it stops before it has given them they are here again, and the other host, which asks
+what became of the transaction, rolls back.
 """
 
 from __future__ import annotations

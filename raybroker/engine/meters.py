@@ -14,10 +14,11 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core.consumers import Consumer
-from raybroker.core.outcome import Outcome
+from raybroker.core.outcome import Outcome, Refused
 from raybroker.core.window import CreditWindow, PrefetchWindow
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.model import histogram as h
+from raybroker.model.errors import MessageTooLargeError, QuotaExceededError
 from raybroker.model.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -230,8 +231,10 @@ class Meters:
                 meter = attachment.meter = ProducerMeter(self.of(attachment.home))
             meter.under_way.append((first_seq, self._now_ns()))
 
-    def stored(self, attachment: Attachment, first_seq: int, count: int) -> None:
+    def stored(self, attachment: Attachment, first_seq: int, count: int, refused: Sequence[Refused] = ()) -> None:
         """A block is confirmed: it is durable, and a full destination has room again."""
+        if refused and self._host.config["imq.destination.logDeadMsgs"]:
+            self._log_refused(attachment.home, refused)
         meter = attachment.meter
         if not isinstance(meter, ProducerMeter):
             return
@@ -239,6 +242,13 @@ class Meters:
             seq, began_ns = meter.under_way.popleft()
             if seq == first_seq:
                 meter.send_to_store_seconds.observe((self._now_ns() - began_ns) * NS, count)
+
+    def _log_refused(self, home: Destination, refused: Sequence[Refused]) -> None:
+        """The destination is full, or does not take so large a message (M-13)."""
+        for row in refused:
+            if row.code in (QuotaExceededError.code, MessageTooLargeError.code):
+                count = row.end - row.start
+                self._host.report(f"[B2147] {home.kind} {home.name} did not take {count} messages: {row.text}")
 
     # ---- out ----------------------------------------------------------------------------------------------------
 

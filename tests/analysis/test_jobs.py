@@ -146,7 +146,7 @@ def test_which_prefetch(made: Made) -> None:
     assert answer.figures["measured"]
     rows = {row["destination"]: row for row in answer.figures["destinations"]}
     orders = rows["orders"]
-    assert orders["limit"] == pytest.approx(100, rel=0.01)
+    assert (orders["consumers"], orders["limit"]) == pytest.approx((2, 100), rel=0.01)
     assert (orders["advised_limit"], orders["advised_threshold"]) == advise(
         orders["service_s"], answer.figures["round_trip_s"]
     )

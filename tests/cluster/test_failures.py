@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import failures
-from tests.cluster.failures import KILLS, STEPS, Trial, Work
+from tests.cluster.failures import KILLS, STEPS, Work
 from tests.cluster.load import Verdict
+from tests.cluster.trial import Figures, Trial
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 
 def go_through(trial: Trial, folder: Path, name: str, plan: list[tuple[str, str]]) -> None:
+    trial.figures = Figures()
     verdicts = failures.run(trial, Work(trial, folder, name), plan)
     print(f"{trial.figures}; {'; '.join(map(str, verdicts))}")
     assert all(verdict.acknowledged > 500 for verdict in verdicts)
@@ -46,10 +48,10 @@ def test_a_kill_at_any_step_costs_no_message_and_no_change(trial: Trial, tmp_pat
 
 
 def test_what_took_too_long_is_a_fault() -> None:
-    slow = failures.Figures(detection=[1.0, 3.0, 3.0], failover=[0.5, 9.0])
+    slow = Figures(detection=[1.0, 3.0, 3.0], failover=[0.5, 9.0])
     assert [text.split()[0] for text in failures.faults([Verdict()], slow)] == ["detection", "failover"]
-    assert failures.faults([Verdict(lost={1})], failures.Figures())
-    assert failures.faults([Verdict()], failures.Figures(detection=[1.5], failover=[1.9, 2.0])) == []
+    assert failures.faults([Verdict(lost={1})], Figures())
+    assert failures.faults([Verdict()], Figures(detection=[1.5], failover=[1.9, 2.0])) == []
 
 
 def test_a_gap_begins_with_the_failure(tmp_path: Path) -> None:

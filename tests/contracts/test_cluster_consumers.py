@@ -356,3 +356,33 @@ def test_a_local_destination_has_one_member(rig: ClusterRig) -> None:  # D-14
     assert brokers_of(consumer) == ["b2"]
     connection.session().producer(name).send("here")
     assert bodies(take(consumer, 1)) == ["here"]
+
+
+def test_recover_goes_on_with_the_others_when_a_broker_is_lost_meanwhile(own: ClusterRig) -> None:  # R-11, K-19
+    name = own.name()
+    session = own.connect("b1").session(ack="client")
+    consumer = session.consumer(name)
+    sent = fill(own, name, 5)
+    take(consumer, 15)
+    own.kill("b2")
+    session.recover()
+    assert sorted(bodies(take(consumer, 10))) == [body for body in sent if not body.startswith("b2")]
+    own.start("b2")
+    assert bodies(take(consumer, 5)) == [body for body in sent if body.startswith("b2")]
+    session.recover()
+    assert sorted(bodies(take(consumer, 15))) == sorted(sent)
+
+
+def test_a_broker_that_comes_and_goes_quickly_has_one_member_of_a_consumer(own: ClusterRig) -> None:
+    name = own.name()
+    connection = own.connect("b1")
+    consumer = connection.session(ack="client").consumer(name)
+    for _ in range(4):
+        own.kill("b3")
+        own.start("b3")
+    sent = fill(own, name, 20, "b3")
+    assert sorted(bodies(take(consumer, 20))) == sent
+    until(lambda: brokers_of(consumer) == list(NAMES))
+    host = own.brokers["b3"].local
+    rows = own.io.run(host.admin("list_consumers", {"name": name}))
+    assert len(rows) == 1

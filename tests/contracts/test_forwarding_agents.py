@@ -305,7 +305,7 @@ def test_over_several_brokers_units_keep_their_order(tmp_path: Path) -> None:  #
         two.close()
 
 
-# ---- definitions -------------------------------------------------------------------------------------------------------
+# ---- definitions -----------------------------------------------------------------------------------------------------
 
 
 def test_definitions_are_in_the_record_of_all_brokers(tmp_path: Path) -> None:  # K-07, W-121

@@ -115,11 +115,6 @@ def stretch_ignores_selectors(patch: Patch) -> None:
     patch.set(Order, "stretch", stretch)
 
 
-@mutant("a new selector is compared with what is next")
-def selectors_not_looked_at_again(patch: Patch) -> None:
-    patch.set(Order, "selectors_changed", lambda self: None)
-
-
 @mutant("messages of one unit are delivered in order although some are not persistent")
 def units_do_not_wait_for_the_disk(patch: Patch) -> None:
     def hand_out(self: Lane, consumer: Consumer, run: Run, out: Outcome, tried: Any) -> None:
@@ -144,11 +139,6 @@ def units_not_written(patch: Patch) -> None:
 @mutant("what a prepared transaction has consumed blocks its units after a restart")
 def restage_without_units(patch: Patch) -> None:
     patch.set(Order, "restage", lambda self, run, txn: None)
-
-
-@mutant("messages of one unit are with one transaction at a time")
-def two_transactions(patch: Patch) -> None:
-    patch.set(transaction, "_check_units", lambda lane, consumer, command: None)
 
 
 @mutant("a removed message leaves its place")

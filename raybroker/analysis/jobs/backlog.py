@@ -75,7 +75,7 @@ def _trends(tables: Tables) -> list[dict[str, Any]]:
 def _outlook(row: dict[str, Any]) -> dict[str, Any]:
     slope = row["slope"] or 0.0
     certain = (row["points"] or 0) >= 3 and (row["r2"] or 0.0) >= R2_MIN
-    trend = "grows" if certain and slope > 0 else "drains" if certain and slope < 0 else "steady"
+    trend = "grows" if certain and slope > 0 else "drains" if certain and slope < 0 < row["held"] else "steady"
     quotas = [
         (name, (limit - now) / rise)
         for name, now, rise, limit in (

@@ -47,6 +47,7 @@ def who_waits_for_whom(tables: Tables) -> Answer:
 
 
 def _rows(tables: Tables) -> list[dict[str, Any]]:
+    # A consumer is attached to the members on all brokers: the largest number is how many there are.
     gauges = {
         "producers": names.PRODUCERS, "consumers": names.CONSUMERS, "idle": names.IDLE, "full": names.FULL,
         "waiting": names.WAITING, "oldest": names.OLDEST_AGE,
@@ -59,12 +60,13 @@ def _rows(tables: Tables) -> list[dict[str, Any]]:
                    from counters where metric in ('{names.IN}', '{names.OUT}') group by 1, 2),
              g as (select destination, type, broker, ts, {columns} from gauges where metric in ({listed})
                    and coalesce(labels['state'], 'active') = 'active' group by 1, 2, 3, 4),
-             t as (select destination, type, ts, sum(producers) producers, sum(consumers) consumers,
+             t as (select destination, type, ts, sum(producers) producers, sum(consumers) attached,
+                          max(consumers) consumers,
                           sum(idle) idle, sum(full) full, sum(waiting) waiting, max(oldest) oldest,
                           max(if(idle > 0 and waiting = 0, 1, 0)) * max(if(waiting >= 1 and idle = 0, 1, 0)) starved
                    from g group by 1, 2, 3),
              d as (select destination, type, avg(producers) producers, avg(consumers) consumers, avg(waiting) waiting,
-                          max(oldest) oldest_s, avg(if(consumers > 0 and idle >= consumers * 0.99, 1, 0)) idle_part,
+                          max(oldest) oldest_s, avg(if(attached > 0 and idle >= attached * 0.99, 1, 0)) idle_part,
                           avg(if(full > 0, 1, 0)) full_part, avg(starved) starved_part,
                           avg(if(consumers = 0 and waiting > 0, 1, 0)) abandoned_part, max_by(waiting, ts) waiting_now
                    from t group by 1, 2)

@@ -15,6 +15,8 @@ from raybroker.analysis.tables import Tables
 
 DAY_S: Final = 86_400.0
 DAYS_MIN: Final = 3
+TELL_DAYS: Final = 0.25
+"""A shorter time than this shows what grows and tells nobody to act."""
 R2_MIN: Final = 0.5
 WHOLE_PART: Final = 0.9
 """A day is whole with this part of the steps that the fullest day has."""
@@ -30,7 +32,7 @@ def when_is_it_full(tables: Tables) -> Answer:
     rows = [_outlook(row) for row in _trends(tables, "date_trunc('day', ts)" if by_day else "ts")]
     rows.sort(key=lambda row: (row["days_left"] is None, row["days_left"] or 0.0, -abs(row["growth_part"] or 0.0)))
     answer = Answer("when_is_it_full", "What grows, and when is it full?", "")
-    due = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS]
+    due = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS and days >= TELL_DAYS]
     answer.findings += [
         Finding("critical" if by_day and row["days_left"] <= 7 else "warning" if by_day else "info",
                 f"{row['what']} of {row['subject']}",

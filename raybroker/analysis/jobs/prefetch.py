@@ -79,11 +79,13 @@ def _round_trip(tables: Tables) -> float | None:
 
 
 def _measured(tables: Tables) -> list[dict[str, Any]]:
+    """Consumers, their limit, service time and message size. Consumers are attached at every broker: counted once."""
     rows = tables.rows(f"""
-        with g as (select destination, type, ts, sum(if(metric = '{names.CONSUMERS}'
+        with m as (select destination, type, broker, ts, sum(if(metric = '{names.CONSUMERS}'
                                  and labels['state'] = 'active', mean, 0)) consumers,
                           sum(if(metric = '{names.LIMIT}', mean, 0)) limits
-                   from gauges where metric in ('{names.CONSUMERS}', '{names.LIMIT}') group by 1, 2, 3),
+                   from gauges where metric in ('{names.CONSUMERS}', '{names.LIMIT}') group by 1, 2, 3, 4),
+             g as (select destination, type, ts, max(consumers) consumers, max(limits) limits from m group by 1, 2, 3),
              n as (select destination, type, avg(consumers) consumers, avg(limits) / avg(consumers) limit
                    from g where consumers > 0 group by 1, 2),
              b as (select destination, type, sum(if(metric = '{names.BYTES_IN}', increase, 0)) bytes,

@@ -9,7 +9,7 @@ import pytest
 from raybroker.cli.exits import Exit, code_of
 from raybroker.model.errors import BY_CODE, BrokerError
 
-UNREACHABLE = {"no_cluster", "connection_lost", "timeout"}
+UNREACHABLE = {"no_cluster", "connection_lost", "broker_gone", "timeout"}
 
 
 @pytest.mark.parametrize("code", sorted(BY_CODE))

@@ -154,10 +154,15 @@ def test_explain_shows_values_and_origins(raybroker: Any, monkeypatch: pytest.Mo
 
 
 def test_brokers_are_listed(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"broker": "b1", "cluster": "c", "state": "RUNNING", "address": "1.2.3.4:5", "pid": 12345}]
+    rows = [
+        {"broker": "b1", "cluster": "c", "state": "OPERATING", "address": "1.2.3.4:5", "pid": 12345, "is_master": True},
+        {"broker": "b2", "cluster": "c", "state": "DOWN", "address": "1.2.3.4:5"},
+    ]
     monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
     assert raybroker.json("list", "bkr") == rows
-    assert raybroker.output("list", "bkr").splitlines()[1].split() == ["b1", "c", "RUNNING", "12345", "1.2.3.4:5"]
+    first, second = (line.split() for line in raybroker.output("list", "bkr").splitlines()[1:])
+    assert first == ["b1", "c", "OPERATING", "yes", "12345", "1.2.3.4:5"]
+    assert second == ["b2", "c", "DOWN", "-", "-", "1.2.3.4:5"]
 
 
 def test_the_cluster_is_default_unless_named(raybroker: Any, broker: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.cluster_directory import ClusterDirectory
+from raybroker.client.cluster_directory import MOVE_TIMEOUT_S, ClusterDirectory
 from raybroker.client.directory import Place
 from raybroker.model.errors import BrokerGoneError
 
@@ -88,6 +88,21 @@ def test_what_waits_for_the_new_home_goes_on_waiting() -> None:
         with pytest.raises(asyncio.CancelledError):
             await new
         assert isinstance(old.exception(), BrokerGoneError)
+
+    asyncio.run(scene())
+
+
+def test_brokers_that_hang_as_well_do_not_hold_up_the_move() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2", "b3", "b4")
+        calls.hanging |= {"b1", "b2"}
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        async with asyncio.timeout(MOVE_TIMEOUT_S / 2):
+            await directory.leave("b1")
+        assert directory.home == "b3"
+        calls.hanging |= {"b3", "b4"}
+        await directory.leave("b3")
+        assert directory.home == "b3", "there is no other"
 
     asyncio.run(scene())
 

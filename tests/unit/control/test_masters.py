@@ -6,8 +6,9 @@ from raybroker.control import events as ev
 from raybroker.control import messages as m
 from raybroker.control.claim import Claim, restored_term
 from raybroker.control.events import BAD_REQUEST, NOT_ALLOWED, OK, PRECONDITION_FAILED, UNAVAILABLE
+from raybroker.control.member import backed_up, restored
 from raybroker.control.record import Change
-from raybroker.model.errors import MasterUnavailableError
+from raybroker.model.errors import MasterUnavailableError, RequestTimeoutError
 from tests.unit.control.cluster import Cluster, queue, running
 
 
@@ -212,6 +213,27 @@ def test_a_master_whose_configuration_names_another_waits_for_that_one() -> None
     cluster.run(7000)
     assert cluster.members["b1"].is_master, "nothing was restored on b2, so the record stays where it is"
     assert set(cluster.states().values()) == {"OPERATING"}
+
+
+def test_a_master_that_hears_of_a_later_term_reigns_no_longer() -> None:  # K-15: restored while the old one runs
+    cluster = running()
+    cluster.propose("b1", queue("early"))
+    backup = backed_up(cluster.frames["b1"])
+    cluster.propose("b1", queue("late"))
+    cluster.stop("b2")
+    cluster.frames["b2"] = list(restored(cluster.frames["b2"], backup, name="b2", master="b2", new_id="restored"))
+    cluster.hold_writes = True
+    assert cluster.propose("b1", queue("under-way")) is None
+    cluster.hold_writes = False
+    cluster.master = "b2"
+    cluster.start("b2")
+    cluster.run(8000)
+    assert [name for name, member in cluster.members.items() if member.is_master] == ["b2"]
+    (error,) = [answer.error for answer in cluster.answers.values() if answer.error is not None]
+    assert isinstance(error, RequestTimeoutError)
+    assert set(cluster.states().values()) == {"OPERATING"}
+    for member in cluster.members.values():
+        assert [key[1] for key in member.agreed.destinations] == ["early"]
 
 
 def test_terms_and_claims() -> None:

@@ -283,6 +283,14 @@ def test_a_head_that_matches_nobody_blocks_its_unit() -> None:  # W-88, U10
     assert home.acked(rest, "a2") == "a3"
 
 
+def test_a_new_selector_is_compared_with_what_a_session_could_have_next() -> None:  # W-88
+    home = Queue()
+    home.put("a1 a2")
+    assert home.take(1, owner="s", selector="name <> 'b1'")[1] == "a1"
+    assert home.take(1, owner="s", selector="name = 'a1'")[1] == ""
+    assert home.take(1, owner="s", selector="name = 'a2'")[1] == "a2"
+
+
 def test_priorities_order_units_and_nothing_within_one() -> None:  # W-87, U9
     home = Queue()
     home.put("a1 a2 b1 c1", priority=[4, 9, 7, 5])

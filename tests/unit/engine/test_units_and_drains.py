@@ -124,25 +124,24 @@ def test_a_head_that_no_consumer_wants_is_counted_as_blocked() -> None:  # W-88,
 
 def test_a_void_delivery_is_told_and_an_unsent_one_does_not_leave() -> None:  # U3
     rig, client, producer = world()
-    consumer = client.consumer(limit=10, flow="credit")
+    consumer = client.consumer(limit=5, flow="credit")
     other = Client(rig)
-    spare = other.consumer(limit=10, flow="credit")
-    send(client, producer, "a1 a2")
-    assert client.got() == ["a1", "a2"]
+    spare = other.consumer(limit=3, flow="credit")
+    send(client, producer, "a1 b1 a2")
+    assert client.got() == ["a1", "b1", "a2"]
     client.peer.full = True
-    send(client, producer, "a3 b1 a4")
-    rig.sync()
+    send(client, producer, "b2 a3")
     assert client.got() == []
     client.settle(consumer, "release", "a1")
     rig.sync()
-    assert client.peer.take("withdrawn") == [("withdrawn", consumer, client.epochs[consumer], [(2, 2)])]
-    assert sorted(other.got(spare)) == ["a1(2)", "a2(2)", "a3(2)", "a4(2)"]
+    assert client.peer.take("withdrawn") == [("withdrawn", consumer, client.epochs[consumer], [(3, 3)])]
+    assert other.got(spare) == ["a1(2)", "a2(2)", "a3(2)"]
     client.peer.full = False
     client.session.writable()
-    assert client.got() == ["b1"]
+    assert client.got() == ["b2"]
     check(rig.home())
-    send(client, producer, "c1 c2 c3 c4 c5 c6 c7 c8 c9 d1")
-    assert len(client.got()) == 9, "two that never left are granted again: 10 - 5 + 2 = 7, and 2 …"
+    send(client, producer, "c1 c2")
+    assert client.got() == ["c1"], "the one that never left is granted again"
 
 
 def test_an_owner_is_a_short_text() -> None:
@@ -212,7 +211,7 @@ def test_a_delivery_that_was_kept_too_long_before_it_left_is_void() -> None:  # 
 
 
 def test_a_stale_drain_is_dropped() -> None:
-    rig, client, producer = world()
+    _, client, producer = world()
     consumer = client.consumer(flow="credit", limit=10, drain=True)
     client.session.drain(consumer, client.epochs[consumer] + 1, 1)
     client.session.drain(77, 1, 1)

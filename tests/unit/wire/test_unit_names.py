@@ -13,7 +13,7 @@ from raybroker.wire import unit_names
 from raybroker.wire.content import BlockContent, decode_header, encode_header, pack_fields
 from raybroker.wire.dead import dead_block, revive_block
 from raybroker.wire.unit_names import HEADERS_KNOWN_MAX, in_unit, units_of
-from tests.unit.wire.test_dead import death
+from tests.unit.wire.test_dead import Killed
 
 
 def block_of(headers: list[bytes] | None, count: int = 0) -> Block:
@@ -94,7 +94,7 @@ def test_the_unit_of_a_destination_follows_from_its_name() -> None:
 
 def test_a_message_keeps_its_unit_when_it_dies_and_comes_back() -> None:
     block = block_of([header("a", n=1), header("b")])
-    dead = Block(dead_block(block, 0b11, death(), producer=2, first_seq=9, now_ms=5, truncate=False))
+    dead = Block(dead_block(block, 0b11, Killed(), producer=2, first_seq=9, now_ms=5, truncate=False))
     assert units_of(dead) == ("a", "b")
     ((_, _, _, data),) = revive_block(dead, 0b11, producer=3, first_seq=1, now_ms=6)
     assert units_of(Block(data)) == ("a", "b")
