@@ -36,6 +36,8 @@ UNITS: Final = 1000
 CONSUMERS: Final = 8
 PATIENCE_S: Final = 60.0
 RECORD_ENTRIES: Final = 10_000
+LOOK_S: Final = 0.001
+"""How long one of several consumers is looked at when it has nothing: what it could have may be with the next one."""
 
 Facts = dict[str, Any]
 
@@ -85,7 +87,7 @@ def consume(
         last = began
         while monotonic_ns() - last < idle_s * 1e9:
             for consumer in consumers:
-                messages = consumer.receive_many(max=TAKE, timeout=idle_s / 4 / sessions)
+                messages = consumer.receive_many(max=TAKE, timeout=LOOK_S if sessions > 1 else idle_s / 4)
                 if messages:
                     got += len(messages)
                     messages[-1].acknowledge()

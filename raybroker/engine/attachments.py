@@ -141,6 +141,8 @@ class Release:
             # A consumer may have acknowledged what it never got; then its block may be gone.
             elif effect.ordinal in attachment.home.ledger.held:
                 self._hand_over(attachment, effect)
+            elif attachment.leased:  # It was taken back, and has gone since.
+                self._missed_later(attachment, effect.picks.bit_count())
 
     def _withdraw(self, attachment: Attachment, effect: Withdrawn) -> None:
         """What waits here does not leave, and the consumer forgets what it has got."""
@@ -158,7 +160,7 @@ class Release:
                 kept.append((attachment, waiting._replace(tag=tag, picks=pk.of_indexes(indexes))))
         attachment.outbox.waiting = kept
         if unsent:
-            self._host.later(lambda: self._missed(attachment, len(unsent)))
+            self._missed_later(attachment, len(unsent))
         tags_sent = [tag for first, last in effect.ranges for tag in range(first, last + 1) if tag not in unsent]
         tags_sent = [tag for tag in tags_sent if tag >= attachment.first_tag]
         if tags_sent:
@@ -174,7 +176,7 @@ class Release:
 
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
         if attachment.leased and not attachment.eager and not attachment.holds(effect):
-            self._host.later(lambda: self._missed(attachment, effect.picks.bit_count()))
+            self._missed_later(attachment, effect.picks.bit_count())
             return
         try:
             block = self._host.payloads.get(attachment.home.number, effect.ordinal)
@@ -194,8 +196,11 @@ class Release:
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
         self._host.meters.delivered(attachment, effect.ordinal, effect.tag, picks, effect.attempt)
 
-    def _missed(self, attachment: Attachment, count: int) -> None:
+    def _missed_later(self, attachment: Attachment, count: int) -> None:
         """The consumer does not know of deliveries that never left: it may have as many others."""
+        self._host.later(lambda: self._missed(attachment, count))
+
+    def _missed(self, attachment: Attachment, count: int) -> None:
         self._host.perform(attachment.home, cmd.Missed(attachment.number, count))
 
     def _pick(self, block: Block, picks: int) -> tuple[Buffer, ...]:

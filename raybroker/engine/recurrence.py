@@ -15,7 +15,7 @@ Instants are milliseconds since 1970.  No clock is read here.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
@@ -29,6 +29,9 @@ INTERVAL_MS_MAX: Final = 3660 * 24 * 60 * 60 * 1000
 EXPRESSION_CHARS_MAX: Final = 256
 ZONE_CHARS_MAX: Final = 64
 CRON_FIELDS: Final = 5
+HALF_HOUR_MS: Final = 30 * 60 * 1000
+CHANGE_MS: Final = 4 * HALF_HOUR_MS
+"""No clocks are changed by more than this at a time."""
 
 _EVERY: Final = re.compile(r"@every\s+((?:\d{1,9}[dhms])+)", re.ASCII | re.IGNORECASE)
 _PART: Final = re.compile(r"(\d+)([dhms])", re.ASCII)
@@ -109,7 +112,29 @@ class Cron:
             raise ConfigError(f"schedule {expression!r} never comes") from None
 
     def after(self, ms: int) -> int | None:
-        return self._first(ms, reverse=False)
+        first = self._first(ms, reverse=False)
+        if first is None or self._offset(ms) == self._offset(first):
+            return first
+        # Going over a change of clocks by less than an hour, the library leaves out what comes right after it.
+        change_ms = self._change(ms, first)
+        for start_ms in range(change_ms, min(change_ms + CHANGE_MS, first), HALF_HOUR_MS):
+            if (found := self._first(start_ms, reverse=False)) is not None:
+                first = min(first, found)
+        return first
+
+    def _offset(self, ms: int) -> timedelta | None:
+        return datetime.fromtimestamp(ms // 1000, self._zone).utcoffset()
+
+    def _change(self, early_ms: int, late_ms: int) -> int:
+        """When clocks are changed between two instants, to the second."""
+        before = self._offset(early_ms)
+        while late_ms - early_ms > 1000:
+            middle_ms = (early_ms + late_ms) // 2
+            if self._offset(middle_ms) == before:
+                early_ms = middle_ms
+            else:
+                late_ms = middle_ms
+        return late_ms
 
     def latest(self, after_ms: int, until_ms: int) -> int | None:
         if (first := self.after(after_ms)) is None or first > until_ms:

@@ -229,3 +229,17 @@ def test_a_consumer_of_another_broker_is_remote(home: str, remote: bool) -> None
     assert reply["broker"] == "b1"
     (row,) = inspect.consumers(rig.host)
     assert (row["remote"], row["consumer"], row["owner"], row["drains"]) == (remote, "everywhere", "s", False)
+
+
+def test_a_delivery_that_was_taken_back_and_has_gone_before_it_left_is_granted_again() -> None:  # B6
+    rig, client, producer = world(maxNumMsgs=1, limitBehavior="REMOVE_OLDEST", useDMQ=False)
+    client.consumer(flow="credit", limit=1, lease_ms=100)
+    client.peer.full = True
+    send(client, producer, "-1")
+    rig.tick(150)
+    send(client, producer, "-2")
+    rig.sync()
+    assert rig.held() == 1
+    client.peer.full = False
+    client.session.writable()
+    assert client.got() == ["-2"]
