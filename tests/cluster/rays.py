@@ -70,7 +70,9 @@ def processes(made: Path) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if mark in entry.joinpath("cmdline").read_bytes() or mark in entry.joinpath("environ").read_bytes():
+                words = entry.joinpath("cmdline").read_bytes()
+                ours = mark in words or mark in entry.joinpath("environ").read_bytes()
+                if ours and b"pyspark" not in words:  # Spark of other tests of this process: no part of a Ray.
                     found.append(int(entry.name))
     return found
 

@@ -111,7 +111,7 @@ def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
 
 def test_the_broker_shows_itself_and_where_its_values_are_from(shell: Shell, up: str) -> None:
     brokers = shell.json("list", "bkr")
-    assert [(row["broker"], row["state"]) for row in brokers] == [("b1", "RUNNING")]
+    assert [(row["broker"], row["state"]) for row in brokers] == [("b1", "OPERATING")]
     rows = {row["property"]: row for row in shell.json("query", "bkr", "--explain")}
     given = rows["imq.autocreate.queue.maxNumActiveConsumers"]
     assert (given["value"], given["origin"]) == (3, "-Dimq.autocreate.queue.maxNumActiveConsumers")

@@ -148,7 +148,7 @@ def dead_moved_in_two_steps(patch: Patch) -> None:
     def here(self: Burial, home: Any, effect: Any, target: Any, block: Any) -> bool:
         if not intake.would_take(target, block.lengths):
             return False
-        self._host.perform(target, burial.own_send(self._host, target, block), block)
+        self._host.perform_all([burial.own_send(self._host, target, block)], (), lambda: None)
         self._done(home, effect)
         return True
 

@@ -224,7 +224,7 @@ def full_disk_refuses_retries(patch: Patch) -> None:
 
 @mutant("acknowledgements of an ended attachment are dropped")
 def epoch_unchecked(patch: Patch) -> None:
-    patch.set(Session, "_consumer", lambda self, handle, epoch: self.consumers.get(handle))
+    patch.set(Session, "consumer", lambda self, handle, epoch: self.consumers.get(handle))
 
 
 # ---- limits and consumers ------------------------------------------------------------------------------------------
