@@ -6,7 +6,6 @@ from raybroker.core import intake
 from raybroker.core.consumers import Consumers
 from raybroker.core.destination import Destination
 from raybroker.core.gathering import Gathering
-from raybroker.core.producers import Producers
 from tests.simulation.mutation import Patch, mutant
 
 
@@ -39,8 +38,3 @@ def gathering_once(patch: Patch) -> None:
         return old(self, consumers, attributes, now_ms) if consumers else self.dispatching  # type: ignore[arg-type]
 
     patch.set(Gathering, "look", look)
-
-
-@mutant("what nobody wanted is written down as taken with what is stored after it")
-def unwanted_forgotten(patch: Patch) -> None:
-    patch.set(Producers, "leave_unwritten", lambda self, producer, first, end: None)

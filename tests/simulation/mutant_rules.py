@@ -273,8 +273,9 @@ def purge_takes_from_consumers(patch: Patch) -> None:
     def purge(self: Destination, command: Any, out: Outcome) -> None:
         for lane in self.lanes.values():
             for consumer in lane.consumers.by_attachment.values():
-                lane.give_back(list(consumer.unsettled))
+                unsettled = list(consumer.unsettled)
                 consumer.unsettled.clear()
+                lane.give_back(unsettled, out)
         old(self, command, out)
 
     patch.handler(cmd.Purge, purge)
