@@ -2,7 +2,8 @@
 
     cpu        processor time a message over 1, 2 and 4 brokers, each with a producer and a consumer of its own on one
                queue that prefers local consumers: the sum over hosts, brokers and clients
-    remote     messages that went to a consumer of another broker meanwhile (none may while a local one is there)
+    remote     messages that went to a consumer of another broker meanwhile (none may while a local one is there); each
+               consumer waits for as many as were sent at its broker
     ordered    1000 units of order over 8 consumers, against the plain queue of the same run
     paths      new units of order a second that the path service places, and what it costs when they are known
     failover   from SIGKILL of the home broker and its hosts until the next confirmed send of its client
@@ -36,6 +37,7 @@ UNITS: Final = 1000
 CONSUMERS: Final = 8
 PATIENCE_S: Final = 60.0
 RECORD_ENTRIES: Final = 10_000
+IDLE_S: Final = 3.0
 LOOK_S: Final = 0.001
 """How long one of several consumers is looked at when it has nothing: what it could have may be with the next one."""
 
@@ -73,9 +75,9 @@ def produce(job: Any, address: dict[str, Any], name: str, queue: str, broker: st
 
 
 def consume(
-    job: Any, address: dict[str, Any], name: str, queue: str, broker: str, idle_s: float, sessions: int
+    job: Any, address: dict[str, Any], name: str, queue: str, broker: str, count: int, sessions: int
 ) -> Facts:
-    """Take what comes until nothing came for a while; ``sessions`` consumers in turn."""
+    """Take ``count`` messages, or until nothing came for a while; ``sessions`` consumers in turn."""
     rb = _join(address)
     with rb.connect(cluster=name, broker=broker) as connection:
         consumers = [
@@ -85,9 +87,9 @@ def consume(
         began, used = monotonic_ns(), process_time()
         got = 0
         last = began
-        while monotonic_ns() - last < idle_s * 1e9:
+        while got < count and monotonic_ns() - last < IDLE_S * 1e9:
             for consumer in consumers:
-                messages = consumer.receive_many(max=TAKE, timeout=LOOK_S if sessions > 1 else idle_s / 4)
+                messages = consumer.receive_many(max=TAKE, timeout=LOOK_S if sessions > 1 else IDLE_S / 4)
                 if messages:
                     got += len(messages)
                     messages[-1].acknowledge()
@@ -143,7 +145,7 @@ def traffic(
         pids = _run(team, administer, address, name, queue, {"localDeliveryPreferred": brokers > 1})
         processes = {pid for found in pids.values() for pid in found.values()}
         each = messages // brokers
-        consumers = [team.start(consume, address, name, queue, broker, 3.0, sessions) for broker in first]
+        consumers = [team.start(consume, address, name, queue, broker, each, sessions) for broker in first]
         for worker in consumers:
             worker.wait_ready()
         producers = [team.start(produce, address, name, queue, broker, each, units) for broker in first]
@@ -161,7 +163,7 @@ def traffic(
     return {
         "brokers": brokers, "messages": total, "seconds": seconds, "rate": total / seconds,
         "cpu_us": cpu_s * 1e6 / max(total, 1), "hosts_cpu_us": used * 1e6 / max(total, 1),
-        "remote": sum(max(0, found["got"] - each) for found in got),
+        "remote": sum(each - found["got"] for found in got),
     }  # fmt: skip
 
 
