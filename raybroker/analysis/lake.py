@@ -70,13 +70,6 @@ def date_of(ts_ms: int) -> str:
     return datetime.date.fromordinal(_EPOCH_ORDINAL + ts_ms // DAY_MS).isoformat()
 
 
-def day_start_ms(date: str) -> int:
-    """The first millisecond of a UTC day."""
-    import datetime
-
-    return (datetime.date.fromisoformat(date).toordinal() - _EPOCH_ORDINAL) * DAY_MS
-
-
 def folder_of(lake: Path, ts_ms: int, broker: str) -> Path:
     """Where files of a broker and a day are; the broker's name is quoted as in a URL."""
     return lake / f"date={date_of(ts_ms)}" / f"broker={quote(broker, safe='')}"

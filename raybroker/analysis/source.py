@@ -259,16 +259,8 @@ class StepSource(DataSource):
         return StepReader(dict(self.options))
 
 
-class StepReader(DataSourceReader):
+class StepReader(LakeReader):
     """Reduces parts of a lake."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        found, _ = parts_of(self._options)
-        made: list[InputPartition] = [PartOfLake(part) for part in found]
-        return made or [PartOfLake(Part("", (), None))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PartOfLake)

@@ -6,7 +6,7 @@ that has none yet, and stays with the node that has its stores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from raybroker.config.config import Config
@@ -28,11 +28,6 @@ class Plan:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.brokers)
-
-    def with_broker(self, name: str, node: str = "") -> Plan:
-        """This plan and one more broker; one that is there stays as it is."""
-        check_broker_name(name)
-        return self if name in self.brokers else replace(self, brokers={**self.brokers, name: node})
 
 
 def plan_of(config: Config, count: int | None = None) -> Plan:

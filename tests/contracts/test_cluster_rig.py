@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.config.brokers import Plan
 from raybroker.control.backup import load
 from raybroker.control.member import restored
 from raybroker.errors import ConfigError, InvalidDestinationError, MasterUnavailableError
@@ -157,7 +158,7 @@ def test_brokers_join_and_leave_a_running_cluster(rig: ClusterRig) -> None:  # K
     name = rig.name()
     admin.create_destination("queue", name)
     admin.reload_cluster(["b1", "b2", "b3", "b4"])
-    rig.plan = rig.plan.with_broker("b4")
+    rig.plan = Plan({**rig.plan.brokers, "b4": ""}, rig.plan.master)
     rig.start("b4")
     until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP"] * 4)
     assert len(rig.connect("b4").admin().query_destination("queue", name)["members"]) == 4

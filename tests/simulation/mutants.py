@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import NamedTuple
 
-from raybroker.model.errors import BrokerError
+from tests import seeds
+from tests.seeds import Catch
 from tests.simulation.mutant_table import TABLE, applied
 from tests.simulation.world import World
 
@@ -21,32 +21,10 @@ SEEDS_MAX = 1000
 """The hardest mutant takes about two fifths of it, most of them less than ten."""
 
 
-class Catch(NamedTuple):
-    """``seeds`` were run until ``how`` was raised; 0 seeds: never."""
-
-    name: str
-    seeds: int
-    how: str
-
-
 def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
-    """Run seeds under one mutant until one fails that does not fail without it.
-
-    Only an assertion or an error of the broker counts: anything else means that the mutant is badly made.
-    """
+    """See tests.seeds."""
     mutant = next(m for m in TABLE if m.name == name)
-    for seed in range(seeds_max):
-        with applied(mutant):
-            try:
-                World(seed).run()
-            except (AssertionError, BrokerError) as error:
-                found = error
-            else:
-                continue
-        World(seed).run()
-        text = str(found).splitlines()
-        return Catch(name, seed + 1, f"{type(found).__name__}: {text[0][:90] if text else ''}")
-    return Catch(name, 0, "not caught")
+    return seeds.hunt(name, lambda: applied(mutant), World, seeds_max)
 
 
 def hunt_all(jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:

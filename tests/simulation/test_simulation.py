@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.run import describe, run_batches
+from tests.simulation.run import SIMULATION
 from tests.simulation.twin_commands import HANDLERS
 from tests.simulation.world import World
 
@@ -17,7 +17,7 @@ CHUNK = 250
 @pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
 def test_no_seed_finds_a_violation(start: int) -> None:
     seeds = events = 0
-    for batch in run_batches(range(start, start + CHUNK), jobs=2):
+    for batch in SIMULATION.batches(range(start, start + CHUNK), jobs=2):
         assert batch.failure is None, batch.failure
         seeds += batch.seeds
         events += batch.events
@@ -44,7 +44,7 @@ def test_a_failing_seed_says_how_to_run_it_again() -> None:
     try:
         raise AssertionError("a message was lost")
     except AssertionError as error:
-        text = describe(4711, error)
+        text = SIMULATION.describe(4711, error)
     assert "a message was lost" in text
     assert text.endswith("seed 4711 failed; run it again with: python -m tests.simulation --seeds 1 --start 4711")
 

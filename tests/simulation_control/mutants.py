@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import Any
 
 from raybroker.control import starting
 from raybroker.control.applying import Applier
@@ -24,8 +24,9 @@ from raybroker.control.member import Member
 from raybroker.control.membership import Membership
 from raybroker.control.record import ChangeRecord
 from raybroker.control.telling import Heard
-from raybroker.model.errors import BrokerError
 from raybroker.store.record import RecordFile
+from tests import seeds
+from tests.seeds import Catch
 from tests.simulation_control.disk import SimIO
 from tests.simulation_control.world import World
 
@@ -286,28 +287,9 @@ def nobody_is_told(patch: Patch) -> None:
     patch(Teller, "_instances", lambda self: {})
 
 
-class Catch(NamedTuple):
-    """``seeds`` were run until ``how`` was raised; 0 seeds: never."""
-
-    name: str
-    seeds: int
-    how: str
-
-
 def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
-    """Run seeds under one mutant until one fails that does not fail without it."""
-    for seed in range(seeds_max):
-        with applied(name):
-            try:
-                World(seed).run()
-            except (AssertionError, BrokerError) as error:
-                found = error
-            else:
-                continue
-        World(seed).run()
-        text = str(found).splitlines()
-        return Catch(name, seed + 1, f"{type(found).__name__}: {text[0][:90] if text else ''}")
-    return Catch(name, 0, "not caught")
+    """See tests.seeds."""
+    return seeds.hunt(name, lambda: applied(name), World, seeds_max)
 
 
 def hunt_all(names: list[str], jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation_control.run import describe, run_batches
+from tests.simulation_control.run import SIMULATION
 from tests.simulation_control.world import World
 
 SEEDS = 200
@@ -15,7 +15,7 @@ SEEDS = 200
 @pytest.mark.parametrize("start", [0, SEEDS // 2])
 def test_no_seed_finds_a_violation(start: int) -> None:
     acknowledged = seeds = 0
-    for batch in run_batches(range(start, start + SEEDS // 2), jobs=2):
+    for batch in SIMULATION.batches(range(start, start + SEEDS // 2), jobs=2):
         assert batch.failure is None, batch.failure
         seeds += batch.seeds
         acknowledged += batch.counts["acknowledged"]
@@ -43,7 +43,7 @@ def test_other_seeds_are_other_runs() -> None:
 
 
 def test_a_failing_seed_says_how_to_run_it_again() -> None:
-    text = describe(4711, AssertionError("the record has forked"))
+    text = SIMULATION.describe(4711, AssertionError("the record has forked"))
     assert text.endswith("failed; run it again with: python -m tests.simulation_control --seeds 1 --start 4711")
 
 

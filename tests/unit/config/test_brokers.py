@@ -19,8 +19,6 @@ def test_a_list_names_brokers_and_the_nodes_that_they_run_on() -> None:
     plan = plan_of(Config.of({LIST: " east , west@10.0.0.2,b3@node-c", MASTER: "west"}))
     assert plan.brokers == {"east": "", "west": "10.0.0.2", "b3": "node-c"}
     assert plan.master == "west"
-    assert plan.with_broker("b4", "x").brokers["b4"] == "x"
-    assert plan.with_broker("east", "x") == plan
 
 
 def test_without_a_master_there_is_none() -> None:
