@@ -9,6 +9,7 @@ subscriptions, transactions, messages, templates.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ from raybroker.system.clock import SystemClock
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
 _UNIQUE_BYTES: Final = 12
+
+log = logging.getLogger("raybroker.broker")
 
 
 class Broker:
@@ -67,6 +70,8 @@ class Broker:
         self.measuring = Measuring(config, self.registry, SystemClock(), broker=name)
         self.publishing = Publishing(config, self.registry, self.measuring, SystemClock())
         self._changing: dict[Key, asyncio.Lock] = {}
+        self._begun: dict[Key, HostPort] = {}
+        """Where a destination may be whose creation was not answered; it is created there or nowhere."""
         self._pool = asyncio.Lock()
         self._verbs = self._table()
 
@@ -112,24 +117,37 @@ class Broker:
     async def create(self, key: Key, attributes: Row, *, automatic: bool = False, owner: str | None = None) -> HostPort:
         """Create a destination on the host where it is, or on one for it; ``owner``: of a temporary one."""
         async with self._changing.setdefault(key, asyncio.Lock()):
-            host = self.registry.where.get(key)
+            host = self.registry.where.get(key) or self._begun.get(key)
             if host is None:
-                host = await self._host_for(str(attributes["hosting"]))
-            await host.create(*key, attributes, automatic, owner)
+                host = self._begun[key] = await self._host_for(str(attributes["hosting"]))
+            try:
+                await host.create(*key, attributes, automatic, owner)
+            except BrokerError as error:
+                if error.definite and self._begun.pop(key, None) is not None and host.hosting == "dedicated":
+                    self.registry.remove_host(host)
+                    await self._drop_host(host)
+                raise
+            self._begun.pop(key, None)
             self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host
 
     async def create_many(self, rows: list[Row]) -> None:
         """Create new destinations in a shared host; raises a BrokerError that names those that failed."""
         host = await self._host_for("shared")
+        keys = [(check_destination_type(row["type"]), str(row["name"])) for row in rows]
+        self._begun.update(dict.fromkeys(keys, host))
         failed = await host.create_many(rows)
         named = {line.partition(":")[0] for line in failed}
-        for row in rows:
-            if f"{row['type']} {row['name']}" not in named:
-                key = (check_destination_type(row["type"]), row["name"])
+        for key, row in zip(keys, rows, strict=True):
+            del self._begun[key]
+            if " ".join(key) not in named:
                 self.registry.put(key, host, attributes=row["attributes"])
         if failed:
             raise BrokerError(f"{len(failed)} destinations could not be created: {'; '.join(failed[:5])}")
+
+    def maybe_there(self, key: Key) -> bool:
+        """It exists, or its creation was begun."""
+        return key in self.registry.where or key in self._begun
 
     async def update(self, key: Key, host: HostPort, changes: Row) -> None:
         """Change attributes; raises what the host raises."""
@@ -141,7 +159,10 @@ class Broker:
     async def destroy(self, key: Key, host: HostPort) -> None:
         """Remove a destination; a dedicated host ends with it. Raises what the host raises."""
         async with self._changing.setdefault(key, asyncio.Lock()):
-            await host.destroy(*key)
+            try:
+                await host.destroy(*key)
+            except InvalidDestinationError as error:
+                log.info("%s: it was destroyed before, and its host could not say so", error)
             self._gone(key)
             if host.hosting == "dedicated":
                 self.registry.remove_host(host)

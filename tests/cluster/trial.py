@@ -56,6 +56,8 @@ class Trial:
         self._changes = 0
         self._there: dict[str, bool] = {}
         """Queues whose creation or removal was answered."""
+        self._story: list[str] = []
+        """Each change with its time and what was answered."""
 
     def close(self) -> None:
         self.connection.close()
@@ -247,32 +249,40 @@ class Trial:
         name = f"queue{self._changes % 7}"
         known = self._there.pop(name, None)
         admin = self.connection.admin()
+        what = f"{time.monotonic():.3f} {'destroy' if known else 'create'} {name}"
         try:
             if known:
                 admin.destroy_destination("queue", name)
             else:
                 admin.create_destination("queue", name, hosting=self.rng.choice(("shared", "dedicated")))
-        except InvalidDestinationError:
+        except InvalidDestinationError as error:
             self._there[name] = not known  # The answer to the last attempt was lost.
-        except BrokerError:
-            return
+            self._story.append(f"{what}: {error}")
+        except BrokerError as error:
+            self._story.append(f"{what}: unknown, {error!r}")
         else:
             self._there[name] = not known
+            self._story.append(what)
 
     def check_changes(self) -> None:
         """Every broker has the queues that were created and not those that were destroyed."""
         from raybroker.actors import runtime
 
-        for broker in NAMES:
-            peer = self.cluster._broker(broker).peer
+        def differing() -> dict[str, dict[str, bool]]:
+            found = {}
+            for broker in NAMES:
+                args = {"verb": "list_destinations", "args": {"type": "queue"}}
+                names = {row["name"] for row in runtime.call_blocking(self.cluster._broker(broker).peer, "admin", args)}
+                found[broker] = {name: there for name, there in self._there.items() if (name in names) != there}
+            return {broker: names for broker, names in found.items() if names}
 
-            def agrees(peer: Any = peer) -> bool:
-                rows = runtime.call_blocking(peer, "admin", {"verb": "list_destinations", "args": {"type": "queue"}})
-                names = {row["name"] for row in rows}
-                return all((name in names) == there for name, there in self._there.items())
-
-            until(agrees, f"{broker} has carried out what was answered: {self._there}")
-
+        try:
+            until(lambda: not differing(), "all brokers have carried out what was answered")
+        except AssertionError as error:
+            wrong = differing()
+            names = {name for some in wrong.values() for name in some}
+            story = [line for line in self._story if any(name in line for name in names)]
+            raise AssertionError("\n  ".join([f"{error}; answered, but not so there: {wrong}", *story])) from error
 
     def show(self, queues: list[str]) -> None:
         """After a failure: what the brokers say of the queues, their consumers and open transactions."""

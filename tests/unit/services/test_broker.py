@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -71,6 +72,41 @@ def test_shared_queues_are_spread_over_the_pool_and_dedicated_ones_have_a_host_e
         assert world.dropped == [world.made[-1]]
         await world.admin("destroy_destination", type="queue", name="shared0")
         assert len(world.dropped) == 1
+
+    run(work)
+
+
+@pytest.mark.parametrize("hosting", ["shared", "dedicated"])
+def test_what_a_host_did_and_could_not_answer_is_done_once_when_it_is_asked_again(hosting: str) -> None:
+    async def work() -> None:
+        world = World(**{"raybroker.hosting.shared.hosts": 3})
+        for number in (1, 2):
+            await world.admin("create_destination", type="queue", name=f"q{number}", attributes={"hosting": hosting})
+        world.next_dies = True
+        create = {"type": "queue", "name": "orders", "attributes": {"hosting": hosting}}
+        with pytest.raises(ConnectionLostError):
+            await world.admin("create_destination", **create)
+        await world.admin("create_destination", **create)
+        assert [host.key for host in world.made] == ["h1", "h2", "h3"]
+        assert world.made[2].created == ["orders", "orders"]
+        world.made[2].dies = True
+        for expected in (ConnectionLostError, None):
+            with pytest.raises(expected) if expected is not None else contextlib.nullcontext():
+                await world.admin("destroy_destination", type="queue", name="orders")
+        assert [key[1] for key in world.broker.registry.keys("queue")] == ["q1", "q2"]
+        assert [host.key for host in world.dropped] == (["h3"] if hosting == "dedicated" else [])
+
+    run(work)
+
+
+def test_a_dedicated_host_that_refuses_its_destination_does_not_stay() -> None:
+    async def work() -> None:
+        world = World()
+        world.next_refuses = ConfigError("no such attribute")
+        with pytest.raises(ConfigError):
+            await world.admin("create_destination", type="queue", name="q", attributes={"hosting": "dedicated"})
+        assert [host.key for host in world.dropped] == ["h1"]
+        assert world.broker.registry.hosts == []
 
     run(work)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.errors import ConnectionLostError, IllegalStateError
+from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, InvalidDestinationError
 from raybroker.services.broker import Broker
 
 Row = dict[str, Any]
@@ -21,6 +21,9 @@ class FakeHost:
         self.key = key
         self.hosting = hosting
         self.mute = False
+        self.dies = False
+        """It dies once, after it did what it is asked and before it answers."""
+        self.refusal: BrokerError | None = None
         self.served: dict[tuple[str, str], Row] = {(row["type"], row["name"]): row for row in served}
         self.created: list[str] = []
         self.calls: list[tuple[Any, ...]] = []
@@ -35,15 +38,23 @@ class FakeHost:
         if self.mute:
             raise ConnectionLostError(f"{self.key} is restarting")
 
+    def _answer(self) -> None:
+        if self.dies:
+            self.dies = False
+            raise ConnectionLostError(f"{self.key} died")
+
     async def destinations(self) -> list[Row]:
         self._ask()
         return list(self.served.values())
 
     async def create(self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None) -> None:  # noqa: A002
         await asyncio.sleep(0)
+        if self.refusal is not None:
+            raise self.refusal
         self.created.append(name)
         self.served[type, name] = {**served(type, name, auto=auto_created, temporary=bool(owner)), **attributes}
         self.served[type, name]["attributes"] = dict(attributes)
+        self._answer()
 
     async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
         self.calls.append(("update", type, name, changes))
@@ -51,7 +62,10 @@ class FakeHost:
 
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
         await asyncio.sleep(0)
+        if (type, name) not in self.served:
+            raise InvalidDestinationError(f"{type} {name} does not exist")
         del self.served[type, name]
+        self._answer()
 
     async def purge(self, type: str, name: str) -> None:  # noqa: A002
         self.calls.append(("purge", type, name))
@@ -167,6 +181,9 @@ class World:
     def __init__(self, **properties: object) -> None:
         self.made: list[FakeHost] = []
         self.dropped: list[Any] = []
+        self.next_dies = False
+        self.next_refuses: BrokerError | None = None
+        """What the next host that is made does, see FakeHost."""
         self.saved: list[Any] = []
         config = Config.of({name.replace("__", "."): value for name, value in properties.items()})
         self.broker: Any = Broker(
@@ -178,8 +195,11 @@ class World:
 
     async def _make(self, hosting: str) -> Any:
         await asyncio.sleep(0)
-        self.made.append(FakeHost(f"h{len(self.made) + 1}", hosting))
-        return self.made[-1]
+        host = FakeHost(f"h{len(self.made) + 1}", hosting)
+        host.dies, host.refusal = self.next_dies, self.next_refuses
+        self.next_dies, self.next_refuses = False, None
+        self.made.append(host)
+        return host
 
     async def _drop(self, host: Any) -> None:
         self.dropped.append(host)
