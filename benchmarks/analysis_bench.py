@@ -3,7 +3,9 @@
 A lake of a month of a cluster is made of the recording in ``tests/analysis/recordings``: ten million samples for each
 ten brokers, so that 100 million are a hundred brokers.  Measured on two cores, each run in a process of its own:
 
-* ingest: the source ``raybroker_lake`` into typed rows, every column used, in samples a second;
+* ingest: fresh exports (packed text, four scrapes a file, as a collector leaves them, never compacted) into the Parquet
+  tables by date and broker and those that jobs ask, and the source ``raybroker_lake`` into typed rows of Spark, every
+  column used; samples a second, the first time and when warm;
 * a whole ``raybroker analyze``: seconds, microseconds a sample, and the most memory that Spark and its workers took;
 * a stream: from a file in the lake to its alert, in intervals of batches.
 """
@@ -29,6 +31,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 RECORDING: Final = ROOT / "tests" / "analysis" / "recordings" / "b1.prom.gz"
 KEPT: Final = ("send_to_store", "service", "prefetch_occupancy", "round_trip")
 """Histograms that lakes of the benchmark have; all of them would be three quarters of the samples."""
+FRESH: Final = 4
+"""Scrapes of a file that is a minute old, one every 15 seconds: what a collector leaves before compaction."""
 DAYS: Final = 30
 BROKERS_EACH: Final = 10
 SAMPLES_EACH: Final = 10_000_000
@@ -59,22 +63,31 @@ def plan_for(samples: int) -> Any:
     return Plan(brokers, START_MS, DAYS * 86_400.0, DAYS * 86_400.0 / scrapes, seed=1)
 
 
-def _make_part(task: tuple[str, int, list[int]]) -> int:
+def _make_part(task: tuple[str, int, int, list[int]]) -> int:
+    from dataclasses import replace
+
     from raybroker.analysis.generate import make
 
-    lake, samples, brokers = task
-    return make(Path(lake), recording(), plan_for(samples), brokers).samples
+    lake, samples, scrapes, brokers = task
+    plan = plan_for(samples)
+    if scrapes:
+        plan = replace(plan, rotate_ms=round((scrapes - 1) * plan.interval_s * 1000))
+    return make(Path(lake), recording(), plan, brokers).samples
 
 
-def lake_of(folder: Path, samples: int) -> tuple[Path, int, float]:
-    """The lake, made unless it is there; how many samples it has, and how long making it took."""
-    lake, noted = folder / f"lake-{samples}", folder / f"lake-{samples}.json"
+def lake_of(folder: Path, samples: int, scrapes: int = 0) -> tuple[Path, int, float]:
+    """The lake, made unless it is there; how many samples it has, and how long making it took.
+
+    Files have a day, as compaction leaves them, or so many ``scrapes``.
+    """
+    name = f"lake-{samples}-by-{scrapes}" if scrapes else f"lake-{samples}"
+    lake, noted = folder / name, folder / f"{name}.json"
     if noted.exists():
         return lake, json.loads(noted.read_text())["samples"], 0.0
     shutil.rmtree(lake, ignore_errors=True)
     began = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        tasks = [(str(lake), samples, [number]) for number in range(plan_for(samples).brokers)]
+        tasks = [(str(lake), samples, scrapes, [number]) for number in range(plan_for(samples).brokers)]
         made = sum(pool.imap_unordered(_make_part, tasks))
     noted.write_text(json.dumps({"samples": made}))
     return lake, made, time.monotonic() - began
@@ -120,21 +133,34 @@ def timed(command: Sequence[str]) -> tuple[float, int, str]:
     return time.monotonic() - began, memory.most, out
 
 
-def ingest(lake: Path) -> dict[str, float]:
-    """Samples a second of the source; in this process, warm."""
-    from raybroker.analysis import session
+def ingest(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
+    """Samples a second into tables, and into typed rows of Spark; in this process."""
+    from raybroker.analysis import session, tables
+    from raybroker.analysis.plan import Window
 
-    with session.spark(MASTER) as spark:
-        rates = []
-        for _ in range(3):
-            frame = spark.read.format("raybroker_lake").option("path", str(lake)).load()
-            began = time.monotonic()
-            row = frame.selectExpr(
-                "count(1) n", "sum(value) s", "max(ts) t", "sum(size(labels)) l", "sum(length(metric)) m",
-                "max(broker) b", "sum(if(type = 'counter', 1, 0)) c",
-            ).collect()[0]  # fmt: skip
-            rates.append(row.n / (time.monotonic() - began))
-    return {"first": rates[0], "warm": statistics.median(rates[1:]), "samples": row.n}
+    window = Window(0, 1 << 52, START_MS + DAYS * 86_400_000)
+
+    def to_tables(spark: Any) -> None:
+        tables.build(spark, lake, folder / "tables", window, tasks=2)
+
+    def to_rows(spark: Any) -> None:
+        frame = spark.read.format("raybroker_lake").option("path", str(lake)).load()
+        row = frame.selectExpr(
+            "count(1) n", "sum(value) s", "max(ts) t", "sum(size(labels)) l", "sum(length(metric)) m",
+            "max(broker) b", "sum(if(type = 'counter', 1, 0)) c",
+        ).collect()[0]  # fmt: skip
+        assert row.n == samples, f"{row.n:,} of {samples:,} samples"
+
+    rates: dict[str, Any] = {"samples": samples}
+    with session.spark(MASTER, brief=False) as spark:
+        for name, work in {"tables": to_tables, "rows": to_rows}.items():
+            took = []
+            for _ in range(3):
+                began = time.monotonic()
+                work(spark)
+                took.append(time.monotonic() - began)
+            rates[name] = {"first": samples / took[0], "warm": samples / statistics.median(took[1:])}
+    return rates
 
 
 def analyze(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
@@ -182,7 +208,7 @@ def lag(folder: Path, scrapes: int = 12) -> dict[str, float]:
 
 
 def number_of(text: str) -> int:
-    """"10m" → 10,000,000."""
+    """ "10m" → 10,000,000."""
     scale = {"k": 1_000, "m": 1_000_000}.get(text[-1:].lower(), 1)
     return round(float(text.rstrip("kKmM")) * scale)
 
@@ -204,10 +230,12 @@ def main() -> None:
         result["runs"][made] = run
         print(f"{'':13} analysed in {run['seconds']:.1f} s, {run['us_per_sample']:.2f} µs a sample, "
               f"{run['memory_bytes'] / 1e9:.2f} GB; {run['took_s']}", flush=True)  # fmt: skip
-    smallest = given.folder / f"lake-{min(given.samples)}"
-    result["ingest"] = ingest(smallest)
-    print(f"ingest {result['ingest']['warm']:,.0f} samples a second (first {result['ingest']['first']:,.0f}), "
-          f"goal {GOALS['ingest']:,}")  # fmt: skip
+    fresh, made, _ = lake_of(given.folder, min(given.samples), FRESH)
+    result["ingest"] = ingest(fresh, given.folder, made)
+    for name in ("tables", "rows"):
+        one = result["ingest"][name]
+        print(f"ingest of fresh exports into {name}: {one['warm']:,.0f} samples a second (first {one['first']:,.0f}), "
+              f"goal {GOALS['ingest']:,}", flush=True)  # fmt: skip
     costs = [run["us_per_sample"] for _, run in sorted(result["runs"].items())]
     if len(costs) > 1:
         print(f"cost a sample, most against fewest samples: {costs[-1] / costs[0]:.2f}, goal {GOALS['linear']}")

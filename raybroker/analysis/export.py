@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from raybroker.analysis import lake as layout
+from raybroker.analysis import names
 from raybroker.analysis.lake import File, Frame
 
 ROTATE_BYTES: Final = 16 << 20
@@ -270,7 +271,8 @@ def from_prometheus(
     """Copy what a Prometheus server knows into a lake, as one scrape a broker and step; how many were written.
 
     The server answers with values as of each step (its look-back applies), so ``step_ms`` should not be below its
-    scrape interval.  Asked in pieces of at most 10,000 steps.  Raises OSError when the server cannot be asked.
+    scrape interval.  Clocks are left out: theirs is the time of the scrape, not of the step.  Asked in pieces of 500
+    steps.  Raises OSError when the server cannot be asked.
     """
     types = {name: rows[0]["type"] for name, rows in _api(url, "metadata", {}, timeout_s).items() if rows}
     written = 0
@@ -281,6 +283,8 @@ def from_prometheus(
         asked = {"query": match, "start": f"{ask.start_s:.3f}", "end": f"{ask.end_s:.3f}", "step": f"{ask.step_s:.3f}"}
         by_broker: dict[str, dict[int, list[tuple[Mapping[str, str], str]]]] = {}
         for row in _api(url, "query_range", asked, timeout_s)["result"]:
+            if row["metric"].get("__name__") == names.CLOCK:
+                continue
             labels = {key: text for key, text in row["metric"].items() if key not in ("instance", "job")}
             moments = by_broker.setdefault(labels.get("broker") or row["metric"].get("instance", "unknown"), {})
             for second, value in row["values"]:
@@ -306,4 +310,3 @@ def _api(url: str, what: str, asked: Mapping[str, str], timeout_s: float) -> Any
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
         raise OSError(f"{address}: {error.read(500).decode(errors='replace')}") from error
-

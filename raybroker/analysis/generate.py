@@ -18,7 +18,7 @@ import numpy as np
 from raybroker.analysis import lake as layout
 from raybroker.analysis.columns import Reader
 from raybroker.analysis.export import LakeWriter
-from raybroker.analysis.names import family
+from raybroker.analysis.names import CLOCK, family
 
 DAY_S: Final = 86_400.0
 STEADY: Final = ("limit", "start_time", "consumers", "producers", "master", "seat", "hosts", "destinations")
@@ -66,7 +66,8 @@ class Plant:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults by broker and number of the scrape, counted from 0."""
+    """Faults by broker and number of the scrape, counted from 0. ``skew_ms`` moves the times of a broker's scrapes,
+    ``clock_ms`` says by how much its clock is ahead of them."""
 
     resets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     gaps: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Faults:
     corrupt: Mapping[str, Sequence[int]] = field(default_factory=dict)
     future: Mapping[str, Sequence[int]] = field(default_factory=dict)
     skew_ms: Mapping[str, int] = field(default_factory=dict)
+    clock_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,9 @@ class BrokerLake:
         self._steady = np.array([any(word in line.metric for word in STEADY) for line in self._lines])
         self._rate = np.array([line.rate * plan.size for line in self._lines])
         self._level = np.array([line.level for line in self._lines])
+        self._clock = np.array([line.metric == CLOCK for line in self._lines], bool)
+        ahead_ms = plan.faults.skew_ms.get(self.name, 0) + plan.faults.clock_ms.get(self.name, 0)
+        self._clock_start = (plan.start_ms + ahead_ms) / 1000
         self._plants = [(plant, self._matches(plant)) for plant in plan.plants]
         for plant, matching in self._plants:
             self._rate[matching] *= plant.factor
@@ -196,6 +201,7 @@ class BrokerLake:
         counted = done[:, None] * self._rate + base[:, None] * self._level
         wobble = self.random_level(start, end)
         made = np.where(self.rising, counted, self._level * np.where(self._steady, 1.0, wobble[:, None]))
+        made[:, self._clock] = (self._clock_start + moments)[:, None]
         began_s = np.where(run >= 0, run * self.plan.interval_s, 0.0)
         for plant, matching in self._plants:
             columns = np.flatnonzero(matching)

@@ -83,4 +83,7 @@ STORE_LIVE: Final = broker("store_live_bytes")
 STORE_RESERVED: Final = broker("store_reserved_bytes")
 STORE_OVERLOADED: Final = broker("store_overloaded")
 UNREACHABLE: Final = broker("unreachable_hosts")
+CLOCK: Final = broker("clock_seconds")
+CLOCK_OFFSET: Final = PREFIX + "clock_offset_seconds"
+"""What CLOCK becomes in tables, where its own time would be lost: seconds by which it was ahead of its scrape."""
 HALTED: Final = destination("halted")

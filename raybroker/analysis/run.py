@@ -14,6 +14,8 @@ from raybroker.analysis.answer import Answer, Finding
 from raybroker.analysis.plan import Window
 
 FOREVER_MS: Final = 1 << 52
+BRIEF_BYTES: Final = 256 << 20
+"""Queries over a smaller lake are over before optimized code would pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def analyze(
     say = progress or (lambda what, done, of: None)
     jobs = _jobs()
     window = Window(plan.since_ms, plan.until_ms, plan.now_ms)
-    tables.files_of(plan.lake, window)
+    brief = sum(file.size for file in tables.files_of(plan.lake, window)[0]) < BRIEF_BYTES
     took: dict[str, float] = {}
     steps = len(jobs) + 3
     start = clock_s()
@@ -68,14 +70,15 @@ def analyze(
         took[what] = clock_s() - start - sum(took.values())
 
     say("starting Spark", 0, steps)
-    own_spark = nullcontext(spark) if spark is not None else _spark(plan)
+    own_spark = nullcontext(spark) if spark is not None else _spark(plan, brief)
     kept = plan.tables
     own_folder = TemporaryDirectory(prefix="raybroker-tables-") if kept is None else nullcontext(str(kept))
     with own_spark as own, own_folder as folder:
         lap("start of Spark")
         say("reading the lake", 1, steps)
         cores = own.sparkContext.defaultParallelism
-        made = tables.build(own, plan.lake, Path(folder), window, step_ms=plan.step_ms, tasks=cores)
+        made = tables.build(own, plan.lake, Path(folder), window, step_ms=plan.step_ms, tasks=cores,
+                            kept=kept is not None)  # fmt: skip
         lap("reading")
         answers = []
         for number, job in enumerate(jobs):
@@ -93,8 +96,8 @@ def analyze(
     return Result(files, answers, facts)
 
 
-def _spark(plan: Analysis) -> AbstractContextManager[Any]:
-    return session.spark(plan.master, memory=plan.memory, conf=dict(plan.conf or {}))
+def _spark(plan: Analysis, brief: bool) -> AbstractContextManager[Any]:
+    return session.spark(plan.master, memory=plan.memory, conf=dict(plan.conf or {}), brief=brief)
 
 
 def _jobs() -> tuple[Callable[[tables.Tables], Answer], ...]:

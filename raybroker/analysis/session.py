@@ -1,4 +1,4 @@
-"""Starts Spark for the analysis: in this process by default, on any master on request, with our sources registered."""
+"""Starts Spark for the analysis: in this process by default, on any master on request, with our source registered."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ OPTIONS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
-    # Tables are many small files, one or a few a broker and day: they are opened together.
+    # Tables are small files, one or a few a broker: they are opened together.
     "spark.sql.files.openCostInBytes": "65536",
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.sources.partitionOverwriteMode": "static",
     # Days and brokers' names are texts, also when they look like numbers.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 """What we set; ``spark-defaults.conf`` and ``--conf`` of a real master may say more."""
-_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Dozens of short queries: the optimizing compiler would take more time than it gives."""
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC"
+_BRIEF: Final = "-XX:TieredStopAtLevel=1"
+"""For dozens of short queries the optimizing compiler would take more time than it gives."""
 _LOGGING: Final = """status = ERROR
 appender.console.type = Console
 appender.console.name = console
@@ -47,9 +46,12 @@ SHUFFLE_PARTITIONS: Final = "8"
 
 
 @contextmanager
-def spark(master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | None = None) -> Iterator[Any]:
-    """A Spark session with the sources ``raybroker_lake`` and ``raybroker_steps``; ended when the block ends.
+def spark(
+    master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | None = None, brief: bool = True
+) -> Iterator[Any]:
+    """A Spark session with the source ``raybroker_lake``; ended when the block ends.
 
+    ``brief``: its work takes seconds; false for millions of rows, which are twice as fast through compiled code.
     Raises ConfigError when Spark or Java is missing, or the master cannot be used.
     """
     try:
@@ -64,7 +66,7 @@ def spark(master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | Non
         if master.startswith("local"):
             java.workers_like_this()
         builder = SparkSession.builder.master(master).appName("raybroker analyze")
-        options = {**OPTIONS, **_local_options(master, Path(scratch), memory), **(conf or {})}
+        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief), **(conf or {})}
         for key, value in options.items():
             builder = builder.config(key, value)
         try:
@@ -75,20 +77,20 @@ def spark(master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | Non
             if not master.startswith("local[") and master != "local":
                 session.sparkContext.addPyFile(str(packed(Path(scratch))))
             session.dataSource.register(source.LakeSource)
-            session.dataSource.register(source.StepSource)
             yield session
         finally:
             session.stop()
 
 
-def _local_options(master: str, scratch: Path, memory: str) -> dict[str, str]:
+def _local_options(master: str, scratch: Path, memory: str, brief: bool) -> dict[str, str]:
     """What only concerns this machine."""
     quiet = scratch / "log4j2.properties"
     quiet.write_text(_LOGGING, encoding="utf-8")
+    java_options = f"{_JAVA_OPTIONS} {_BRIEF}" if brief else _JAVA_OPTIONS
     options = {
         "spark.driver.memory": memory,
         "spark.local.dir": str(scratch),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {_JAVA_OPTIONS}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {java_options}",
     }
     if master.startswith("local"):
         options |= {

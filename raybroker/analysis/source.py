@@ -1,12 +1,9 @@
-"""Spark data sources over a lake: ``raybroker_lake`` gives every sample, ``raybroker_steps`` rows of equal time steps.
+"""The Spark data source ``raybroker_lake``: every sample of a lake, in batch and as a stream.
 
-``raybroker_lake`` (batch and stream): ts, broker, metric, labels, value, type; one row a sample.  Options: ``path``;
+Columns: ts, broker, metric, labels, value, type; one row a sample.  Options: ``path``;
 ``since_ms``, ``until_ms``, ``now_ms``; ``metrics``, a list with commas of the names to give; ``faults`` "true": also
 rows of type ``fault`` with what was wrong (metric), where (a label) and how often (value).  A stream remembers for each
 broker the key of its last scrape, so files may be compacted while it runs; it starts at ``since_ms``.
-
-``raybroker_steps`` (batch): what ``steps`` makes, one pass over the lake without a shuffle; option ``step_ms``.  Rows
-of kind ``fault`` and ``ingest`` tell what was wrong and how much was read.
 """
 
 from __future__ import annotations
@@ -20,35 +17,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from raybroker.analysis import lake as layout
-from raybroker.analysis import plan, steps
+from raybroker.analysis import plan
 from raybroker.analysis.columns import NO_STAMP, Reader, Samples
 from raybroker.analysis.lake import Fault
 from raybroker.analysis.plan import Part, Walk, Window
 
 LAKE: Final = "raybroker_lake"
-STEPS: Final = "raybroker_steps"
 FOREVER_MS: Final = 1 << 52
 SAMPLE_SCHEMA: Final = (
     "ts timestamp, broker string, metric string, labels map<string,string>, value double, type string"
-)
-STEP_SCHEMA: Final = (
-    "date string, broker string, kind string, metric string, cluster string, destination string, type string, "
-    "labels map<string,string>, ts timestamp, seconds double, increase double, resets bigint, samples bigint, "
-    "last double, low double, high double, total double, rate double, p50 double, p95 double, p99 double, "
-    "edges array<double>, counts array<double>"
 )
 _TS: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _SAMPLE_ARROW: Final = pa.schema([
     ("ts", _TS), ("broker", pa.string()), ("metric", pa.string()), ("labels", _MAP), ("value", pa.float64()),
     ("type", pa.string()),
-])  # fmt: skip
-_STEP_ARROW: Final = pa.schema([
-    *((name, pa.string()) for name in ("date", "broker", "kind", "metric", "cluster", "destination", "type")),
-    ("labels", _MAP), ("ts", _TS), ("seconds", pa.float64()), ("increase", pa.float64()), ("resets", pa.int64()),
-    ("samples", pa.int64()),
-    *((name, pa.float64()) for name in ("last", "low", "high", "total", "rate", "p50", "p95", "p99")),
-    ("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.float64())),
 ])  # fmt: skip
 
 
@@ -243,128 +226,3 @@ class SampleBatches:
                  pa.array([float(one.times) for one in rows]), pa.repeat("fault", len(rows))],
                 schema=_SAMPLE_ARROW,
             )  # fmt: skip
-
-
-class StepSource(DataSource):
-    """A lake reduced to steps."""
-
-    @classmethod
-    def name(cls) -> str:
-        return STEPS
-
-    def schema(self) -> str:
-        return STEP_SCHEMA
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return StepReader(dict(self.options))
-
-
-class StepReader(LakeReader):
-    """Reduces parts of a lake."""
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, PartOfLake)
-        step_ms = int(self._options["step_ms"])
-        reducer = steps.Reducer(step_ms)
-        walk = Walk(partition.part, window_of(self._options))
-        batches = StepBatches(partition.part.broker, reducer)
-        span = [0, 0]
-        for piece in walk.pieces():
-            if not piece.baseline:
-                span = [span[0] or piece.stamps_ms[0], piece.stamps_ms[-1]]
-            rows = reducer.add(piece.stamps_ms, piece.bodies, baseline=piece.baseline)
-            if rows is not None:
-                yield from batches.of(rows)
-        last = reducer.finish()
-        if last is not None:
-            yield from batches.of(last)
-        yield from batches.notes([*walk.faults, *reducer.found()], span)
-
-
-def _rate(increase: Any, millis: Any) -> Any:
-    """A second; nothing for a first value, before which nobody looked."""
-    return np.divide(increase * 1000, millis, out=np.full(len(increase), np.nan), where=millis > 0)
-
-
-class StepBatches:
-    """Makes Arrow batches of reduced rows."""
-
-    def __init__(self, broker: str, reducer: steps.Reducer) -> None:
-        self._broker = broker
-        self._reducer = reducer
-        self._columns: list[Any] = []
-        self._size = 0
-
-    def of(self, rows: steps.Rows) -> Iterator[Any]:
-        """Counters and gauges, then histograms."""
-        kinds = self._reducer.kinds
-        part = kinds.part[rows.series]
-        plain = np.flatnonzero((part == steps.COUNTER) | (part == steps.GAUGE))
-        if len(plain):
-            one = steps.Rows(*(column[plain] for column in rows))
-            gauge = part[plain] == steps.GAUGE
-            missing, nothing = pa.nulls(len(plain), pa.list_(pa.float64())), np.full(len(plain), np.nan)
-            yield self._batch(kinds.group[one.series], one.step, [
-                one.millis / 1000, np.where(gauge, np.nan, one.increase), one.resets, one.samples,
-                *(np.where(gauge, column, np.nan) for column in (one.last, one.low, one.high, one.total)),
-                np.where(gauge, np.nan, _rate(one.increase, one.millis)), nothing, nothing, nothing,
-            ], missing, missing)  # fmt: skip
-        made = steps.histograms(rows, kinds)
-        if len(made.group):
-            count = len(made.group)
-            nothing = np.full(count, np.nan)
-            yield self._batch(made.group, made.step, [
-                made.millis / 1000, made.increase, made.resets.astype(np.int64), np.ones(count, np.int64), nothing,
-                nothing, nothing, made.total, _rate(made.increase, made.millis), *made.quantiles,
-            ], pa.array(made.edges, pa.list_(pa.float64())), pa.array(made.counts, pa.list_(pa.float64())))  # fmt: skip
-
-    def _batch(self, group: Any, step: Any, numbers: list[Any], edges: Any, counts: Any) -> Any:
-        self._grow()
-        picked = pa.array(group)
-        ts = step * self._reducer.step_ms
-        dates = {day: layout.date_of(day * layout.DAY_MS) for day in np.unique(ts // layout.DAY_MS).tolist()}
-        date = pa.array([dates[day] for day in (ts // layout.DAY_MS).tolist()], pa.string())
-        values = [pa.array(column, from_pandas=True) for column in numbers]
-        described = [column.take(picked) for column in self._columns]
-        columns = [
-            date, pa.repeat(self._broker, len(ts)), *described, pa.array(ts * 1000).cast(_TS), *values, edges, counts
-        ]  # fmt: skip
-        return pa.RecordBatch.from_arrays(columns, schema=_STEP_ARROW)
-
-    def _grow(self) -> None:
-        groups = self._reducer.kinds.groups
-        if len(groups) != self._size:
-            columns = zip(*groups, strict=True)
-            self._columns = [
-                pa.array(column, kind)
-                for column, kind in zip(columns, [*[pa.string()] * 5, _MAP], strict=True)
-            ]  # fmt: skip
-            self._size = len(groups)
-
-    def notes(self, faults: Sequence[Fault], span: Sequence[int]) -> Iterator[Any]:
-        """What was wrong and how much there was, from when to when."""
-        ts_ms = span[0]
-        sums: dict[tuple[str, str], int] = {}
-        for one in faults:
-            sums[one.what, one.where] = sums.get((one.what, one.where), 0) + one.times
-        rows = [("fault", what, where, float(count)) for (what, where), count in sorted(sums.items())]
-        if self._reducer.scrapes:
-            rows += [
-                ("ingest", "scrapes", "", float(self._reducer.scrapes)),
-                ("ingest", "samples", "", float(self._reducer.samples)),
-                ("ingest", "first", "", float(span[0])),
-                ("ingest", "last", "", float(span[1])),
-            ]
-        if not rows:
-            return
-        size = len(rows)
-        text, none = pa.repeat("", size), pa.nulls(size, pa.float64())
-        lists = pa.nulls(size, pa.list_(pa.float64()))
-        yield pa.RecordBatch.from_arrays(
-            [pa.repeat(layout.date_of(ts_ms), size), pa.repeat(self._broker, size), pa.array([row[0] for row in rows]),
-             pa.array([row[1] for row in rows]), text, pa.array([row[2] for row in rows]), text,
-             pa.array([[]] * size, _MAP), pa.array([ts_ms * 1000] * size).cast(_TS), none,
-             pa.array([row[3] for row in rows]), pa.array([0] * size, pa.int64()), pa.array([0] * size, pa.int64()),
-             *[none] * 8, lists, lists],
-            schema=_STEP_ARROW,
-        )  # fmt: skip

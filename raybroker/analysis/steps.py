@@ -4,6 +4,7 @@ A counter that is lower than before has started anew (the broker did), so what i
 value of a series adds nothing, nobody knows since when it counts.  What is added between two scrapes belongs to the
 step of the later one.  Scrapes go in by rising time, in chunks of any size: of a series only its last value is kept,
 and of the last step what it has so far.  So the cost is linear in samples and memory does not grow with time.
+A broker's clock becomes what it was ahead of the scrape that it is in.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Rows(NamedTuple):
 
 
 class Histograms(NamedTuple):
-    """Rows of histograms: positions into the group table, step, what was counted, summed, buckets, quantiles."""
+    """Rows of histograms: positions into the group table, step, what was counted, summed, buckets, quantiles.
+
+    ``edges`` and ``counts`` are those of all rows; those of row n lie within borders[n] and borders[n + 1].
+    """
 
     group: Any
     step: Any
@@ -62,8 +66,9 @@ class Histograms(NamedTuple):
     millis: Any
     resets: Any
     total: Any
-    edges: list[list[float]]
-    counts: list[list[float]]
+    borders: Any
+    edges: Any
+    counts: Any
     quantiles: list[Any]
 
 
@@ -75,6 +80,7 @@ class Kinds:
         self.part = np.empty(0, np.int8)
         self.group = np.empty(0, np.int32)
         self.edge = np.empty(0, np.float64)
+        self.clock = np.empty(0, bool)
         self.groups: list[Group] = []
         self._groups: dict[Group, int] = {}
 
@@ -85,6 +91,8 @@ class Kinds:
             self.part = np.append(self.part, np.array([one[0] for one in fresh], np.int8))
             self.group = np.append(self.group, np.array([one[1] for one in fresh], np.int32))
             self.edge = np.append(self.edge, np.array([one[2] for one in fresh], np.float64))
+            clocks = [one >= 0 and self.groups[one].metric == names.CLOCK_OFFSET for _, one, _ in fresh]
+            self.clock = np.append(self.clock, np.array(clocks, bool))
 
     def _describe(self, name: str, labels: dict[str, str]) -> tuple[int, int, float]:
         metric, suffix = names.family(name)
@@ -100,7 +108,8 @@ class Kinds:
             return OTHER, -1, 0.0
         own = [labels.pop(one, "") for one in DIMENSIONS]
         labels.pop("broker", None)
-        group = Group(kind, metric, own[0], own[1], own[2], tuple(sorted(labels.items())))
+        shown = names.CLOCK_OFFSET if metric == names.CLOCK else metric
+        group = Group(kind, shown, own[0], own[1], own[2], tuple(sorted(labels.items())))
         number = self._groups.setdefault(group, len(self.groups))
         if number == len(self.groups):
             self.groups.append(group)
@@ -140,7 +149,9 @@ class Reducer:
         stamps = np.array(stamps_ms, np.int64)[samples.scrape[kept]]
         own = samples.stamp_ms[kept]
         stamps = np.where(own == NO_STAMP, stamps, own)
-        rows = self._reduced(samples.series[kept], stamps, samples.value[kept])
+        series, values = samples.series[kept], samples.value[kept]
+        values = np.where(self.kinds.clock[series], values - stamps / 1000, values)
+        rows = self._reduced(series, stamps, values)
         return None if baseline or rows is None else self._close(rows)
 
     def finish(self) -> Rows | None:
@@ -240,7 +251,7 @@ def histograms(rows: Rows, kinds: Kinds) -> Histograms:
     resets = rows.resets[order]
     if len(order) == 0:
         none = np.empty(0)
-        return Histograms(none.astype(np.int32), none.astype(np.int64), none, none, none, none, [], [], [none] * 3)
+        return Histograms(none, none, none, none, none, none, none, none, none, [none] * 3)
     change = np.append(True, (group[1:] != group[:-1]) | (step[1:] != step[:-1]))
     starts = np.flatnonzero(change)
     row = np.cumsum(change) - 1
@@ -252,15 +263,15 @@ def histograms(rows: Rows, kinds: Kinds) -> Histograms:
 
     buckets = part == BUCKET
     sizes = np.bincount(row[buckets], minlength=len(starts))
-    borders = np.cumsum(sizes)[:-1]
-    edges, counts = np.split(edge[buckets], borders), np.split(increase[buckets], borders)
+    borders = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    edges, counts = edge[buckets], increase[buckets]
     count = of(COUNT, increase)
-    top = np.array([one[-1] if len(one) else 0.0 for one in counts])
+    top = np.where(sizes > 0, np.append(0.0, counts)[borders[1:]], 0.0)
     most = np.maximum.reduceat(millis, starts)
     return Histograms(
         group[starts], step[starts], np.where(np.isnan(count), top, count), most, np.maximum.reduceat(resets, starts),
-        np.nan_to_num(of(SUM, increase)), [one.tolist() for one in edges], [one.tolist() for one in counts],
-        quantiles(row[buckets], edge[buckets], increase[buckets], len(starts)),
+        np.nan_to_num(of(SUM, increase)), borders, edges, counts,
+        quantiles(row[buckets], edges, counts, len(starts)),
     )  # fmt: skip
 
 

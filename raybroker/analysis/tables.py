@@ -1,12 +1,14 @@
 """Makes the tables that jobs ask: steps of counters, gauges and histograms as Parquet, partitioned by date and broker.
 
-The views ``counters``, ``gauges``, ``histograms`` and ``notes`` are over that one table.  Steps are as long as the time
-asked for makes sensible, so that a month of a cluster and an hour of it give tables of about the same size.
+The views ``counters``, ``gauges``, ``histograms`` and ``notes`` are over one table, whose files are sorted by metric.
+Steps are as long as the time asked for makes sensible, so that a month of a cluster and an hour of it give tables of
+about the same size.
 """
 
 from __future__ import annotations
 
 import itertools
+import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.analysis import lake as layout
-from raybroker.analysis import plan
+from raybroker.analysis import parquet, plan
 from raybroker.analysis.lake import Fault, File, Frame
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
@@ -25,8 +27,6 @@ POINTS_MAX: Final = 750
 """The shortest step that needs no more points than this is taken (a month is 720 hours) …"""
 STEP_INTERVALS: Final = 2.5
 """… and is at least so many intervals between scrapes."""
-FILES_MAX: Final = 300
-"""With more files than this jobs ask a copy that is laid out by metric: each asks for a few metrics of all brokers."""
 ROWS_MAX: Final = 100_000
 """More rows than this never come to the driver: a job that would need them is wrong."""
 
@@ -109,32 +109,37 @@ def files_of(lake: Path, window: Window) -> tuple[list[File], list[Fault]]:
     return chosen, [*faults, *impossible]
 
 
-def build(spark: Any, lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8) -> Tables:
-    """Read the lake once and write the table below ``out``; what was there before is replaced."""
+def build(
+    spark: Any, lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
+) -> Tables:
+    """Read the lake once and write the table below ``out``; what was there before is replaced.
+
+    ``kept`` false: only what jobs ask, not the table by date and broker.  Raises ConfigError when there is nothing to
+    read, OSError when ``out`` cannot be written here.
+    """
     files, faults = files_of(lake, window)
     first = max(window.since_ms, min(file.first for file in files))
     last = min(window.until_ms, max(file.last for file in files), window.now_ms + plan.FUTURE_MS)
     step = step_ms or step_for(max(1, last - first), interval_of(files))
-    source = spark.read.format("raybroker_steps")
-    options = {
-        "path": str(lake), "step_ms": step, "since_ms": window.since_ms, "until_ms": window.until_ms,
-        "now_ms": window.now_ms, "tasks": tasks,
-    }  # fmt: skip
-    for key, value in options.items():
-        source = source.option(key, str(value))
-    source.load().write.mode("overwrite").partitionBy("date", "broker").parquet(str(out))
-    return attach(
+    for old in [out / parquet.JOBS, *out.glob("date=*")]:
+        shutil.rmtree(old, ignore_errors=True)
+    (out / parquet.JOBS).mkdir(parents=True, exist_ok=True)
+    works = [
+        parquet.Work(number, part, window, step, str(out.absolute()), kept)
+        for number, part in enumerate(plan.parts(files, tasks))
+    ]  # fmt: skip
+    spark.sparkContext.parallelize(works, len(works)).map(parquet.write).sum()
+    made = Tables(
         spark, out, Window(first, last + 1, window.now_ms), step, sorted({file.broker for file in files}), faults
     )
+    attach(made)
+    return made
 
 
-def attach(
-    spark: Any, path: Path, window: Window, step_ms: int, brokers: Sequence[str], faults: Sequence[Fault] = ()
-) -> Tables:
-    """The views over a table that was built."""
-    table = spark.read.parquet(str(path))
-    if len(set(table.inputFiles())) > FILES_MAX:
-        table = _by_metric(spark, table, path)
+def attach(tables: Tables) -> None:
+    """Put the views over a table that was built, and take the time that its scrapes span for its window."""
+    spark = tables.spark
+    table = spark.read.schema(parquet.SCHEMA).parquet(str(tables.path.absolute() / parquet.JOBS))
     table.createOrReplaceTempView("steps")
     for name, columns in _VIEWS.items():
         spark.sql(f"select {columns} from steps where kind = '{name[:-1]}'").createOrReplaceTempView(name)
@@ -142,21 +147,12 @@ def attach(
         "select broker, kind, metric as what, destination as place, increase as number from steps "
         "where kind in ('fault', 'ingest')"
     ).createOrReplaceTempView("notes")
-    tables = Tables(spark, path, window, step_ms, brokers, faults)
     span = tables.one(
         "select min(if(what = 'first', number, null)) first, max(if(what = 'last', number, null)) last from notes"
     )
     if span["first"] is None:
         raise ConfigError("the lake has no scrape that can be used in the time asked for")
-    tables.window = Window(round(span["first"]), round(span["last"]), window.now_ms)
-    return tables
-
-
-def _by_metric(spark: Any, table: Any, path: Path) -> Any:
-    """A copy in the same folder, under a name that Spark does not take for a part of the table."""
-    copy = str(path / "_by_metric")
-    table.repartition("metric").write.mode("overwrite").partitionBy("metric").parquet(copy)
-    return spark.read.parquet(copy)
+    tables.window = Window(round(span["first"]), round(span["last"]), tables.window.now_ms)
 
 
 def quantile(edges: Sequence[float], counts: Sequence[float], q: float) -> float | None:

@@ -52,5 +52,6 @@ FAULTS: Final = Faults(
     corrupt={"b4": [40]},
     future={"b2": [300]},
     skew_ms={"b4": 7000},
+    clock_ms={"b1": 40, "b2": -3000},
 )
 PLAN: Final = Plan(4, START_MS, SECONDS, INTERVAL_S, seed=7, plants=PLANTS, faults=FAULTS)

@@ -48,6 +48,7 @@ def recording() -> Recording:
         *(_line(names.PATH_UNITS, "", 0.0, help_of, level=10.0, member=member) for member in ("b1", "b2", "b3")),
         *(_line(names.ROUTED, "", 3.0, help_of, consumer_broker=home) for home in ("b2", "b3")),
         _line(names.QUOTA_MESSAGES, "orders", 0.0, help_of, level=100_000.0),
+        _line(names.CLOCK, "", 0.0, help_of),
     ], made.destinations)  # fmt: skip
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from raybroker.analysis import names, run, tables
+from raybroker.analysis import names, run, session, tables
 from raybroker.analysis.answer import Answer, Finding
+from raybroker.analysis.export import LakeWriter
 from raybroker.analysis.generate import DAY_S, Truth, make
+from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
@@ -201,6 +204,34 @@ def test_how_good_the_input_is(made: Made) -> None:
     assert len(figures["restarts"]) == 2
 
 
+def test_which_clocks_differ(made: Made) -> None:
+    answer = made.answers["how_good_is_the_input"]
+    clocks = {row["broker"]: row["ahead_s"] for row in answer.figures["clocks"]}
+    assert clocks == pytest.approx({"b1": 0.04, "b2": -3, "b3": 0, "b4": 0, "(collector)": 0}, abs=1e-3)
+    told = found(answer, "clocks differ")
+    assert told.text.startswith("b2 3 s behind: ")
+    assert [row["broker"] for row in told.values["clocks"]] == ["b2"]
+    (table,) = (one for one in answer.tables if one.title == "Clocks")
+    assert table.rows[0]["broker"] == "b2"
+    assert table.rows[0]["ahead_text"] == "-3 s"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "ahead"),
+    [
+        ({}, {}),
+        ({"b1": 2.0}, {"b1": 2.0, "(collector)": 0.0}),
+        ({"b1": 10.0, "b2": 10.25}, {"b1": 0.0, "b2": 0.25, "(collector)": -10.0}),
+        ({"b1": 0.5, "b2": -5.0}, {"b1": 0.5, "b2": -5.0, "(collector)": 0.0}),
+    ],
+)
+def test_clocks_are_held_against_the_middle_one(offsets: dict[str, float], ahead: dict[str, float]) -> None:
+    rows = [{"broker": broker, "offset": at, "least": at, "most": at} for broker, at in offsets.items()]
+    made = quality.ahead(rows)
+    assert {row["broker"]: row["ahead_s"] for row in made} == ahead
+    assert [abs(row["ahead_s"]) for row in made] == sorted(map(abs, ahead.values()), reverse=True)
+
+
 def test_the_report_is_one_file_that_needs_nothing_else_and_its_json_can_be_read(made: Made) -> None:
     html, beside = made.result.files
     text = html.read_text()
@@ -263,18 +294,30 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
     assert len(got) > 200
 
 
-def test_many_files_are_laid_out_by_metric_and_say_the_same(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_jobs_ask_is_what_the_table_by_date_and_broker_says_whatever_brokers_are_called(
+    spark: Any, tmp_path: Path
 ) -> None:
-    lake = samples.real_lake(tmp_path / "lake")
+    names_ = {"b1": "a=b/c:%41 d'e", "b2": "bröker"}
+    writers = {broker: LakeWriter(tmp_path / "lake", called) for broker, called in names_.items()}
+    for broker, writer in writers.items():
+        for one in samples.scrapes(broker):
+            writer.write(one.ts, one.body)
+        writer.close()
     window = Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
-    sql = "select metric, kind, broker, count(1) n, sum(increase) rose from steps group by 1, 2, 3 order by 1, 2, 3"
-    plain = tables.build(spark, lake, tmp_path / "tables", window).rows(sql)
-    monkeypatch.setattr(tables, "FILES_MAX", 1)
-    made = tables.build(spark, lake, tmp_path / "tables", window)
-    assert made.rows(sql) == plain
-    assert list(tmp_path.glob("tables/_by_metric/metric=*"))
+    asked = """
+        select date, broker, kind, metric, destination, count(1) n, sum(increase) rose, sum(total) total,
+               min(ts) first, sum(size(labels)) labels, sum(size(counts)) buckets
+        from {} group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5
+    """
+    made = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window)
+    spark.read.parquet(str(tmp_path / "tables")).createOrReplaceTempView("kept")
+    rows = made.rows(asked.format("steps"))
+    assert made.rows(asked.format("kept")) == rows
+    assert {row["broker"] for row in rows} == set(names_.values())
     assert who_is_hot(made).figures["messages"] > 0
+    again = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window, kept=False)
+    assert again.rows(asked.format("steps")) == rows
+    assert not list(tmp_path.glob("tables/date=*"))
 
 
 @pytest.mark.parametrize(
@@ -306,3 +349,21 @@ def test_a_lake_of_nothing_usable_is_an_error_too(spark: Any, tmp_path: Path) ->
     plan = run.Analysis(tmp_path / "lake", tmp_path / "r.html", NOW_MS)
     with pytest.raises(ConfigError, match="no scrape that can be used"):
         run.analyze(plan, time.monotonic, spark=spark)
+
+
+def test_only_large_lakes_wait_for_the_optimizing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = []
+
+    @contextmanager
+    def started(master: str, *, brief: bool, **options: object) -> Iterator[Any]:
+        said.append(session._local_options(master, tmp_path, "1g", brief)["spark.driver.extraJavaOptions"])
+        raise ConfigError("seen")
+        yield
+
+    monkeypatch.setattr(session, "spark", started)
+    plan = run.Analysis(samples.real_lake(tmp_path / "lake"), tmp_path / "r.html", NOW_MS + 10**10)
+    for limit in (run.BRIEF_BYTES, 1000):
+        monkeypatch.setattr(run, "BRIEF_BYTES", limit)
+        with pytest.raises(ConfigError, match="seen"):
+            run.analyze(plan, time.monotonic)
+    assert ["TieredStopAtLevel=1" in options for options in said] == [True, False]

@@ -206,6 +206,6 @@ def test_a_lake_copied_from_the_server_has_the_same_totals(
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
     sql = f"select sum(increase) n from counters where metric = '{names.IN}' and {within()}"
     total = again.one(sql)["n"]
-    tables.attach(spark, made.path, made.window, made.step_ms, made.brokers)
     made.cache.clear()
+    tables.attach(made)
     assert total == pytest.approx(made.one(sql)["n"], rel=TOLERANCE)

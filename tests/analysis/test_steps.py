@@ -111,13 +111,46 @@ def test_a_histogram_becomes_one_row_a_step_with_its_buckets_in_order() -> None:
     reducer, rows = reduced(scrape(5, 2, 9), scrape(8, 4, 13), scrape(1, 1, 1))
     made = steps.histograms(rows, reducer.kinds)
     assert made.step.tolist() == [0, 1, 2]
-    assert made.edges == [[0.1, 0.5, math.inf]] * 3
-    assert made.counts == [[0, 0, 0], [2, 3, 4], [1, 1, 1]]
+    assert made.borders.tolist() == [0, 3, 6, 9]
+    assert made.edges.tolist() == [0.1, 0.5, math.inf] * 3
+    assert made.counts.tolist() == [0, 0, 0, 2, 3, 4, 1, 1, 1]
     assert made.increase.tolist() == [0, 4, 1]
     assert made.total.tolist() == [0, 2, 0.5]
     assert made.resets.tolist() == [0, 0, 1]
     assert made.quantiles[0][1:].tolist() == [0.1, 0.05]
     assert math.isnan(made.quantiles[0][0])
+
+
+def test_a_histogram_without_its_count_counts_by_its_last_bucket_and_one_without_buckets_by_its_count() -> None:
+    def scrape(count: int) -> str:
+        return (
+            f'{names.SERVICE}_count{{destination="a"}} {count}\n'
+            f'{names.SERVICE}_bucket{{destination="b",le="1"}} {count}\n'
+            f'{names.SERVICE}_bucket{{destination="b",le="+Inf"}} {2 * count}\n'
+            f'{names.SERVICE}_count{{destination="c"}} {5 * count}\n'
+        )
+
+    reducer, rows = reduced(scrape(1), scrape(4))
+    made = steps.histograms(rows, reducer.kinds)
+    by_name = {
+        (reducer.kinds.groups[group].destination, step): increase
+        for group, step, increase in zip(
+            made.group.tolist(), made.step.tolist(), made.increase.tolist(), strict=True
+        )
+    }  # fmt: skip
+    assert by_name == {("a", 0): 0, ("a", 1): 3, ("b", 0): 0, ("b", 1): 6, ("c", 0): 0, ("c", 1): 15}
+
+
+def test_a_clock_becomes_what_it_is_ahead_of_its_scrape() -> None:
+    reducer = Reducer(STEP_MS)
+    reducer.add([1000, 4000], [f"{names.CLOCK} {at}\n{GAUGE} 7\n".encode() for at in (3.5, 6.25)])
+    rows = reducer.finish()
+    assert rows is not None
+    by_metric = {reducer.kinds.groups[reducer.kinds.group[one]].metric: at for at, one in enumerate(rows.series)}
+    assert set(by_metric) == {names.CLOCK_OFFSET, GAUGE}
+    at = by_metric[names.CLOCK_OFFSET]
+    assert (rows.low[at], rows.high[at], rows.last[at]) == (2.25, 2.5, 2.25)
+    assert rows.last[by_metric[GAUGE]] == 7
 
 
 HISTOGRAMS = st.lists(

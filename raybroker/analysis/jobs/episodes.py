@@ -12,9 +12,7 @@ from raybroker.analysis.tables import Tables
 LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))
 """Memory levels by used part, highest first; below the last it is green (B-15)."""
 SHOWN: Final = 30
-USED: Final = (
-    f"sum(if(metric = '{names.RESIDENT}', high, 0)) / max(if(metric = '{names.MEMORY_LIMIT}', high, null))"
-)
+USED: Final = f"sum(if(metric = '{names.RESIDENT}', high, 0)) / max(if(metric = '{names.MEMORY_LIMIT}', high, null))"
 """SQL: the used part of a broker's memory."""
 
 

@@ -1,11 +1,12 @@
-"""How good the input is: what was read, what was wrong with it, and which counters started anew."""
+"""How good the input is: what was read, what was wrong with it, which counters started anew, which clocks differ."""
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Table, number
+from raybroker.analysis.answer import Answer, Finding, Table, duration, number
 from raybroker.analysis.tables import Tables
 
 MEANINGS: Final = {
@@ -27,10 +28,13 @@ MEANINGS: Final = {
 }
 HARMLESS: Final = frozenset({"foreign metric", "duplicate"})
 SHOWN: Final = 40
+CLOCK_S: Final = 1.0
+"""Clocks that differ by more are worth a finding; an answer to a scrape may take a good part of it."""
+COLLECTOR: Final = "(collector)"
 
 
 def how_good_is_the_input(tables: Tables) -> Answer:
-    """Counts by kind of fault, the places named, and restarts."""
+    """Counts by kind of fault, the places named, restarts, and clocks."""
     rows = tables.rows("""
         select what, broker, place, sum(number) number from notes where kind = 'fault' group by 1, 2, 3
         order by 1, 4 desc, 2, 3 limit 10000
@@ -41,7 +45,7 @@ def how_good_is_the_input(tables: Tables) -> Answer:
     ]
     ingest = {row["what"]: row["number"] for row in tables.rows(
         "select what, sum(number) number from notes where kind = 'ingest' group by 1")}  # fmt: skip
-    restarts = _restarts(tables)
+    restarts, clocks = _restarts(tables), _clocks(tables)
     sums: dict[str, float] = {}
     for row in rows:
         sums[row["what"]] = sums.get(row["what"], 0.0) + row["number"]
@@ -57,13 +61,18 @@ def how_good_is_the_input(tables: Tables) -> Answer:
                 {"what": what, "count": count})
         for what, count in sorted(sums.items())
     ]  # fmt: skip
+    answer.findings += _differing(clocks)
     answer.tables += [
         Table("What was wrong", {"what": "what", "broker": "broker", "place": "where", "number": "times"},
               _shown(rows)),
         Table("Counters that started anew", {"broker": "broker", "resets": "series", "from": "first in step of"},
               restarts[:SHOWN]),
+        Table("Clocks", {"broker": "broker", "ahead_text": "ahead of the others", "least": "at least (s)",
+                         "most": "at most (s)"},
+              [{**row, "ahead_text": _signed(row["ahead_s"])} for row in clocks[:SHOWN]]),
     ]  # fmt: skip
-    answer.figures = {"ingest": ingest, "faults": sums, "restarts": restarts, "places": rows[:1000]}
+    answer.figures = {"ingest": ingest, "faults": sums, "restarts": restarts, "places": rows[:1000],
+                      "clocks": clocks}  # fmt: skip
     return answer
 
 
@@ -82,3 +91,48 @@ def _restarts(tables: Tables) -> list[dict[str, Any]]:
                '{names.BROKER_CPU}', '{names.IN}') group by 1, 2 order by 2, 1 limit 10000
     """)
     return [{**row, "from": moment(row["ts"])} for row in rows]
+
+
+def _clocks(tables: Tables) -> list[dict[str, Any]]:
+    return ahead(
+        tables.rows(f"""
+        select broker, percentile(mean, 0.5) offset, min(low) least, max(high) most from gauges
+        where metric = '{names.CLOCK_OFFSET}' group by 1 order by 1
+    """)
+    )
+
+
+def ahead(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By how many seconds each clock is ahead of the middle one, the collector's among them; the worst first.
+
+    A broker's clock stands in its scrape, the collector's is the scrape's time.  With one broker nobody can say whose
+    is wrong: then the collector's is taken to be right.
+    """
+    if not rows:
+        return []
+    rows = [*rows, {"broker": COLLECTOR, "offset": 0.0, "least": 0.0, "most": 0.0}]
+    middle = statistics.median_low(row["offset"] for row in rows) if len(rows) > 2 else 0.0
+    made = [
+        {"broker": row["broker"], "ahead_s": row["offset"] - middle, "least": row["least"] - middle,
+         "most": row["most"] - middle}
+        for row in rows
+    ]  # fmt: skip
+    return sorted(made, key=lambda row: (-abs(row["ahead_s"]), row["broker"]))
+
+
+def _signed(seconds: float) -> str:
+    return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+
+
+def _differing(clocks: list[dict[str, Any]]) -> list[Finding]:
+    """One finding for all clocks that are off."""
+    off = [row for row in clocks if abs(row["ahead_s"]) >= CLOCK_S]
+    if not off:
+        return []
+    named = ", ".join(
+        f"{row['broker']} {duration(abs(row['ahead_s']))} {'ahead' if row['ahead_s'] > 0 else 'behind'}"
+        for row in off[:5]
+    )
+    more = f" and {len(off) - 5} more" if len(off) > 5 else ""
+    return [Finding("warning", "clocks differ", f"{named}{more}: times to live, delivery times and schedules go by "
+                    "these clocks; have them set by NTP", {"clocks": off})]  # fmt: skip
