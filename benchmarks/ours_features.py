@@ -33,6 +33,7 @@ SELECTOR: Final = "region = 'EU' AND quantity >= 1 AND price < 1000.5"
 WINDOW: Final = 10_000
 TRANSACTION: Final = 100
 TX_SESSIONS: Final = 4
+"""What is under way is what the sessions have sent and not committed: 400 messages. A plain producer has 2 MiB."""
 EXPIRES_MS: Final = 3_600_000
 """Late enough that none expires while it is measured: what is measured is that each could."""
 SUBSCRIBER_PROCESSES: Final = 2
@@ -177,6 +178,7 @@ def take_in_units(job: Any, address: Address, name: str, count: int, size: int) 
         sessions = [connection.session(ack="client") for _ in range(UNIT_SESSIONS)]
         consumers = [s.consumer(s.queue(name), prefetch=PREFETCH // UNIT_SESSIONS) for s in sessions]
         todo, left, deadline = Lock(), [count], monotonic_ns() + 10**9 * PATIENCE_SECONDS * 4
+        ended = [0]
 
         def run(consumer: Any) -> None:
             while left[0] > 0:
@@ -186,6 +188,7 @@ def take_in_units(job: Any, address: Address, name: str, count: int, size: int) 
                     messages[-1].acknowledge()
                     with todo:
                         left[0] -= len(messages)
+                        ended[0] = monotonic_ns()
                 elif monotonic_ns() > deadline:
                     raise TimeoutError("messages did not come")
 
@@ -194,7 +197,7 @@ def take_in_units(job: Any, address: Address, name: str, count: int, size: int) 
         with ThreadPoolExecutor(UNIT_SESSIONS) as pool:
             for done in [pool.submit(run, consumer) for consumer in consumers]:
                 done.result()
-        return _span(began, used)
+        return _span(began, used) | {"ended_ns": ended[0]}  # A session without messages notices the end later.
 
 
 def subscribe(job: Any, address: Address, name: str, count: int, size: int, subscribers: int) -> Span:

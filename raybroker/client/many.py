@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from raybroker.client.compression import compressed
 from raybroker.client.options import NAMELESS, check_ms, check_priority
 from raybroker.client.producing import Shared
-from raybroker.client.units import check_unit, unit_header
+from raybroker.client.units import check_unit, unit_header, unit_headers
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
 from raybroker.wire.content import COMPRESS, encode_header
 
@@ -66,16 +66,13 @@ class Each:
 
     def _headers(self, count: int) -> list[bytes] | None:
         named, unit = self._shared.named, self._shared.unit
-        units: list[str | None] | None = None
-        if self._units is not None:
-            units = [unit if one is None else check_unit(one) for one in _some("unit_of_order", self._units, count)]
+        units = [unit] * count if self._units is None else _some("unit_of_order", self._units, count)
         if self._properties is not None:
-            given = _some("properties", self._properties, count)
-            rows = zip(given, units or [unit] * count, strict=True)
+            units = [unit if one is None else check_unit(one) for one in units]
+            rows = zip(_some("properties", self._properties, count), units, strict=True)
             return [encode_header(own, None, None, None, no_id=not named, unit=of) for own, of in rows]
-        plain = b"" if named else NAMELESS
-        if units is not None:
-            return [plain if of is None else unit_header(of, named=named) for of in units]
+        if self._units is not None:
+            return unit_headers(units, unit, b"" if named else NAMELESS, named=named)
         if unit is not None:
             return [unit_header(unit, named=named)] * count
         return None if named else [NAMELESS] * count
@@ -105,7 +102,10 @@ class Each:
 
     def of(self, rows: Rows, chosen: Sequence[int]) -> Each:
         """Some of the values that :meth:`cut` gave."""
-        picked = Rows(*(None if column is None else [column[row] for row in chosen] for column in rows))
+        if isinstance(chosen, range):
+            picked = Rows(*(None if column is None else column[chosen.start : chosen.stop] for column in rows))
+        else:
+            picked = Rows(*(None if column is None else [column[row] for row in chosen] for column in rows))
         return Each(*picked, shared=self._shared)
 
 
@@ -152,8 +152,9 @@ def encoded(
     largest = max(map(len, data))
     _check_size(largest, most)
     own = _PLAIN if each is None else each.next(len(bodies))
-    if own.headers is not None and any(_COMPRESS in header for header in own.headers):
-        rows = [compressed(*row) for row in zip(kinds, data, own.headers, strict=True)]
+    headers = own.headers if each is not None and each.has_properties else None
+    if headers is not None and any(_COMPRESS in header for header in headers):
+        rows = [compressed(*row) for row in zip(kinds, data, headers, strict=True)]
         kinds, data = bytes([row[0] for row in rows]), [row[1] for row in rows]
         own = own._replace(headers=[row[2] for row in rows])
     return kinds, data, own

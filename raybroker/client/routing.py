@@ -282,22 +282,31 @@ class RoutedProducer:
             units = [unit or shared.unit for unit in own.units or [None] * len(chunk)]
             if parts:
                 units = [unit or work_in(row) for unit, row in zip(units, own.properties or (), strict=True)]
-            units = [unit or self._default for unit in units]
-            unknown = [unit for unit in units if unit is not None and unit not in self._ways]
+            if self._default is not None:
+                units = [unit or self._default for unit in units]
+            different = dict.fromkeys(units)
+            unknown = [unit for unit in different if unit is not None and unit not in self._ways]
             if unknown:
                 finding = self._find(unknown)
                 yield 0, _nothing()
                 finding.result()
-            places: dict[ProducerCore, list[int]] = {}
-            for index, unit in enumerate(units):
-                member = self._plain(persistent=shared.persistent) if unit is None else self._ways.get(unit)
-                if not isinstance(member, ProducerCore):
-                    assert unit is not None
-                    member = self._way(unit, block=True)
-                    assert member is not None
-                places.setdefault(member, []).append(index)
-            for member, rows in places.items():
-                yield from member.put_many([chunk[row] for row in rows], shared, each.of(own, rows))
+            for member, rows in self._by_member(units, different, persistent=shared.persistent).items():
+                part = chunk if len(rows) == len(chunk) else [chunk[row] for row in rows]
+                yield from member.put_many(part, shared, each.of(own, rows))
+
+    def _by_member(
+        self, units: list[str | None], different: Iterable[str | None], *, persistent: bool
+    ) -> dict[ProducerCore, Sequence[int]]:
+        """Which of these messages go to which member; waits for what is not known yet. Raises OrderError."""
+        members = set(map(self._ways.get, different))  # type: ignore[arg-type]  # None has no way.
+        only = members.pop() if len(members) == 1 else None
+        if isinstance(only, ProducerCore):
+            return {only: range(len(units))}
+        found = {unit: None if unit is None else self._way(unit, block=True) for unit in different}
+        places: dict[ProducerCore, list[int]] = {}
+        for index, unit in enumerate(units):
+            places.setdefault(found[unit] or self._plain(persistent=persistent), []).append(index)
+        return dict(places)
 
     def _put_same(
         self, unit: str | None, bodies: Iterable[Any], shared: Shared, each: Each | None

@@ -6,6 +6,7 @@ whose default the broker puts in (W-77).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,27 @@ def unit_of_producer(session: SessionCore | None, unit_of_order: str | None, def
     if default == OF_SESSION:
         return None if session is None else f"mq.session.{session.owner}"
     return check_unit(default)
+
+
+def unit_headers(units: Sequence[object], default: str | None, plain: bytes, *, named: bool) -> list[bytes]:
+    """The headers of messages that have nothing but their units; ``default`` for None, and ``plain`` without any.
+
+    Raises MessageFormatError for what cannot be a unit.
+    """
+    known = _headers[named]
+    try:
+        return list(map(known.__getitem__, units))
+    except (KeyError, TypeError):  # TypeError: some cannot even be looked up.
+        names = [default if one is None else check_unit(one) for one in units]
+    found = [plain if of is None else unit_header(of, named=named) for of in names]
+    if len(known) + len(set(names)) > HEADERS_KEPT:
+        known.clear()
+    known.update((name, header) for name, header in zip(names, found, strict=True) if name is not None)
+    return found
+
+
+_headers: Final[dict[bool, dict[object, bytes]]] = {False: {}, True: {}}
+"""Whether the message has an id → name of a unit that was used lately → headers."""
 
 
 @lru_cache(HEADERS_KEPT)

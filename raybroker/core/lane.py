@@ -362,6 +362,7 @@ class Lane(Returning):
     def settle_order(self) -> None:
         """After a change: which message of each unit of order is next; nothing is left of units without messages."""
         assert self.order is not None
+        self.order.unpack_if_hasty()
         self.order.refresh()
         if self.order.line and self.order.hasty and not self.unfinished:
             self.unfinished = self.sort_some()

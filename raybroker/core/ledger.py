@@ -153,6 +153,10 @@ class Ledger:
         self.peak_messages = max(self.peak_messages, self.messages)
         self.peak_bytes = max(self.peak_bytes, self.bytes_held)
 
+    def forget_peak(self) -> None:
+        """Count the peak from now on."""
+        self.peak_messages, self.peak_bytes = self.messages, self.bytes_held
+
     def settle(self, ordinal: int, picks: int) -> bool:
         """Messages of a held block are done with; True when they were its last and the block is no longer held."""
         block = self.held[ordinal]

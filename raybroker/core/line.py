@@ -23,7 +23,7 @@ class Line:
         self.barred: dict[int, int] = {}
         self.count = 0
         self.mixed = False
-        """Its messages have several priorities; else they have ``priority``."""
+        """What waits in the lane has several priorities; else it has ``priority``."""
         self.priority = -1
 
     def __bool__(self) -> bool:
@@ -48,13 +48,17 @@ class Line:
     def _put(self, run: Run) -> None:
         """Almost always at the end."""
         queue, at = self.queue, len(self.queue)
-        if self.priority < 0:
-            self.priority = run.priority
-        self.mixed = self.mixed or run.priority != self.priority
+        self.meet(run.priority)
         here = run.ordinal, run.picks & -run.picks
         while at and (queue[at - 1].ordinal, queue[at - 1].picks & -queue[at - 1].picks) > here:
             at -= 1
         queue.insert(at, run)
+
+    def meet(self, priority: int) -> None:
+        """Messages of that priority wait in the lane."""
+        if self.priority < 0:
+            self.priority = priority
+        self.mixed = self.mixed or priority != self.priority
 
     def _lift(self, ordinal: int, picks: int) -> None:
         self.barred[ordinal] &= ~picks

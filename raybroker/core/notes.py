@@ -29,9 +29,10 @@ import json
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from raybroker.core import picks as pk
+from raybroker.model.block import BLOCK_MESSAGES_MAX
 
 ACKED: Final = 1
 REFUSED: Final = 2
@@ -64,6 +65,8 @@ _UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS, _UNITS, _WORK
 
 ROWS_MAX: Final = 4_096
 """Rows of one note: with the longest row it stays below a store's limit for notes."""
+UNITS_KEPT: Final = 8_192
+"""Units of order whose encoded names are remembered."""
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -229,11 +232,32 @@ def _decode_works(data: bytes) -> PartColumn:
 
 def _encode_units(units: tuple[str | None, ...]) -> bytes:
     """The different names, then for each message which it is: 0 for none."""
-    numbers: dict[str | None, int] = {None: 0}
-    column = [numbers.setdefault(name, len(numbers)) for name in units]
-    names = [name.encode("utf-8", "surrogatepass") for name in numbers if name is not None]
-    table = b"".join(_LENGTH.pack(len(name)) + name for name in names)
-    return _LENGTH.pack(len(names)) + table + (bytes(column) if len(names) < 256 else array("H", column).tobytes())
+    names: dict[Any, None] = dict.fromkeys(units)
+    names.pop(None, None)
+    different = len(names)
+    try:
+        table = b"".join(map(_encoded.__getitem__, names))
+    except KeyError:
+        table = b"".join(map(_encode_unit, names))
+    if different == len(units) > 255:
+        return _LENGTH.pack(different) + table + _IN_TURN[: 2 * different]
+    numbers: dict[str | None, int] = {None: 0, **dict(zip(names, range(1, different + 1), strict=True))}
+    column = map(numbers.__getitem__, units)
+    return _LENGTH.pack(different) + table + (bytes(column) if different < 256 else array("H", column).tobytes())
+
+
+_encoded: Final[dict[str, bytes]] = {}
+"""Units whose names were encoded lately."""
+_IN_TURN: Final = array("H", range(1, BLOCK_MESSAGES_MAX + 1)).tobytes()
+"""The column of a block in which every message has another unit."""
+
+
+def _encode_unit(name: str) -> bytes:
+    data = name.encode("utf-8", "surrogatepass")
+    if len(_encoded) >= UNITS_KEPT:
+        _encoded.clear()
+    found = _encoded[name] = _LENGTH.pack(len(data)) + data
+    return found
 
 
 def _decode_units(data: bytes, at: int, count: int) -> tuple[str | None, ...]:

@@ -24,6 +24,7 @@ from raybroker.core.consumers import Consumer, Delivery
 from raybroker.core.ledger import Held
 from raybroker.core.line import Line
 from raybroker.core.matching import Contents
+from raybroker.core.parcels import parcels, take_out, unpack, unpack_all
 from raybroker.core.unit import Owner, Unit, by_unit
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Order:
                 self.line.begin_anew()
             self.line.add(run)
         else:
+            self.line.meet(run.priority)
             if ordered:
                 self.put_behind(run._replace(picks=ordered))
             if run.picks != ordered:
@@ -106,6 +108,7 @@ class Order:
             unit = self._unit(name)
             for index in pk.indexes(picks) if unit.bars else ():
                 unit.unbar(ordinal, index)
+            self._unpack(unit)
             unit.insert(Run(place, ordinal, picks, attempts, failures, priority))
             self.dirty[unit] = None
         self.behind += run.picks.bit_count()
@@ -116,6 +119,12 @@ class Order:
             unit = self.units[name] = Unit(name)
         return unit
 
+    def _unpack(self, unit: Unit) -> None:
+        """It has to have what is behind itself."""
+        if unit.parcelled:
+            assert unit.owner is not None
+            unpack(self, unit.owner)
+
     def bar(self, run: Run) -> None:
         """Messages that have their place from now on and cannot go: they are elsewhere in the lane, or not visible."""
         block = self.block(run.ordinal)
@@ -124,9 +133,11 @@ class Order:
             return
         if run.ordinal > self.line.opened:
             self.line.bar(run._replace(picks=ordered))
+            self.lane.home.touch(self.lane)
             return
         for name, picks in by_unit(names, ordered).items():
             unit = self._unit(name)
+            self._unpack(unit)
             for index in pk.indexes(picks):
                 unit.bar(run.ordinal, index)
             self.changed(unit)
@@ -181,8 +192,10 @@ class Order:
         """Messages that were handed out are settled, or dead: they are in nobody's way any more."""
         units, dirty = self.units, self.dirty
         for run in runs:
-            for name in self.names(run):
-                unit = units[name]
+            block = self.block(run.ordinal)
+            names = block.columns.units or ()
+            for name in pk.chosen(names, run.picks & block.ordered) if names else ():
+                unit = units[name]  # type: ignore[index]
                 unit.held -= 1
                 if not unit.held:
                     dirty[unit] = None
@@ -205,6 +218,7 @@ class Order:
         for item in items:
             for name in self.names(item.run):
                 unit = self.units[name]
+                self._unpack(unit)
                 unit.staged += sign
                 unit.txn = txn
                 self.changed(unit)
@@ -228,6 +242,7 @@ class Order:
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out waiting messages of the line and behind, given as block → picks; returns them."""
         removed: list[Run] = []
+        unpack_all(self, chosen)
         for ordinal, picks in chosen.items():
             block = self.lane.home.ledger.held.get(ordinal)
             if block is None or block.columns.units is None or ordinal > self.line.opened:
@@ -267,6 +282,8 @@ class Order:
         """Take out everything that waits, now that the shelves are empty; places of open transactions stay."""
         runs = list(self.runs())
         self.line.keep_only(self.reserved)
+        for owner in self.owners.values():
+            owner.parcels.clear()
         for unit in self.units.values():
             unit.clear(self.reserved)
             self.changed(unit)
@@ -277,6 +294,7 @@ class Order:
         """Everything that waits in the line and behind."""
         for unit in self.units.values():
             yield from unit.waiting()
+        yield from parcels(self)
         yield from self.line.runs()
 
     def left(self) -> None:
@@ -292,6 +310,9 @@ class Order:
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             heads: dict[tuple[int, ...], int] = {}
+            freed = [unit for unit in dirty if unit.parcelled and not unit.held]
+            if freed:
+                take_out(self, freed)
             for unit in dirty:
                 self._refresh(unit, heads)
             for (place, ordinal, *rest), picks in heads.items():
@@ -303,10 +324,10 @@ class Order:
             if not unit.overtaken():
                 return
             self._retract(unit)
-        run = unit.front()
         if unit.held:
             self.list_again(unit)
             return
+        run = unit.front()
         if unit.owner is not None:
             unit.owner.units -= 1
             unit.owner = unit.listed = None
@@ -358,8 +379,14 @@ class Order:
         """A run as (signature, messages)."""
         return self.lane.matching.classify(run, self.contents.of(run.ordinal))
 
+    def unpack_if_hasty(self) -> None:
+        """Parcels are for lanes where nothing comes before what came first."""
+        if self.hasty:
+            unpack_all(self)
+
     def selectors_changed(self) -> None:
         """What is next for whom has to be looked at again."""
+        unpack_all(self)
         for unit in self.units.values():
             if unit.listed is not None:
                 unit.listed = None

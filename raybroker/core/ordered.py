@@ -2,8 +2,8 @@
 
 A consumer gets what anybody may have and what only its session may have, whatever comes first; when nothing of that is
 left, the next block of the line is opened for it.  In the usual case, without selectors and with one priority, a block
-is dealt out while it is opened, message by message and to several sessions at a time: most messages never wait anywhere
-else.
+is dealt out while it is opened, message by message and to several sessions at a time: units that nobody has in equal
+parts to the consumers with room, the others to the sessions that have them, at once or as a parcel for later.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumer
 from raybroker.core.order import Order
 from raybroker.core.outcome import Outcome
+from raybroker.core.parcels import pack, take_parcel
 from raybroker.core.unit import Owner, Unit
 from raybroker.model.block import BLOCK_MESSAGES_MAX
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 OPEN_MESSAGES_MAX: Final = 8_192
 """Messages of the line that are opened in one step for nobody; the rest has to wait for the next."""
+PART_MIN: Final = 64
+"""Free units of a block are dealt out in parts of so many at least: many small deliveries would cost more, and blocks
+that are smaller go to one consumer after the other."""
 _BIT: Final = tuple(1 << index for index in range(BLOCK_MESSAGES_MAX))
 Handed = list[tuple[Consumer, Run]]
 
@@ -68,7 +72,9 @@ def has_for(order: Order, consumer: Consumer, out: Outcome) -> bool | None:
     budget = OPEN_MESSAGES_MAX
     while True:
         owner = order.owners.get(consumer.owner or consumer.attachment)
-        if order.lane.backlog.has_for(consumer.selector) or (owner is not None and owner.first(consumer.selector)):
+        if order.lane.backlog.has_for(consumer.selector):
+            return True
+        if owner is not None and (owner.parcels or owner.first(consumer.selector)):
             return True
         if not order.line:
             return False
@@ -98,39 +104,64 @@ def take(order: Order, consumer: Consumer) -> Run | None:
     Those that its session may have and those that anybody may have are in one order.
     """
     owner, backlog, selector = order.owner_of(consumer), order.lane.backlog, consumer.selector
+    if not (owner.parcels or owner.ready or backlog.count):
+        return None
     entry, head = owner.first(selector), backlog.first(selector)
+    parcel = owner.parcels[0] if owner.parcels else None
     front = entry[4].front() if entry is not None else None
     ready = order.stretch(front)[0] if front is not None else None
-    ranks = [(-run.priority, run.place, run.picks & -run.picks, run) for run in (ready, head) if run is not None]
-    if not ranks:
+    first = min((run for run in (ready, head, parcel) if run is not None), key=_rank, default=None)
+    if first is None or (order.line and first.priority < order.line.priority):
         return None
-    first = min(ranks, key=_rank)[3]
-    if order.line and first.priority < order.line.priority:
-        return None
-    room, stop, heads = consumer.room(), 0, 0
-    if head is not None and head[:2] == first[:2] and head.priority == first.priority:
-        if head[3:] == first[3:]:
-            heads = backlog.take(room, selector).picks  # type: ignore[union-attr]
-        else:
-            stop = head.picks & -head.picks
-    parts, picks, barrier = _gather(order, owner, first, room, selector)
-    stop = min(stop or barrier, barrier or stop)
-    followers, after = _followers(order, first, heads)
-    stop = min(stop or after, after or stop)
-    picks |= heads
-    for _, more in followers:
-        picks |= more
-    if stop:
-        picks &= stop - 1
-    picks = pk.lowest(picks, room)
+    room = consumer.room()
+    if first is parcel and not any(run is not None and run.place == first.place for run in (ready, head)):
+        picks = pk.lowest(first.picks, room)
+        take_parcel(order, owner, picks)
+        return first._replace(picks=picks)
+    picks, parts, heads, packed = _together(order, owner, first, head, parcel, room, selector)
     _take_heads(order, owner, first, heads, picks)
-    for unit, more in (*parts, *followers):
+    for unit, more in parts:
         _take_part(order, owner, unit, more & picks)
+    if packed & picks:
+        take_parcel(order, owner, packed & picks)
     return first._replace(picks=picks)
 
 
-def _rank(rank: tuple[int, int, int, Run]) -> tuple[int, int, int]:
-    return rank[:3]
+def _rank(run: Run) -> tuple[int, int, int]:
+    """What runs are served by: priority, then place, then the first message."""
+    return -run.priority, run.place, run.picks & -run.picks
+
+
+def _together(
+    order: Order, owner: Owner, first: Run, head: Run | None, parcel: Run | None, room: int, selector: int
+) -> tuple[int, list[tuple[Unit, int]], int, int]:
+    """What a session gets of the block of ``first``, alike, up to where others come between.
+
+    All of it; by unit what is behind, which may be more; what is off the shelves, which may be more; what its parcel
+    has of it.
+    """
+    heads, stops = 0, []
+    if head is not None and head[:2] == first[:2] and head.priority == first.priority:
+        if head[3:] == first[3:]:
+            heads = order.lane.backlog.take(room, selector).picks  # type: ignore[union-attr]
+        else:
+            stops.append(head.picks & -head.picks)
+    packed = 0
+    if parcel is not None and parcel.place == first.place:
+        if parcel[3:] == first[3:]:
+            packed = parcel.picks
+        else:
+            stops.append(parcel.picks & -parcel.picks)
+    parts, picks, barrier = _gather(order, owner, first, room, selector)
+    followers, after = _followers(order, first, heads)
+    stops += [barrier, after]
+    picks |= heads | packed
+    for _, more in followers:
+        picks |= more
+    stop = min((bit for bit in stops if bit), default=0)
+    if stop:
+        picks &= stop - 1
+    return pk.lowest(picks, room), parts + followers, heads, packed
 
 
 def _gather(
@@ -243,26 +274,32 @@ def _open_slowly(order: Order) -> None:
 
 
 class _Share:
-    """What one session gets of a block: through ``consumer``, up to ``room`` messages."""
+    """What one session gets of a block: through ``consumer``, up to ``room`` messages; ``later``: its parcel."""
 
-    __slots__ = ("consumer", "owner", "picks", "room")
+    __slots__ = ("consumer", "later", "owner", "picks", "room")
 
     def __init__(self, owner: Owner, consumer: Consumer | None) -> None:
         self.owner = owner
         self.consumer = consumer
         self.room = consumer.room() if consumer is not None else 0
         self.picks = 0
+        self.later = 0
 
 
 def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, ...]) -> Handed:
-    """Deal a block out: free units to this consumer, others to the sessions that have them, the rest behind."""
+    """Deal a block out: free units in parts to those with room, others to the sessions that have them, the rest behind.
+
+    What has no unit is for this consumer.
+    """
     units = order.units
     own = _Share(order.owner_of(consumer), consumer)
     shares: dict[Owner, _Share] = {own.owner: own}
+    takers = _takers(order, own, shares)
+    each = max(-(-run.picks.bit_count() // len(takers)), PART_MIN)
+    taker, left = takers.pop(), each
     behind: dict[Unit, int] = {}
     shelved = 0
-    for index in pk.indexes(run.picks):
-        name, bit = names[index], _BIT[index]
+    for name, bit in zip(pk.chosen(names, run.picks), pk.chosen(_BIT, run.picks), strict=True):
         if name is None:
             if own.room:
                 own.room -= 1
@@ -273,23 +310,53 @@ def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, .
         unit = units.get(name)
         if unit is None:
             unit = units[name] = Unit(name)
-            if own.room:
-                own.room -= 1
-                own.picks |= bit
-                order.hold(unit, own.owner, 1)
+            while takers and not (left and taker.room):
+                taker, left = takers.pop(), each
+            if taker.room:
+                left -= 1
+                taker.room -= 1
+                taker.picks |= bit
+                order.hold(unit, taker.owner, 1)
             else:
                 unit.head = run.ordinal, bit
                 shelved |= bit
             continue
         owner = unit.owner
-        if owner is not None and not unit.runs and not unit.bars and not unit.staged and unit not in behind:
-            share = shares.get(owner) or _share_of(order, owner, shares)
-            if share.room:
-                share.room -= 1
-                share.picks |= bit
-                unit.held += 1
-                continue
-        behind[unit] = behind.get(unit, 0) | bit
+        if owner is None or unit.bars or unit.staged:
+            behind[unit] = behind.get(unit, 0) | bit
+            continue
+        share = shares.get(owner) or _share_of(order, owner, shares)
+        if share.room and not unit.runs and not unit.parcelled:
+            share.room -= 1
+            share.picks |= bit
+            unit.held += 1
+        else:
+            share.later |= bit
+            unit.parcelled += 1
+    _put_off(order, run, behind, shelved)
+    for share in shares.values():
+        if share.later:
+            pack(order, share.owner, run._replace(picks=share.later))
+    return [
+        (share.consumer, run._replace(picks=share.picks))
+        for share in shares.values()
+        if share.picks and share.consumer is not None
+    ]
+
+
+def _takers(order: Order, own: _Share, shares: dict[Owner, _Share]) -> list[_Share]:
+    """Who gets free units, one part each: the consumers with room, the last first."""
+    found = [own]
+    for consumer in order.lane.consumers.turn:
+        owner = order.owner_of(consumer)
+        if owner not in shares and consumer.room() > 0 and not owner.parcels:
+            share = shares[owner] = _Share(owner, consumer)
+            found.append(share)
+    return found[::-1]
+
+
+def _put_off(order: Order, run: Run, behind: dict[Unit, int], shelved: int) -> None:
+    """What of a block nobody gets now and no parcel has."""
     place, ordinal, _, attempts, failures, priority = run
     for unit, picks in behind.items():
         first = not unit.runs
@@ -299,16 +366,11 @@ def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, .
             order.list_again(unit)
     if shelved:
         order.lane.shelve(run._replace(picks=shelved))
-    return [
-        (share.consumer, run._replace(picks=share.picks))
-        for share in shares.values()
-        if share.picks and share.consumer is not None
-    ]
 
 
 def _share_of(order: Order, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
-    """The share of another session; without room when none of its consumers has any."""
-    there = order.lane.consumers.by_attachment.values()
+    """The share of another session; without room when none of its consumers has any, or there is more before it."""
+    there = order.lane.consumers.by_attachment.values() if not owner.parcels else ()
     found = (c for c in there if (c.owner or c.attachment) == owner.name and c.room() > 0)
     share = shares[owner] = _Share(owner, next(found, None))
     return share

@@ -9,14 +9,18 @@ can what comes after it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Mapping
 from heapq import heappop, heappush
+from typing import Any
 
 from raybroker.core import picks as pk
 from raybroker.core.backlog import ANY, Run, in_order
 
 Entry = tuple[int, int, int, tuple[int, int], "Unit"]
 """Place and lowest message of a unit's next run, a number, (priority, signature), the unit."""
+_NOTHING: Any = ()
+"""Instead of an empty list: units come and go by the thousand, and most never have anything in theirs."""
 _TRIM: int = 32
 """So many runs may have left a unit before the list of the others is moved up."""
 
@@ -24,15 +28,17 @@ _TRIM: int = 32
 class Owner:
     """A session, or a transaction that a restart found: whoever has messages of units. ``units``: of how many.
 
-    ``ready``: by (priority, signature) the units that have more for it, those with the earliest message first.
+    ready    by (priority, signature) the units that have more for it, those with the earliest message first
+    parcels  what waits for it as parts of blocks, in order; of each unit the last that there is
     """
 
-    __slots__ = ("_number", "name", "ready", "units")
+    __slots__ = ("_number", "name", "parcels", "ready", "units")
 
     def __init__(self, name: str | int) -> None:
         self.name = name
         self.units = 0
         self.ready: dict[tuple[int, int], list[Entry]] = {}
+        self.parcels: deque[Run] = deque()
         self._number = 0
 
     def add(self, unit: Unit, run: Run, signature: int) -> None:
@@ -71,13 +77,16 @@ class Owner:
 class Unit:
     """``held`` messages are with ``owner``, ``staged`` of them acknowledged in transaction ``txn``.
 
-    head    (block, message) that stands on the lane's shelves, for anybody to take; only while nobody has any
-    runs    behind, ascending; no messages of another unit
-    bars    (block, index) of what is barred, ascending
-    listed  where it stands in what is ready for its owner
+    head       (block, message) that stands on the lane's shelves, for anybody to take; only while nobody has any
+    runs       behind, ascending; no messages of another unit
+    parcelled  so many are behind in parcels of its owner, after all ``runs``; nothing of it is barred or staged then
+    bars       (block, index) of what is barred, ascending
+    listed     where it stands in what is ready for its owner
     """
 
-    __slots__ = ("_first", "bars", "head", "held", "listed", "name", "owner", "runs", "staged", "txn")
+    __slots__ = (
+        "_first", "bars", "head", "held", "listed", "name", "owner", "parcelled", "runs", "staged", "txn",
+    )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -86,8 +95,9 @@ class Unit:
         self.staged = 0
         self.txn = 0
         self.head: tuple[int, int] | None = None
-        self.runs: list[Run] = []
-        self.bars: list[tuple[int, int]] = []
+        self.runs: list[Run] = _NOTHING
+        self.parcelled = 0
+        self.bars: list[tuple[int, int]] = _NOTHING
         self.listed: Entry | None = None
         self._first = 0
 
@@ -123,7 +133,9 @@ class Unit:
     def insert(self, run: Run) -> None:
         """Messages come behind, at their place."""
         runs = self.runs
-        if not runs or runs[-1].ordinal < run.ordinal:
+        if not runs:
+            self.runs = [run]
+        elif runs[-1].ordinal < run.ordinal:
             runs.append(run)
         elif run.ordinal < runs[self._first].ordinal:
             if self._first:
@@ -146,7 +158,7 @@ class Unit:
             return
         self._first = first + 1
         if self._first == len(runs):
-            runs.clear()
+            self.runs = _NOTHING
             self._first = 0
         elif self._first > _TRIM and self._first * 2 > len(runs):
             del runs[: self._first]
@@ -162,18 +174,21 @@ class Unit:
             kept = [run._replace(picks=run.picks & ~picks) for run in runs[low:high] if run.picks & ~picks]
             runs[low:high] = kept
             if self._first == len(runs):
-                runs.clear()
+                self.runs = _NOTHING
                 self._first = 0
         return removed
 
     def clear(self, reserved: Mapping[int, int]) -> None:
         """Nothing waits any more; ``reserved``: what has its place and is not visible yet."""
-        self.runs.clear()
-        self._first = 0
+        self.runs = _NOTHING
+        self._first = self.parcelled = 0
         self.head = self.listed = None
         self.bars = [(ordinal, index) for ordinal, index in self.bars if reserved.get(ordinal, 0) >> index & 1]
 
     def bar(self, ordinal: int, index: int) -> None:
+        if not self.bars:
+            self.bars = [(ordinal, index)]
+            return
         at = bisect_left(self.bars, (ordinal, index))
         if at == len(self.bars) or self.bars[at] != (ordinal, index):
             insort(self.bars, (ordinal, index))

@@ -25,14 +25,34 @@ def check_units(home: Destination, lane: Lane) -> None:
         assert not rows, f"messages of units {sorted(rows)[:3]} are in a lane that knows of none"
         return
     assert not order.dirty, "units have changed and were not looked at"
-    assert order.behind == sum(run.count for unit in order.units.values() for run in unit.waiting())
+    behind = [run for unit in order.units.values() for run in unit.waiting()]
+    packed = _packed(order)
+    assert order.behind == sum(run.count for run in behind) + sum(map(len, packed.values()))
     assert order.line.count == sum(run.count for run in order.line.runs())
     for name, unit in order.units.items():
         assert unit.name == name
         assert name in rows, f"unit {name} is known and has no messages"
         assert unit.held or unit.runs or unit.bars or unit.head, f"unit {name} is empty"
     for name, found in rows.items():
-        _check_unit(home, lane, order, name, found)
+        _check_unit(home, lane, order, name, found, packed.get(name, []))
+
+
+def _packed(order: Order) -> dict[str, list[Place]]:
+    """Unit → what is in parcels of it, in order; they are with the unit's owner."""
+    found: dict[str, list[Place]] = {}
+    for owner in order.owners.values():
+        places = [run.place for run in owner.parcels]
+        assert places == sorted(set(places)), f"the parcels of {owner.name} are out of order"
+        assert not owner.parcels or not order.hasty, "there are parcels where what is next may be anywhere"
+        for run in owner.parcels:
+            names = order.block(run.ordinal).columns.units
+            for index in pk.indexes(run.picks):
+                name = names[index] if names is not None else None
+                unit = order.units.get(name or "")
+                assert unit is not None, f"{name} is in a parcel and not known"
+                assert unit.owner is owner, f"{name} is in a parcel of {owner.name}"
+                found.setdefault(unit.name, []).append((run.ordinal, index))
+    return found
 
 
 def _rows(home: Destination, lane: Lane) -> dict[str, dict[Place, tuple[str, str | int]]]:
@@ -63,8 +83,9 @@ def _rows(home: Destination, lane: Lane) -> dict[str, dict[Place, tuple[str, str
 
 
 def _check_unit(
-    home: Destination, lane: Lane, order: Order, name: str, found: dict[Place, tuple[str, str | int]]
-) -> None:
+    home: Destination, lane: Lane, order: Order, name: str, found: dict[Place, tuple[str, str | int]],
+    packed: list[Place],
+) -> None:  # fmt: skip
     unit = order.units.get(name)
     held = [at for at, (state, _) in sorted(found.items()) if state in ("held", "staged")]
     rest = [at for at in sorted(found) if at not in held]
@@ -83,11 +104,19 @@ def _check_unit(
         assert held[-1] < rest[0], f"{held[-1]} of unit {name} is held, and {rest[0]} is not (U3)"
     waiting = [at for at in opened if found[at][0] == "waiting"]
     kept = sorted([(run.ordinal, i) for run in unit.waiting() for i in pk.indexes(run.picks)])
+    assert unit.parcelled == len(packed), f"{len(packed)} messages of unit {name} are in parcels"
+    if packed:
+        assert held, f"unit {name} has parcels and is with nobody"
+        assert not staged, f"unit {name} has parcels, and a transaction has messages of it"
+        assert not unit.bars, f"unit {name} has parcels and is barred"
+        assert not kept or kept[-1] < packed[0], f"{kept[-1]} of unit {name} is behind its parcels"
+        kept += packed
     head = [(unit.head[0], pk.first_of(unit.head[1]))] if unit.head is not None else []
     assert head + kept == waiting, f"unit {name} keeps {head} and {kept}, there wait {waiting}"
     assert [run.ordinal for run in unit.waiting()] == sorted(run.ordinal for run in unit.waiting())
     barred = [at for at in opened if found[at][0] != "waiting"]
-    assert sorted(unit.bars) == unit.bars == barred, f"unit {name} is barred at {unit.bars}, it should be at {barred}"
+    bars = list(unit.bars)
+    assert sorted(bars) == bars == barred, f"unit {name} is barred at {bars}, it should be at {barred}"
     if head:
         assert not held, f"unit {name} is held, and for anybody to take"
         assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]} (U5)"

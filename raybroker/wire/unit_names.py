@@ -32,31 +32,33 @@ def units_of(block: Block) -> UnitNames | None:
     offsets = block.header_offsets()
     if offsets is None:
         return None
-    first = offsets[0]
-    data = bytes(block.view[first : offsets[-1]])
-    if _KEY not in data:
+    data = bytes(block.view[: offsets[-1]])
+    if data.find(_KEY, offsets[0]) < 0:
         return None
+    headers = [data[start:end] for start, end in pairwise(offsets)]
+    try:
+        found = tuple(map(_known.__getitem__, headers))
+    except KeyError:
+        found = _decoded(block, offsets, headers)
+    return found if any(found) else None
+
+
+def _decoded(block: Block, offsets: list[int], headers: list[bytes]) -> UnitNames:
+    """The units of headers of which some are new."""
     known, found, column = _known, [], None
-    for index, (start, end) in enumerate(pairwise(offsets)):
-        header = data[start - first : end - first]
-        try:
+    for index, header in enumerate(headers):
+        if header in known:
             found.append(known[header])
             continue
-        except KeyError:
-            pass
         if column is None:
-            column = unpack_column(block.view, offsets) or [_fields(header_) for header_ in _headers(data, offsets)]
+            column = unpack_column(block.view, offsets) or [_fields(one) for one in headers]
         name = _one_object(column[index].get(UNIT))
         found.append(name)
         if len(header) <= HEADER_BYTES_MAX:
             if len(known) >= HEADERS_KNOWN_MAX:
                 known.clear()
             known[header] = name
-    return tuple(found) if any(found) else None
-
-
-def _headers(data: bytes, offsets: list[int]) -> list[bytes]:
-    return [data[start - offsets[0] : end - offsets[0]] for start, end in pairwise(offsets)]
+    return tuple(found)
 
 
 def _fields(header: bytes) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import lane as lanes
+from raybroker.core import order as orders
 from raybroker.core import ordered, recovery, transaction, withdrawing
 from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumer
@@ -90,7 +91,7 @@ def rest_without_place(patch: Patch) -> None:
 
 @mutant("what comes back goes to its old place in the unit")
 def returned_goes_last(patch: Patch) -> None:
-    patch.set(Unit, "insert", lambda self, run: self.runs.append(run))
+    patch.set(Unit, "insert", lambda self, run: setattr(self, "runs", [*self.runs, run]))
 
 
 @mutant("a head that matches nobody blocks its unit")
@@ -149,6 +150,26 @@ def removed_head_remembered(patch: Patch) -> None:
 @mutant("a rolled back send leaves its places")
 def places_kept(patch: Patch) -> None:
     patch.set(transaction, "_keep_places", lambda home, waiting, claims: None)
+
+
+@mutant("what is packed of a unit is for its session only while it has something of the unit")
+def parcels_of_free_units(patch: Patch) -> None:
+    patch.set(orders, "take_out", lambda order, freed: None)
+
+
+@mutant("what is packed for a session is unpacked when something comes before it")
+def parcels_stay_packed(patch: Patch) -> None:
+    patch.set(Order, "_unpack", lambda self, unit: None)
+
+
+@mutant("what is packed for a session leaves in the order of its blocks")
+def parcels_out_of_order(patch: Patch) -> None:
+    def pack(order: Order, owner: Owner, run: Run) -> None:
+        old(order, owner, run)
+        owner.parcels.rotate(1)
+
+    old = ordered.pack
+    patch.set(ordered, "pack", pack)
 
 
 @mutant("nobody has to ask for what others made ready")

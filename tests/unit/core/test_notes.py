@@ -76,6 +76,21 @@ def test_units_of_order_cost_little_more_than_their_names(different: int) -> Non
         notes.decode_block_meta(data[:-1] if different < 256 else data[:-2])
 
 
+@pytest.mark.parametrize(("units", "more"), [(255, 0), (256, 0), (600, 0), (600, 1), (255, 1)])
+def test_units_are_read_as_they_were_written_whether_every_message_has_its_own_or_not(units: int, more: int) -> None:
+    names = (*(f"unit {i}" for i in range(units)), *[None] * more)
+    data = notes.encode_block_meta(BlockMeta(len(names), 7, 1, 1024, units=names))
+    assert notes.decode_block_meta(data).units == names
+
+
+def test_the_encoded_names_of_many_units_do_not_fill_the_memory() -> None:
+    for start in range(0, 2 * notes.UNITS_KEPT, 1000):
+        names = tuple(f"unit {start + i}" for i in range(1000))
+        data = notes.encode_block_meta(BlockMeta(1000, 7, 1, 1024, units=names))
+        assert notes.decode_block_meta(data).units == names
+        assert len(notes._encoded) <= notes.UNITS_KEPT
+
+
 def test_a_plain_block_costs_few_bytes() -> None:
     assert len(notes.encode_block_meta(BlockMeta(500, 7, 1, 1024))) < 32
     expires = array("Q", [99] * 500)

@@ -462,6 +462,8 @@ class Sessions:
         self.rng = Random(seed)
         self.home = Queue(redeliveryLimit=-1)
         self.units = self.rng.choice(("a", "ab", "abcdefgh"))
+        self.even = self.rng.random() < 0.5
+        """All messages have one priority and none waits: what the sessions have room for later is dealt out before."""
         self.next = dict.fromkeys(self.units, 0)
         self.done: dict[str, list[int]] = {unit: [] for unit in self.units}
         self.mine: dict[int, dict[int, str]] = {}
@@ -486,7 +488,7 @@ class Sessions:
         number = self.home._next
         self.mine[number] = {}
         self.hear(self.home.do(cmd.AttachConsumer(
-            number, rng.choice(("credit", "prefetch")), rng.choice((1, 3, 50)), False, False,
+            number, rng.choice(("credit", "prefetch")), rng.choice((1, 3, 10, 50)), False, False,
             owner=rng.choice(("", "s", "t")),
         )))  # fmt: skip
 
@@ -496,8 +498,9 @@ class Sessions:
             unit = self.rng.choice(self.units)
             self.next[unit] += 1
             words.append(f"{unit}{self.next[unit]}")
-        priority = [self.rng.randrange(10) for _ in words] if self.rng.random() < 0.3 else None
-        delay = [self.rng.choice((0, 0, 50)) for _ in words] if self.rng.random() < 0.2 else 0
+        mixed = not self.even
+        priority = [self.rng.randrange(10) for _ in words] if mixed and self.rng.random() < 0.3 else None
+        delay = [self.rng.choice((0, 0, 50)) for _ in words] if mixed and self.rng.random() < 0.2 else 0
         self.hear(self.home.put(" ".join(words), priority=priority, delay=delay))
 
     def act(self) -> None:
