@@ -9,6 +9,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.agents import end_all
 from raybroker.actors.broker import BrokerActor, BrokerSpec
+from raybroker.actors.joining import shared_table
 from raybroker.actors.placing import place
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import Plan, plan_of
@@ -122,6 +123,7 @@ def start(
     runtime.start_local_ray()
     there = _running(name)
     plan = plan_of(chosen, brokers)
+    shared_table(plan, chosen)  # What is wrong with its address is said here, and not by an actor that does not start.
     if only is not None and only not in plan.brokers:
         raise ConfigError(f"broker {only!r} is none of the brokers {', '.join(plan.names)}")
     places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)

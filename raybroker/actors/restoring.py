@@ -19,7 +19,10 @@ def restore(backup: bytes, cluster: str, config: Config) -> tuple[Path, int]:
     Raises StoreDamagedError for a damaged backup and ConfigError for one of another cluster, with nothing changed;
     IllegalStateError while the master runs on this machine.
     """
-    master = plan_of(config).master
+    plan = plan_of(config)
+    master = plan.master
+    if plan.table:
+        raise ConfigError("the record is in a table; restore it by: raybroker dbmgr restore sharecc_tbl")
     if master is None:
         raise ConfigError("there is no master in this configuration (imq.cluster.nomasterbroker): nothing to restore")
     name = config["imq.cluster.clusterid"] or cluster

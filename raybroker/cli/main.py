@@ -10,6 +10,7 @@ from raybroker.cli import (
     analyze,
     bench,
     cluster,
+    dbmgr,
     demo,
     forwarding,
     grid,
@@ -96,6 +97,9 @@ for function, short in (
 ):
     app.command(short_help=short)(function)
 groups.attach(app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics))
+
+
+app.add_typer(dbmgr.app, name="dbmgr")
 
 
 def main() -> None:

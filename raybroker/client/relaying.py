@@ -22,10 +22,10 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from raybroker.client.blocking import Connection, Session, XaConnection
-from raybroker.client.channel import Channel
 from raybroker.client.message import Message
 from raybroker.client.raw import put_messages
-from raybroker.client.transaction import UNKNOWN, Acks, Transaction, Work, tell
+from raybroker.client.relay_work import RelayWork
+from raybroker.client.transaction import UNKNOWN
 from raybroker.client.xa import Xa
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
@@ -43,25 +43,6 @@ LOOK_S: Final = 0.5
 """How long an agent waits for a message before it looks whether it is to stop."""
 
 log = logging.getLogger("raybroker.forwarding")
-
-
-class RelayWork(Work):
-    """Transactions whose outcome another cluster may ask for, until it is told that it need not be kept."""
-
-    vouches = True
-
-    def __init__(self, session: Any) -> None:
-        super().__init__(session)
-        self.decided: list[Channel] = []
-        """The hosts that remember how the last one ended."""
-
-    async def _decide(self, transaction: Transaction, acks: dict[Channel, Acks]) -> None:
-        self.decided = list(transaction.numbers)[:1]
-        await super()._decide(transaction, acks)
-
-    async def forget(self, key: bytes) -> None:
-        """The other cluster has ended its part."""
-        await tell([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})
 
 
 class _Stopped(Exception):  # noqa: N818 - it is no error
@@ -92,6 +73,8 @@ class Relay:
         self._stop = threading.Event()
         self._clock = SystemClock()
         self._tag = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES).digest()
+        self._busy_ns = 0
+        """When there was something for the other cluster last."""
         self._own: Connection | None = None
         self._other: XaConnection | None = None
         self._session: Session
@@ -111,7 +94,10 @@ class Relay:
         self._stop.set()
 
     def row(self) -> dict[str, Any]:
-        """name, state (CONNECTING, RUNNING, RETRYING, STOPPED), forwarded, discarded, redirected, retries, error."""
+        """name, state (CONNECTING, RUNNING, IDLE, RETRYING, STOPPED), forwarded, discarded, redirected, retries, error.
+
+        IDLE: the connection to the other cluster is closed until there is something for it.
+        """
         return dict(self._row)
 
     # ---- the agent's thread ------------------------------------------------------------------------------------------
@@ -146,8 +132,8 @@ class Relay:
 
     def _reach(self) -> None:
         """Connect to the other cluster."""
-        if self._other is not None:
-            _quietly(self._other.close)
+        self._leave()
+        self._busy_ns = self._clock.monotonic_ns()
         self._other = self._connect_other()
         self._other.start()
         exactly = self.definition.qos == EXACTLY_ONCE
@@ -156,6 +142,12 @@ class Relay:
         if exactly:
             self._xa = self._far.xa
             self._recover()
+
+    def _leave(self) -> None:
+        """Close the connection to the other cluster."""
+        if self._other is not None:
+            _quietly(self._other.close)
+        self._other = None
 
     def _close(self) -> None:
         for connection in (self._own, self._other):
@@ -168,21 +160,33 @@ class Relay:
     def _window(self) -> None:
         """Take what there is, and forward it."""
         taken = self._take()
+        if not taken:
+            self._rest()
+            return
+        self._busy_ns = self._clock.monotonic_ns()
         batch = self._without_old(taken)
         try:
             if batch:
                 self._patiently(lambda: self._forward(batch), again=self._reach)
-            elif taken:
+            else:
                 self._commit()
         except _Refused:
             self._one_by_one(batch)
+
+    def _rest(self) -> None:
+        """Nothing to forward: no window is open, and the other cluster need not hear of us for ever."""
+        most_ms = self.definition.conversationIdleTimeMaximum
+        idle_ns = self._clock.monotonic_ns() - self._busy_ns
+        if most_ms and self._other is not None and idle_ns >= most_ms * 1_000_000:
+            self._leave()
+            self._row["state"] = "IDLE"
 
     def _take(self) -> list[Message]:
         first = self._consumer.receive(timeout=LOOK_S)
         if first is None:
             return []
         batch, definition = [first], self.definition
-        until_ns = self._clock.monotonic_ns() + definition.windowInterval * 1_000_000
+        until_ns = self._clock.monotonic_ns() + definition.wait_ms * 1_000_000
         while len(batch) < definition.windowSize:
             left_s = (until_ns - self._clock.monotonic_ns()) / 1e9
             more = self._consumer.receive(timeout=left_s) if left_s > 0 else self._consumer.receive_nowait()
@@ -236,6 +240,8 @@ class Relay:
     def _forward(self, batch: list[Message]) -> None:
         """Raises a BrokerError when it may be tried again, _Refused when that is of no use, _Lost when the messages are
         not in hand any more."""
+        if self._other is None:
+            self._reach()
         if self.definition.qos == EXACTLY_ONCE:
             self._exactly_once(batch)
         elif self.definition.qos == AT_MOST_ONCE:

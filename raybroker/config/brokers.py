@@ -16,14 +16,19 @@ from raybroker.model.names import check_broker_name
 LIST: Final = "imq.cluster.brokerlist"
 MASTER: Final = "imq.cluster.masterbroker"
 NO_MASTER: Final = "imq.cluster.nomasterbroker"
+TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode (K-10, K-16, K-17)."""
+    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode (K-10, K-16, K-17).
+
+    ``table``: the address of the database whose table has the record, "" without one (K-20).
+    """
 
     brokers: dict[str, str]
     master: str | None
+    table: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,7 +51,7 @@ def plan_of(config: Config, count: int | None = None) -> Plan:
     if wanted > most:
         raise ConfigError(f"{wanted} brokers; at most {most} are allowed by raybroker.cluster.brokers_max")
     brokers = listed or {f"b{number}": "" for number in range(1, (count or 1) + 1)}
-    return Plan(brokers, _master(config, brokers))
+    return Plan(brokers, _master(config, brokers), _table(config))
 
 
 def _master(config: Config, brokers: dict[str, str]) -> str | None:
@@ -65,6 +70,16 @@ def _master(config: Config, brokers: dict[str, str]) -> str | None:
             f"{MASTER} = {master!r} ({config.origin(MASTER)}) is none of the brokers {', '.join(brokers)}"
         )
     return master
+
+
+def _table(config: Config) -> str:
+    url: str = config[TABLE].strip()
+    if url and not config[NO_MASTER]:
+        raise ConfigError(
+            f"{TABLE} is set ({config.origin(TABLE)}) and {NO_MASTER} is false: the record is with a master or in a"
+            f" table; set {NO_MASTER} = true, or leave {TABLE} out"
+        )
+    return url
 
 
 def _listed(text: str) -> dict[str, str]:

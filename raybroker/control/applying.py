@@ -36,8 +36,13 @@ class Applier:
         else:
             self._waiting.append((number, then))
 
-    def forsake(self, why: str) -> None:
-        """The entries that are waited for are of a record that holds no more."""
+    def anew(self, why: str) -> None:
+        """Another record is being written here: what was carried out, and is waited for, is of one that holds no more.
+
+        Its numbers mean nothing in the new one.
+        """
+        self.applied = -1
+        self.whole()
         waiting, self._waiting = self._waiting, []
         for _, then in waiting:
             then(why)
@@ -72,14 +77,19 @@ class Applier:
         if number != self._busy:
             return
         self._busy = None
+        overtaken = self._whole
         self.failure = failure
         if failure:
             self._life.note(f"entry {number} of the configuration record is not carried out here: {failure}",
                             warning=True)  # fmt: skip
             self._whole = True
             self._retry_ms = self._life.now_ms + self._life.settings.retry_ms
-        else:
+        if overtaken:
+            return  # All of it is carried out anew, perhaps out of another record.
+        if not failure:
             self.applied = number
+            if number == self._life.record.number:
+                self._life.forget_past()
         due = [item for item in self._waiting if item[0] <= number]
         self._waiting = [item for item in self._waiting if item[0] > number]
         for _, then in due:

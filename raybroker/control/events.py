@@ -13,6 +13,7 @@ from typing import Final
 from raybroker.control.messages import Envelope
 from raybroker.control.record import Change, RecordState
 from raybroker.model.errors import BrokerError
+from raybroker.model.shared_record import Found, Row
 
 OK: Final = "OK"
 BAD_REQUEST: Final = "BAD_REQUEST"
@@ -94,12 +95,28 @@ class Brokers:
 
 
 @dataclass(frozen=True, slots=True)
+class TableDone:
+    """The call to the shared table with this token is over (K-20).
+
+    ``error`` "": it was carried out; ``found`` is what was read, None when there is no table; ``done`` says whether it
+    was changed.  ``unknown``: after an error, it may have been changed, or be changed yet.
+    """
+
+    token: int
+    found: Found | None = None
+    done: bool = False
+    error: str = ""
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The broker shuts down in order."""
 
 
 Event = (
-    Started | Tick | Received | Persisted | Applied | Exchanged | Propose | ChangeMaster | Compress | Brokers | Leave
+    Started | Tick | Received | Persisted | Applied | Exchanged | Propose | ChangeMaster | Compress | Brokers
+    | TableDone | Leave
 )
 
 
@@ -142,6 +159,40 @@ class Apply:
     number: int
     changes: tuple[Change, ...]
     whole: RecordState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Read what the shared table has after entry ``number`` of ``record``; then say TableDone(token).
+
+    One of these three is under way at a time.  They may fail; none may be carried out after an answer without
+    ``unknown``.
+    """
+
+    token: int
+    record: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTable:
+    """Append rows to ``record`` in the shared table, all or none, if it ends just before them."""
+
+    token: int
+    record: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenTable:
+    """Make entry ``number``, with its hash, the end of the base of ``record`` if ``before`` is the end now (K-14)."""
+
+    token: int
+    record: str
+    before: int
+    number: int
+    digest: str
+    base: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,4 +244,5 @@ class Halt:
     reason: str
 
 
-Action = Send | Persist | Apply | Exchange | Open | Answer | ViewChanged | Note | Halt
+OnTable = ReadTable | AppendTable | ShortenTable
+Action = Send | Persist | Apply | OnTable | Exchange | Open | Answer | ViewChanged | Note | Halt

@@ -129,12 +129,14 @@ class Follower:
                       f" {len(lost)} changes: {', '.join(map(str, lost[:10]))}", warning=bool(lost))  # fmt: skip
         life.trouble = ""
         self.target = max(self.target or 0, record.number) if record.id == old.id else record.number
-        self._take(record)
+        self.take(record)
 
-    def _take(self, record: ChangeRecord) -> None:
+    def take(self, record: ChangeRecord) -> None:
         """Once it is on disk it is what is agreed; entries that come meanwhile are appended to it and follow."""
         life = self._life
-        state, position = record.state.copy(), Position(record.id, record.number, record.digest)
+        position = Position(record.id, record.number, record.digest)
+        record.succeed(life.record)
+        state = record.state.copy()
 
         def taken() -> None:
             life.queue.clear()
@@ -142,7 +144,7 @@ class Follower:
             self._applier.whole()
 
         if record.id != life.record.id:
-            self._applier.forsake("the configuration record was replaced by another")
+            self._applier.anew("the configuration record was replaced by another")
         life.record = record
         life.persist(life.saved().frames(), taken, replace=True)
 
@@ -190,13 +192,17 @@ class Follower:
         self._life.send(pending.master, Proposal(sequence, pending.propose.change))
 
     def decided(self, sender: str, message: Decision) -> None:
+        life = self._life
         pending = self._pending.get(message.request)
         if pending is None or pending.number or sender != pending.master:
             return
         request = pending.propose.request
         if message.code:
             del self._pending[message.request]
-            self._life.out.append(Answer(request, from_code(message.code, message.text)))
+            life.out.append(Answer(request, from_code(message.code, message.text)))
+            return
+        if message.record != life.record.id:
+            self._give_up(message.request, f"it is entry {message.number} of another record, {message.record}")
             return
         pending.number = message.number
         self._applier.when(message.number, lambda failure: self._applied(message.request, failure))

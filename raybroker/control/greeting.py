@@ -62,8 +62,11 @@ class Peers:
 
     def properties(self) -> dict[str, object]:
         life = self._life
+        # Whether there is a table, not which: each broker may have another way to it. Two tables show by their records.
+        table = {matching.TABLE: "set"} if life.settings.table else {}
         return {
             **life.settings.properties, matching.CLUSTER: life.cluster, matching.MODE: not life.settings.master,
+            **table,
         }  # fmt: skip
 
     def tell(self, moved: Moved | None) -> None:
@@ -158,6 +161,11 @@ class Peers:
     def learn(self, claim: Claim, sender: str) -> str:
         """What another broker says about the master; a text when we cannot both be right."""
         life = self._life
+        if life.settings.table and life.claim.record and claim.record and life.claim.conflicts(claim):
+            return (
+                f"brokers {life.name} and {sender} have different tables: records {life.claim.record[:8]} and"
+                f" {claim.record[:8]} of one term; set {matching.TABLE} so that all brokers use the same database"
+            )
         if not life.settings.master:
             return ""
         if life.claim.conflicts(claim):

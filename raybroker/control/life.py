@@ -1,7 +1,8 @@
 """What the parts of a member machine share: who it is, whom it follows, its record, and the actions it asks for.
 
-The parts are ``greeting`` (other brokers), ``following`` and ``mastering`` (the two sides of a record), ``telling``
-(no master) and ``applying`` (carrying changes out here).  They talk through this object; ``member`` is the funnel.
+The parts are ``greeting`` (other brokers), ``following`` and ``mastering`` (the two sides of a record), ``sharing`` (a
+record in a table), ``telling`` (no master) and ``applying`` (carrying changes out here).  They talk through this
+object; ``member`` is the funnel.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from raybroker.control.saved import Saved, claim_frame
 
 RETRY_MS: Final = 5000
 REQUEST_MS: Final = 10_000
+TABLE_POLL_MS: Final = 5000
 EXCHANGE_MS: Final = 5000
 COMPRESS_MIN: Final = 5000
 HISTORY_RATIO: Final = 2
@@ -59,16 +61,19 @@ class MemberSettings:
     cluster                imq.cluster.clusterid, "" to take that of the master
     brokers                names of the configured brokers
     master                 imq.cluster.masterbroker, "" without a master (K-16)
+    table                  names the table that has the record instead of a master, "" without one (K-20)
     dynamic_change_master  imq.cluster.dynamicChangeMasterBrokerEnabled
     properties             of ``matching.properties``
     retry_ms               between two attempts to reach a broker that is not heard (K-12)
     request_ms             a change that is not decided by then is answered as unknown
     exchange_ms            longest wait for the consumers of a peer before going without
+    table_poll_ms          a table is read again after so long, also when nobody says that there is more
     """
 
     cluster: str = ""
     brokers: tuple[str, ...] = ()
     master: str = ""
+    table: str = ""
     dynamic_change_master: bool = False
     properties: Mapping[str, object] = field(default_factory=dict)
     heartbeat_ms: int = HEARTBEAT_MS
@@ -77,6 +82,7 @@ class MemberSettings:
     retry_ms: int = RETRY_MS
     request_ms: int = REQUEST_MS
     exchange_ms: int = EXCHANGE_MS
+    table_poll_ms: int = TABLE_POLL_MS
 
 
 class Life:
@@ -85,7 +91,7 @@ class Life:
     agreed    the state that the durable entries of the record lead to
     durable   how far the record is on disk
     reigning  this broker is the master and may accept changes
-    trouble   why this broker cannot follow the master although it hears it; "" when it can
+    trouble   why this broker cannot follow the master although it hears it, or use the table; "" when it can
     matched   brokers that were greeted, and which instance of them
     instance  name and incarnation of the master that was greeted last
     queue     durable entries that are not carried out here yet
@@ -104,6 +110,8 @@ class Life:
         self.offer = found.offer
         self.reigning = False
         self.trouble = ""
+        self.table_heard = False
+        """The shared table was read, and it is ours, at the last attempt."""
         self.held: tuple[str, Callable[[], None]] | None = None
         """A broker that has to be greeted before this one reigns, and what to do then."""
         self.agreed = RecordState()
@@ -167,8 +175,18 @@ class Life:
 
     @property
     def follows(self) -> bool:
-        """There is a master and it is another broker."""
-        return bool(self.settings.master) and not self.reigning
+        """The record is kept elsewhere: there is a master and it is another broker, or all share a table."""
+        return bool(self.settings.table) or (bool(self.settings.master) and not self.reigning)
+
+    @property
+    def keeper(self) -> str:
+        """Who has the record, in words."""
+        return f"the table {self.settings.table}" if self.settings.table else f"the master broker {self.claim.master}"
+
+    @property
+    def keeper_heard(self) -> bool:
+        """The master that this broker follows is heard, or the table was read at the last attempt."""
+        return self.table_heard if self.settings.table else self.master_heard
 
     @property
     def master_heard(self) -> bool:
@@ -197,16 +215,25 @@ class Life:
         self.agreed = self.record.state.copy()
         self.durable = Position(self.record.id, self.record.number, self.record.digest)
 
+    def forget_past(self) -> None:
+        """All of the record is carried out here: nothing that it destroyed is left."""
+        self.record.forget_past()
+        self.agreed.past.clear()
+
     def compress(self) -> None:
-        """Keep the record's state instead of its history."""
-        if not self.record.entries:
+        """Keep the record's state instead of its history, of what is on disk: nobody is given more than that."""
+        if self.durable.record != self.record.id or self.durable.number <= self.record.base_number:
             return
-        self.record = self.record.compress()
+        self.record = self.record.compress(self.durable.number)
         self.persist(self.saved().frames(), replace=True)
 
+    @property
+    def rows(self) -> int:
+        """How much there is to keep of a record, however long its history is."""
+        return len(self.agreed.destinations) + len(self.agreed.subscriptions) + len(self.agreed.templates)
+
     def compress_when_long(self) -> None:
-        rows = len(self.agreed.destinations) + len(self.agreed.subscriptions) + len(self.agreed.templates)
-        if len(self.record.entries) > COMPRESS_MIN + HISTORY_RATIO * rows:
+        if len(self.record.entries) > COMPRESS_MIN + HISTORY_RATIO * self.rows:
             self.compress()
 
     def keep_claim(self, claim: Claim) -> None:

@@ -94,6 +94,7 @@ class Master:
         life = self._life
         if life.offer is None or life.offer.claim != claim:
             return False
+        life.offer.record.succeed(life.record)
         life.record = life.offer.record
         life.record.term = claim.term
         self._reign(claim)
@@ -178,19 +179,19 @@ class Master:
         try:
             self._append(message.change, number, decided)
         except BrokerError as error:
-            decided(Decision(number, 0, error.code, str(error)))
+            decided(Decision(number, life.record.id, 0, error.code, str(error)))
 
     def _append(self, change: Change, request: int, decided: Callable[[Decision], None]) -> None:
         life = self._life
         if self.frozen:
             raise MasterUnavailableError("the cluster is getting another master; try again in a moment (K-15)")
-        entry = life.record.propose(change)
+        entry, record = life.record.propose(change), life.record.id
 
         def durable() -> None:
             life.entries_durable([entry])
             if life.reigning:
                 life.send_all(Entries(life.claim, (entry,), entry.number))
-                decided(Decision(request, entry.number))
+                decided(Decision(request, record, entry.number))
 
         life.persist([entry_frame(entry)], durable)
         life.compress_when_long()

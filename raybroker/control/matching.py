@@ -11,6 +11,7 @@ PROTOCOL_VERSION: Final = 1
 CLUSTER: Final = "imq.cluster.clusterid"
 VERSION: Final = "protocol version"
 MODE: Final = "imq.cluster.nomasterbroker"
+TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 EQUAL: Final = (
     "imq.autocreate.queue", "imq.autocreate.topic", "imq.autocreate.queue.maxNumActiveConsumers",
     "imq.autocreate.queue.maxNumBackupConsumers",

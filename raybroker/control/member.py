@@ -8,7 +8,8 @@
     MASTER_LOST        as OPERATING, but changes raise MasterUnavailableError (K-13)
     STOPPED            left, or replaced by a newer instance
 
-The master itself, and a broker of a cluster without a master (K-16), go from STARTING to REPLAYING.  Which state may
+The master itself, and a broker of a cluster without a master (K-16), go from STARTING to REPLAYING.  Where the record
+is in a table (K-20), the table is what is waited for and lost.  Which state may
 follow which is the table ``life.NEXT``; who does the work is told in ``life``.
 """
 
@@ -29,6 +30,7 @@ from raybroker.control.life import INTEGRATED, Life, MemberSettings, MemberState
 from raybroker.control.mastering import Master
 from raybroker.control.membership import HEARD
 from raybroker.control.saved import backed_up, life_frame, load_frames, restored
+from raybroker.control.sharing import Sharer
 from raybroker.control.showing import Shown
 from raybroker.control.telling import Teller
 from raybroker.model.errors import MasterUnavailableError, StaleError
@@ -55,6 +57,9 @@ class Member(Shown):
         self._found = found
         self._follower = Follower(self._life, self._applier)
         self._teller = Teller(self._life, self._applier)
+        self._sharer = Sharer(life, applier, peers.beat, self._follower.take)
+        self._source: Follower | Sharer = self._sharer if settings.table else self._follower
+        """Where the copy of the record comes from."""
         self._fresh = True
         self._asked: dict[str, int] = {}
         self._exchanging: set[str] = set()
@@ -95,8 +100,7 @@ class Member(Shown):
 
     def _leave_starting(self) -> None:
         life = self._life
-        waits = bool(life.settings.master) and not life.reigning
-        life.enter(MemberState.WAITING_FOR_MASTER if waits else MemberState.REPLAYING)
+        life.enter(MemberState.WAITING_FOR_MASTER if life.follows else MemberState.REPLAYING)
 
     def _adopt(self, claim: Claim) -> None:
         """A later term than the one that this broker followed."""
@@ -123,7 +127,7 @@ class Member(Shown):
         if self._life.state is MemberState.STARTING:
             return
         self._peers.tick()
-        self._follower.tick()
+        self._source.tick()
         self._master.tick()
         self._teller.tick()
 
@@ -138,7 +142,7 @@ class Member(Shown):
 
     def _propose(self, event: e.Propose) -> None:
         life = self._life
-        if not life.settings.master:
+        if not life.settings.master and not life.settings.table:
             self._teller.propose(event)
             return
         try:
@@ -146,7 +150,9 @@ class Member(Shown):
         except MasterUnavailableError as error:
             life.out.append(e.Answer(event.request, error))
             return
-        if life.reigning:
+        if life.settings.table:
+            self._sharer.propose(event)
+        elif life.reigning:
             self._master.propose(event)
         else:
             self._follower.propose(event)
@@ -157,12 +163,16 @@ class Member(Shown):
     def _compress(self, event: e.Compress) -> None:
         if not self._master.frozen:
             self._life.compress()
+        self._sharer.compress()
 
     def _brokers(self, event: e.Brokers) -> None:
         self._life.membership.expect(event.names)
         for name in event.names:
             if name != self._life.name and self._life.membership.state(name) not in HEARD:
                 self._peers.greet(name)
+
+    def _table_done(self, event: e.TableDone) -> None:
+        self._sharer.done(event)
 
     def _leave(self, event: e.Leave) -> None:
         self._life.send_all(m.Bye())
@@ -206,7 +216,11 @@ class Member(Shown):
             _MESSAGES[type(message)](self, sender, incarnation, message)
 
     def _beat(self, sender: str, incarnation: int, message: m.Beat) -> None:
-        if self._peers.beaten(sender, incarnation, message) and sender == self._life.claim.master:
+        if not self._peers.beaten(sender, incarnation, message):
+            return
+        if self._life.settings.table:
+            self._sharer.beaten(message)
+        elif sender == self._life.claim.master:
             self._follower.beaten(message)
 
     def _from_master(self, handle: Callable[[Any], None], sender: str, message: Any) -> None:
@@ -234,6 +248,8 @@ class Member(Shown):
                 rule(self)
         if life.state in INTEGRATED:
             self._exchange_new()
+        if life.settings.table:
+            self._sharer.pump()
         if self._is_copy():
             self._applier.pump(self._target())
 
@@ -243,11 +259,11 @@ class Member(Shown):
 
     def _target(self) -> int:
         """The entry up to which the record has to be carried out before this broker is integrated."""
-        return (self._follower.target or 0) if self._life.follows else self._life.durable.number
+        return (self._source.target or 0) if self._life.follows else self._life.durable.number
 
     def _wait(self) -> None:
         life = self._life
-        if life.reigning or (self._follower.target is not None and not life.trouble and life.master_heard):
+        if life.reigning or (self._source.target is not None and not life.trouble and life.keeper_heard):
             life.enter(MemberState.REPLAYING)
 
     def _replay(self) -> None:
@@ -259,11 +275,11 @@ class Member(Shown):
             self._until_ms = life.now_ms + life.settings.exchange_ms
 
     def _master_is_missing(self) -> bool:
-        """Nobody finishes initialising without the master (K-12)."""
+        """Nobody finishes initialising without the master, or the table (K-12)."""
         life = self._life
-        if life.follows and (not life.master_heard or life.trouble):
-            self._follower.target = None
-        return life.follows and self._follower.target is None
+        if life.follows and (not life.keeper_heard or life.trouble):
+            self._source.target = None
+        return life.follows and self._source.target is None
 
     def _exchange_new(self) -> None:
         """With every instance once, and again after it was not heard for a while (K-08, K-11)."""
@@ -288,6 +304,8 @@ class Member(Shown):
             return
         if self._exchanging and life.now_ms < self._until_ms:
             return
+        if self._applier.applied < 0:
+            return  # The record was replaced by another meanwhile, which is carried out first.
         life.enter(MemberState.OPERATING)
         life.membership.operating(life.now_ms)
         life.out.append(e.Open())
@@ -296,16 +314,16 @@ class Member(Shown):
     def _operate(self) -> None:
         life = self._life
         taking_over = life.claim.master == life.name and not life.trouble
-        if life.follows and not taking_over and (not life.master_heard or life.trouble):
+        if life.follows and not taking_over and (not life.keeper_heard or life.trouble):
             life.enter(MemberState.MASTER_LOST)
-            self._follower.abandon(f"the master broker {life.claim.master} is lost")
-            life.note(f"the master broker {life.claim.master} cannot be reached: no change can be made", warning=True)
+            self._follower.abandon(f"{life.keeper} is lost")
+            life.note(f"{life.keeper} cannot be reached: no change can be made", warning=True)
 
     def _master_lost(self) -> None:
         life = self._life
-        if not life.follows or (life.master_heard and not life.trouble):
+        if not life.follows or (life.keeper_heard and not life.trouble):
             life.enter(MemberState.OPERATING)
-            life.note(f"the master broker is {life.claim.master}")
+            life.note(f"the record is with {life.keeper}")
 
 
 _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
@@ -319,6 +337,7 @@ _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
     e.ChangeMaster: Member._change_master,
     e.Compress: Member._compress,
     e.Brokers: Member._brokers,
+    e.TableDone: Member._table_done,
     e.Leave: Member._leave,
 }
 _MESSAGES: Final[dict[type, Callable[[Member, str, int, Any], None]]] = {

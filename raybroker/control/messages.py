@@ -92,9 +92,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """From the master: entry ``number`` is durable, or the error ``code`` with its ``text``."""
+    """From the master: entry ``number`` of ``record`` is durable, or the error ``code`` with its ``text``."""
 
     request: int
+    record: str
     number: int
     code: str = ""
     text: str = ""

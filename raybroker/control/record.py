@@ -8,7 +8,7 @@ may begin with a base, the state after some entry, instead of the entries up to 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -96,6 +96,9 @@ class RecordState:
 
     A subscription has the fields topic, shared, selector, no_local; its topic may be one that is in no record, such as
     an auto-created one (K-07).  A service has the field broker: where it keeps its data (W-120).
+
+    ``past``: destinations that were destroyed, and may still be on the broker whose copy this is.  It says nothing of
+    the cluster: copies are equal whatever theirs is.
     """
 
     def __init__(self) -> None:
@@ -105,6 +108,7 @@ class RecordState:
         self.added: dict[Key, dict[str, object]] = {}
         self.services: dict[Key, dict[str, object]] = {}
         self.forwardings: dict[Key, dict[str, object]] = {}
+        self.past: set[Key] = set()
 
     @property
     def brokers(self) -> list[str]:
@@ -135,6 +139,10 @@ class RecordState:
                 del table[change.key]
             case _:
                 table[change.key] = dict(change.attributes)
+        if change.kind == "create_destination":
+            self.past.discard(change.key)
+        elif change.kind == "destroy_destination":
+            self.past.add(change.key)
         if change.kind == "destroy_destination" and change.key[0] == "topic":
             for key in [k for k, fields in self.subscriptions.items() if fields.get("topic") == change.key[1]]:
                 del self.subscriptions[key]
@@ -144,6 +152,7 @@ class RecordState:
         other = RecordState()
         for table in _TABLES:
             getattr(other, table).update(getattr(self, table))
+        other.past.update(self.past)
         return other
 
     def canonical(self) -> dict[str, object]:
@@ -321,8 +330,34 @@ class ChangeRecord:
             return Gap.FORKED
         return self.entries[number - self.base_number :]
 
-    def compress(self) -> ChangeRecord:
-        """The same record with its history as its base; the numbers go on (K-14)."""
-        return ChangeRecord(
-            self.id, self.cluster, self.term, number=self.number, digest=self.digest, state=self.state.copy()
-        )
+    def succeed(self, old: ChangeRecord) -> None:
+        """This copy takes the place of ``old``: what that had and this has not may still be here."""
+        if old.id == self.id:
+            self.remember(old.state.past | old.state.destinations.keys())
+
+    def remember(self, past: Iterable[Key]) -> None:
+        """These were in a longer copy of this record, and may still be here; see RecordState."""
+        keys = set(past)
+        self.base_state.past |= keys - self.base_state.destinations.keys()
+        self.state.past |= keys - self.state.destinations.keys()
+
+    def forget_past(self) -> None:
+        """All of the record is carried out here."""
+        self.base_state.past.clear()
+        self.state.past.clear()
+
+    def compress(self, number: int | None = None) -> ChangeRecord:
+        """The same record with its history up to entry ``number``, or all of it, as its base; the numbers go on (K-14).
+
+        ``number`` is not before the base and not after the end.
+        """
+        end = self.number if number is None else number
+        digest, state = self.digest_at(end), self.base_state.copy()
+        assert digest is not None, f"entry {end} of record {self.id} is not among {self.base_number} … {self.number}"
+        for entry in self.entries[: end - self.base_number]:
+            state.apply(entry.change)
+        short = ChangeRecord(self.id, self.cluster, self.term, number=end, digest=digest, state=state)
+        for entry in self.entries[end - self.base_number :]:
+            short.accept(entry)
+        short.term = self.term
+        return short

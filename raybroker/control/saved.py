@@ -4,6 +4,7 @@
     ["claim", term, master, record, configured]  whom it follows; ``configured`` was imq.cluster.masterbroker then
     ["master", name, incarnation]                the instance of the master that was greeted last
     ["record", text]                             the whole record, see ``backup``; replaces all entries before
+    ["past", [[type, name], ...]]   right after the record: what it does not have any more and may still be here
     ["entry", digest, [number, term, kind, key, attributes]]
     ["offer", term, master, record, text]        a record that is this broker's if the master says so
 """
@@ -50,6 +51,8 @@ class Saved:
             frames.append(master_frame(*self.instance))
         if self.record is not None:
             frames.append(canonical_bytes(["record", dump(self.record).decode("ascii")]))
+            if self.record.base_state.past:
+                frames.append(canonical_bytes(["past", sorted(map(list, self.record.base_state.past))]))
         if self.offer is not None:
             frames.append(offer_frame(self.offer))
         return tuple(frames)
@@ -104,6 +107,10 @@ def _replay(saved: Saved, found: list[Any]) -> None:
             saved.instance = name, incarnation
         case ["record", str(text)]:
             saved.record = load(text.encode())
+        case ["past", [*keys]]:
+            if saved.record is None:
+                raise ValueError("a past without a record")
+            saved.record.remember((str(kind), str(name)) for kind, name in keys)
         case ["offer", int(term), str(master), str(record), str(text)]:
             saved.offer = Offer(Claim(term, master, record), load(text.encode()))
         case _:
@@ -136,6 +143,7 @@ def restored(
     record = load(backup, cluster=cluster or saved.cluster)
     term = restored_term(record.term, saved.claim.term if saved.claim is not None else 0)
     short = record.compress()
+    short.forget_past()  # What is here and not in a restored record stays: see services.applying.
     short.id, short.term = new_id, term
     short.cluster = record.cluster or cluster or saved.cluster
     fresh = Saved(saved.incarnation, short.cluster, Claim(term, name, new_id), master, record=short)

@@ -88,7 +88,7 @@ class Shown:
         texts = [text for text in (life.trouble, *self._peers.refused.values(), self._applier.failure) if text]
         what = {
             MemberState.STARTING: "it is starting",
-            MemberState.WAITING_FOR_MASTER: f"it waits for the master broker {life.claim.master} (K-12)",
+            MemberState.WAITING_FOR_MASTER: f"it waits for {life.keeper} (K-12)",
             MemberState.REPLAYING: "it replays the configuration record (K-11)",
             MemberState.EXCHANGING: "it gets to know the consumers of the other brokers (K-11)",
             MemberState.STOPPED: "it has stopped",
@@ -98,6 +98,11 @@ class Shown:
     def check_change(self) -> None:
         """Raises MasterUnavailableError when a change would be refused at once (K-13)."""
         life = self._life
+        if life.settings.table and not life.table_heard:
+            raise MasterUnavailableError(
+                f"{life.keeper} cannot be used: {life.trouble or 'it has not been read yet'}; destinations and durable"
+                " subscriptions cannot be created, changed or destroyed until it can (K-13, K-20)"
+            )
         if not life.settings.master:
             return
         if life.reigning:

@@ -17,17 +17,25 @@ from raybroker.control.saved import Saved
 
 def begin(life: Life, master: Master, found: Saved, new_id: str) -> None:
     """``found``: what the record file held; ``new_id``: for a record that begins here."""
-    if life.settings.master:
+    if life.settings.table:
+        _with_table(life, found)
+    elif life.settings.master:
         _with_master(life, master, found, new_id)
     else:
         _without_master(life, found, new_id)
 
 
+def _with_table(life: Life, found: Saved) -> None:
+    """A copy of what a table had is gone on with; anything else gives way to what the table has."""
+    if found.claim is not None and not found.claim.master:
+        life.claim = found.claim
+
+
 def _without_master(life: Life, found: Saved, new_id: str) -> None:
-    """A record of its own; one that a master kept goes on under another id, so that it is no copy any more."""
+    """A record of its own; one that a master kept, or a table, goes on under another id: it is no copy any more."""
     term = found.claim.term if found.claim is not None else 0
     life.claim = Claim(term, "", "")
-    if found.record is None or found.claim is None or found.claim.master:
+    if found.record is None or found.claim is None or found.claim.master or found.claim.record:
         life.record = ChangeRecord(new_id, life.cluster, term, state=life.record.state.copy())
         life.configured = ""
         life.persist(life.saved().frames(), replace=True)

@@ -41,6 +41,10 @@ class Forwarding:
                           acknowledged here; At-most-once: acknowledged here before it is sent
     windowSize            messages that go at a time
     windowInterval        milliseconds that a window waits for more messages
+    acknowledgeInterval   milliseconds after which a message that was taken is on its way to be confirmed at the latest,
+                          however long windowInterval is; -1: no limit of its own
+    conversationIdleTimeMaximum  milliseconds without a message after which the connection to the other cluster is
+                          closed, until the next one; 0: it stays open
     retryDelayBase        milliseconds before a failed window is tried again, each time retryDelayMultiplier times as
                           many as before, up to retryDelayMaximum
     errorPolicy           what becomes of a message that is too old, or that the other cluster will never take: Discard,
@@ -54,6 +58,8 @@ class Forwarding:
     qos: str = EXACTLY_ONCE
     windowSize: int = 10
     windowInterval: int = 0
+    acknowledgeInterval: int = -1
+    conversationIdleTimeMaximum: int = 0
     retryDelayBase: int = 20_000
     retryDelayMaximum: int = 180_000
     retryDelayMultiplier: float = 1.0
@@ -73,6 +79,12 @@ class Forwarding:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def wait_ms(self) -> int:
+        """How long a window waits for more messages."""
+        most_ms = self.acknowledgeInterval
+        return self.windowInterval if most_ms < 0 else min(self.windowInterval, most_ms)
+
     def delay_ms(self, failures: int) -> int:
         """How long to wait after so many failures in a row, at least one."""
         delay_ms = float(self.retryDelayBase)
@@ -86,7 +98,8 @@ class Forwarding:
 _CHOICES: Final = {"qos": QUALITIES, "errorPolicy": POLICIES}
 _BOUNDS: Final = {
     "windowSize": (1, WINDOW_MAX), "windowInterval": (0, INT_MAX), "retryDelayBase": (1, INT_MAX),
-    "retryDelayMaximum": (1, INT_MAX), "timeToLive": (-1, INT_MAX),
+    "retryDelayMaximum": (1, INT_MAX), "timeToLive": (-1, INT_MAX), "acknowledgeInterval": (-1, INT_MAX),
+    "conversationIdleTimeMaximum": (0, INT_MAX),
 }  # fmt: skip
 
 

@@ -16,10 +16,24 @@ CLUSTER: Final[tuple[Setting, ...]] = (
             "Name of the broker that keeps the configuration change record. Empty: the first of the list, unless "
             "imq.cluster.nomasterbroker is true."),
     Setting("imq.cluster.nomasterbroker", "bool", False, "broker", "K-16",
-            "True: no master broker. Changes go to all brokers that run; one that is down misses them for good. For "
-            "development."),
+            "True: no master broker. With imq.cluster.sharecc.persist.jdbc.url the record is in a table that all "
+            "brokers share; without it changes go to all brokers that run, and one that is down misses them for good: "
+            "for development."),
+    Setting("imq.cluster.sharecc.persist.jdbc.url", "string", "", "broker", "K-20",
+            "The database whose table has the configuration change record, as SQLAlchemy writes it: "
+            "postgresql://user@host/database, or sqlite:////path/file for brokers on one machine. Needs "
+            "imq.cluster.nomasterbroker = true and raybroker[sql]; make the table with 'dbmgr create sharecc_tbl'. "
+            "Passwords belong into PGPASSWORD or ~/.pgpass: this text is shown by 'query bkr --explain'."),
+    Setting("raybroker.cluster.table_timeout_ms", "millis", 5000, "broker", "K-20",
+            "Longest time of one call to the database; then the table counts as not reachable. The database itself is "
+            "given half of it, also for locks.",
+            unit="ms", low=100, high=60_000),
+    Setting("raybroker.cluster.table_poll_ms", "millis", 5000, "broker", "K-20",
+            "How often the table is read although no broker says that there is something new.",
+            unit="ms", low=50, high=DAY_MS),
     Setting("imq.cluster.clusterid", "string", "", "broker", "K-20",
-            "Identifies the cluster: a broker with another id is refused. Empty: the name of the cluster."),
+            "Identifies the cluster: a broker with another id is refused, and a table of another cluster. Empty: the "
+            "name of the cluster."),
     Setting("imq.cluster.dynamicChangeMasterBrokerEnabled", "bool", False, "broker", "K-15",
             "Whether 'changemaster cls' may move the configuration change record to another broker while brokers run."),
     Setting("raybroker.cluster.heartbeat_ms", "millis", 500, "broker", "own",
@@ -34,7 +48,8 @@ CLUSTER: Final[tuple[Setting, ...]] = (
             "Silence after which a broker ends one of its hosts that runs and does not answer, so that it starts again "
             "from its store; 0: never.", unit="ms", low=0, high=DAY_MS),
     Setting("raybroker.cluster.master_retry_ms", "millis", 5000, "broker", "K-12",
-            "How often a broker that waits for the master tries to reach it.", unit="ms", low=50, high=DAY_MS),
+            "How often a broker that waits for the master, or for the shared table, tries to reach it.",
+            unit="ms", low=50, high=DAY_MS),
     Setting("raybroker.cluster.brokers_max", "int", 256, "broker", "own",
             "Brokers of one cluster: each has a heartbeat with each other.", unit="brokers", low=1, high=INT_MAX),
     Setting("raybroker.path.lease_ms", "millis", 60_000, "broker", "W-120",

@@ -34,11 +34,6 @@ class Applying:
     def __init__(self, broker: Broker, brokers_changed: Callable[[], None]) -> None:
         self._broker = broker
         self._brokers_changed = brokers_changed
-        self._believed: tuple[str, frozenset[Key]] = ("", frozenset())
-
-    def believe(self, record: str, state: RecordState) -> None:
-        """What the copy of the record said that this broker had when it ended: ``record`` is the record's id."""
-        self._believed = record, frozenset(_key_of(key) for key in state.destinations)
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Carry out changes in order; raises the first error after having tried all."""
@@ -53,21 +48,19 @@ class Applying:
         if failed is not None:
             raise failed
 
-    async def apply_whole(self, wanted: RecordState, record: str) -> None:
-        """Make ``wanted``, which the record of that id leads to, true, whatever is here.
+    async def apply_whole(self, wanted: RecordState) -> None:
+        """Make ``wanted``, which the record leads to, true, whatever is here.
 
-        What was in the same record before is destroyed: that is what happened to it meanwhile (K-11). Anything else
-        that the record does not have stays: after a restore (K-14) only an administrator can know whether the record or
-        the destination with its messages is to be believed. It is named in the log.
+        What the record once had is destroyed: that is what happened to it meanwhile (K-11). Anything else that the
+        record does not have stays: after a restore (K-14) only an administrator can know whether the record or the
+        destination with its messages is to be believed. It is named in the log.
         """
         have = await self._present(wanted)
-        known, before = self._believed
         for key in [key for key in have.destinations if key not in wanted.destinations]:
-            if known != record or key not in before:
+            if key not in wanted.past:
                 log.warning("%s %s is not in the configuration change record; destroy it or create it again", *key)
                 del have.destinations[key]
         await self.apply(differences(have, wanted))
-        self.believe(record, wanted)
         self._brokers_changed()
 
     async def _present(self, wanted: RecordState) -> RecordState:
@@ -115,7 +108,7 @@ class Applying:
         many: list[Row] = []
         for change in changes:
             key, attributes = _key(change), dict(change.attributes)
-            if key not in self._broker.registry.where and attributes.get("hosting") == "shared":
+            if not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
                 many.append({"type": key[0], "name": key[1], "attributes": attributes})
             else:
                 await self._broker.create(key, attributes)
@@ -159,11 +152,7 @@ class Applying:
 
 
 def _key(change: Change) -> Key:
-    return _key_of(change.key)
-
-
-def _key_of(key: tuple[str, ...]) -> Key:
-    return (check_destination_type(key[0]), key[1])
+    return (check_destination_type(change.key[0]), change.key[1])
 
 
 def _changeable(name: str) -> bool:

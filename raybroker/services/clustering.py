@@ -18,6 +18,7 @@ from raybroker.control.messages import Envelope
 from raybroker.control.record import Change, RecordState
 from raybroker.engine.ports import Clock
 from raybroker.model.errors import BrokerError, MasterUnavailableError, NotOpenError, StoreError
+from raybroker.services.shared_table import SharedTable
 from raybroker.system import entropy
 from raybroker.system.failpoint import failpoint
 
@@ -43,15 +44,18 @@ class Applier(Protocol):
     """Carries out changes on this broker's own destinations; raises a BrokerError for what it could not."""
 
     async def apply(self, changes: tuple[Change, ...]) -> None: ...
-    async def apply_whole(self, wanted: RecordState, record: str) -> None: ...
+    async def apply_whole(self, wanted: RecordState) -> None: ...
 
 
 class Clustering:
-    """``halt(reason)`` ends the broker: another instance has taken over, or its record cannot be written."""
+    """``halt(reason)`` ends the broker: another instance has taken over, or its record cannot be written.
+
+    ``table``: what has the record where brokers share it instead of having a master.
+    """
 
     def __init__(
         self, member: Member, file: Frames, clock: Clock, *, carry: Carry, applier: Applier,
-        halt: Callable[[str], None],
+        halt: Callable[[str], None], table: SharedTable | None = None,
     ) -> None:  # fmt: skip
         self.member = member
         self.opened = asyncio.Event()
@@ -60,6 +64,7 @@ class Clustering:
         self._carry = carry
         self._applier = applier
         self._halt = halt
+        self._table = table
         self._bell = asyncio.Event()
         self._base = int.from_bytes(entropy.token(5), "little")
         self._requests: dict[int, asyncio.Future[ev.Answer]] = {}
@@ -125,6 +130,8 @@ class Clustering:
                 self._writes.put_nowait(action)
             case ev.Apply():
                 self._spawn(self._apply(action))
+            case ev.ReadTable() | ev.AppendTable() | ev.ShortenTable():
+                self._spawn(self._call_table(action))
             case ev.Exchange(peer):
                 # Consumers attach to every member by themselves as soon as they see the broker up, so there is nothing
                 # that brokers would have to tell each other about them.
@@ -144,6 +151,10 @@ class Clustering:
                 if not self._leaving:
                     self._halt(reason)
                 self._ended = True
+
+    async def _call_table(self, call: ev.OnTable) -> None:
+        assert self._table is not None, "the machine is told of a table only where there is one"
+        self.feed(await self._table.carry_out(call))
 
     async def _write(self) -> None:
         while True:
@@ -167,7 +178,7 @@ class Clustering:
         failpoint("record.apply")
         try:
             if action.whole is not None:
-                await self._applier.apply_whole(action.whole, self.member.durable.record)
+                await self._applier.apply_whole(action.whole)
             else:
                 await self._applier.apply(action.changes)
         except BrokerError as error:
@@ -233,6 +244,11 @@ class Clustering:
             raise NotOpenError(self.member.refusal or f"broker {self.member.name} has stopped")
 
     @property
+    def shared(self) -> bool:
+        """The record is in a table that all brokers share."""
+        return self._table is not None
+
+    @property
     def version(self) -> int:
         """Of the view; it starts anywhere, so that a broker that came back is a change."""
         return self._base + self.member.membership.version + (1 if self.member.opened else 0)
@@ -252,6 +268,7 @@ class Clustering:
         return {
             "state": str(member.state), "master": member.claim.master, "term": member.claim.term,
             "is_master": member.is_master, "refusal": member.refusal, "incarnation": member.incarnation,
+            **({"table": self._table.shown} if self._table is not None else {}),
             "operating": member.state in (MemberState.OPERATING, MemberState.MASTER_LOST),
         }  # fmt: skip
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raybroker.config.brokers import Plan
+from raybroker.actors.record_tables import TableManager
+from raybroker.config import Config
+from raybroker.config.brokers import NO_MASTER, TABLE
+from raybroker.control import events as ev
 from raybroker.control.backup import load
 from raybroker.control.member import restored
-from raybroker.errors import ConfigError, InvalidDestinationError, MasterUnavailableError
+from raybroker.errors import BrokerGoneError, ConfigError, InvalidDestinationError, MasterUnavailableError
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.record import RecordFile
 from tests.contracts.cluster_rig import ClusterRig
@@ -19,9 +24,17 @@ from tests.contracts.handles import WAIT_S, take, until
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[ClusterRig]:
-    with ClusterRig(tmp_path) as made:
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterRig]:
+    properties: dict[str, object] = {}
+    if getattr(request, "param", "master") == "table":
+        properties = {NO_MASTER: True, TABLE: f"sqlite:///{tmp_path / 'record.db'}"}
+        TableManager(Config.of(properties), "rig").create()
+    with ClusterRig(tmp_path, **properties) as made:
         yield made
+
+
+both = pytest.mark.parametrize("rig", ["master", "table"], indirect=True)
+"""Wherever the record is kept (K-10, K-20)."""
 
 
 def test_brokers_find_each_other_and_one_is_the_seat(rig: ClusterRig) -> None:
@@ -33,6 +46,7 @@ def test_brokers_find_each_other_and_one_is_the_seat(rig: ClusterRig) -> None:
         assert sum(row["seat"] for row in rows) == 1
 
 
+@both
 def test_a_destination_created_anywhere_is_everywhere(rig: ClusterRig) -> None:  # K-03, K-07
     name = rig.name()
     rig.connect("b2").admin().create_destination("queue", name, maxNumMsgs=7)
@@ -42,6 +56,7 @@ def test_a_destination_created_anywhere_is_everywhere(rig: ClusterRig) -> None: 
         assert {row["broker"] for row in found["members"]} == set(rig.plan.names)
 
 
+@both
 def test_a_change_of_attributes_and_the_end_of_a_destination_are_everywhere(rig: ClusterRig) -> None:  # K-07
     name = rig.name()
     rig.connect("b1").admin().create_destination("queue", name)
@@ -81,6 +96,7 @@ def _created(connection: Any, name: str) -> bool:
     return True
 
 
+@both
 def test_a_broker_that_was_away_catches_up_when_it_comes_back(rig: ClusterRig) -> None:  # K-11
     gone, kept = rig.name(), rig.name()
     admin = rig.connect("b1").admin()
@@ -97,6 +113,54 @@ def test_a_broker_that_was_away_catches_up_when_it_comes_back(rig: ClusterRig) -
         back.admin().query_destination("queue", gone)
 
 
+@both
+def test_what_a_broker_could_not_destroy_at_once_is_destroyed_later(  # K-11
+    rig: ClusterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = rig.name()
+    admin = rig.connect("b1").admin()
+    admin.create_destination("queue", name)
+    host = rig.brokers["b3"].host
+    destroy, asked = host.destroy, []
+
+    async def fails_once(kind: str, which: str) -> None:
+        asked.append(which)
+        if len(asked) == 1:
+            raise BrokerGoneError("the host is just being restarted")
+        await destroy(kind, which)
+
+    monkeypatch.setattr(host, "destroy", fails_once)
+    admin.destroy_destination("queue", name)
+    until(lambda: ("queue", name) not in rig.brokers["b3"].local.registry.where)
+    assert asked == [name, name]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@both
+def test_a_broker_that_ends_before_it_destroys_something_does_so_when_it_is_back(  # K-11
+    rig: ClusterRig, monkeypatch: pytest.MonkeyPatch, compressed: bool
+) -> None:
+    name = rig.name()
+    admin = rig.connect("b1").admin()
+    admin.create_destination("queue", name)
+    ending = rig.brokers["b3"]
+
+    async def never(kind: str, which: str) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(ending.host, "destroy", never)
+    admin.destroy_destination("queue", name)
+    member = ending.cluster.clustering.member
+    until(lambda: ("queue", name) not in member.agreed.destinations)
+    if compressed:
+        rig.io.post(ending.cluster.clustering.feed, ev.Compress())
+        until(lambda: not member.record.entries)
+    rig.kill("b3")
+    found = rig.start("b3")
+    until(lambda: found.cluster.clustering.member.applied >= 0)
+    assert ("queue", name) not in found.local.registry.where
+
+
 def test_a_broker_waits_for_the_master_and_says_so(tmp_path: Path) -> None:  # K-12
     with ClusterRig(tmp_path, 2, start=("b2",)) as rig:
         connection = rig.connect("b2", pinned=True, raybroker__reconnect__timeout_ms=100)
@@ -108,6 +172,7 @@ def test_a_broker_waits_for_the_master_and_says_so(tmp_path: Path) -> None:  # K
         assert connection.admin().query_cluster()["state"] == "OPERATING"
 
 
+@both
 def test_a_durable_subscription_is_made_on_all_brokers(rig: ClusterRig) -> None:  # K-08, D-27
     topic = rig.name()
     rig.connect("b1").admin().create_destination("topic", topic)
@@ -153,12 +218,13 @@ def test_without_a_master_changes_go_to_those_that_run(tmp_path: Path) -> None: 
         assert ("queue", name) in rig.brokers["b2"].local.registry.where
 
 
+@both
 def test_brokers_join_and_leave_a_running_cluster(rig: ClusterRig) -> None:  # K-17
     admin = rig.connect("b1").admin()
     name = rig.name()
     admin.create_destination("queue", name)
     admin.reload_cluster(["b1", "b2", "b3", "b4"])
-    rig.plan = Plan({**rig.plan.brokers, "b4": ""}, rig.plan.master)
+    rig.plan = replace(rig.plan, brokers={**rig.plan.brokers, "b4": ""})
     rig.start("b4")
     until(lambda: [r["state"] for r in admin.list_brokers()] == ["UP"] * 4)
     assert len(rig.connect("b4").admin().query_destination("queue", name)["members"]) == 4

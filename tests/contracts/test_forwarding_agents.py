@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,60 @@ def test_a_branch_is_ended_by_no_other_agent(two: Two) -> None:  # W-122
     assert sorted(bodies(received(two, 5))) == list(range(5))
 
 
+def test_a_window_that_waits_for_more_is_confirmed_in_time(two: Two) -> None:  # W-121
+    agent = two.agent(windowSize=100, windowInterval=60_000, acknowledgeInterval=300)
+    two.send(3)
+    assert bodies(received(two, 3)) == [0, 1, 2]
+    until(lambda: agent.relay.row()["forwarded"] == 3)
+    assert two.left() == 0
+
+
+def test_without_a_limit_a_window_waits_for_as_long_as_it_may(two: Two) -> None:  # W-121
+    agent = two.agent(windowSize=5, windowInterval=60_000)
+    two.send(4)
+    time.sleep(1.0)
+    assert agent.relay.row()["forwarded"] == 0
+    two.send(1)
+    assert sorted(bodies(received(two, 5))) == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("qos", ["Exactly-once", "At-least-once", "At-most-once"])
+def test_an_idle_agent_leaves_the_other_cluster_and_comes_back(two: Two, qos: str) -> None:  # W-121
+    def connections() -> int:
+        return len(two.far.brokers["b1"].host.service.connections)
+
+    agent = two.agent(qos=qos, conversationIdleTimeMaximum=200)
+    two.send(3)
+    until(lambda: agent.relay.row()["forwarded"] == 3)
+    until(lambda: agent.relay.row()["state"] == "IDLE")
+    until(lambda: connections() == 0)
+    assert bodies(received(two, 3)) == [0, 1, 2]
+    two.send(2)
+    assert bodies(received(two, 2)) == [0, 1]
+    until(lambda: agent.relay.row()["state"] == "IDLE")
+    assert agent.relay.row()["retries"] == 0
+
+
+def test_an_idle_agent_waits_for_the_other_cluster_as_ever(two: Two) -> None:  # W-121, W-122
+    agent = two.agent(conversationIdleTimeMaximum=100)
+    until(lambda: agent.relay.row()["state"] == "IDLE")
+    two.far.kill("b1")
+    two.send(12)
+    until(lambda: agent.relay.row()["retries"] >= 2)
+    assert two.left() == 12
+    two.far.start("b1")
+    assert bodies(received(two, 12)) == list(range(12))
+    until(lambda: two.left() == 0)
+
+
+def test_without_a_limit_the_conversation_stays_open(two: Two) -> None:  # W-121
+    agent = two.agent()
+    until(lambda: agent.relay.row()["state"] == "RUNNING")
+    time.sleep(1.5)
+    assert agent.relay.row()["state"] == "RUNNING"
+    assert len(two.far.brokers["b1"].host.service.connections) == 1
+
+
 def test_an_agent_waits_for_the_other_cluster(two: Two) -> None:  # W-121
     two.far.kill("b1")
     agent = two.agent()
@@ -317,6 +372,7 @@ def test_definitions_are_in_the_record_of_all_brokers(tmp_path: Path) -> None:  
         rig.stop("b3")
         rig.connect("b1").admin().destroy_forwarding("agent")
         rig.start("b3")
+        until(lambda: rig.brokers["b3"].cluster.clustering.member.opened)
         until(lambda: set(rig.brokers["b3"].cluster.live()) == {"b1", "b2", "b3"})
         assert rig.connect("b3").admin().list_forwardings() == []
         with pytest.raises(InvalidDestinationError, match="no forwarding agent"):

@@ -104,7 +104,7 @@ class Watch:
         return Before(stale, record.number, record.id, member.is_master, member.state, self._heard(member))
 
     def _heard(self, member: Member) -> tuple[str, ...]:
-        return () if self.world.plan.with_master else member.membership.heard_peers()
+        return () if self.world.plan.with_record else member.membership.heard_peers()
 
     def after(self, process: Process, event: ev.Event, actions: list[ev.Action], before: Before) -> None:
         member = process.member
@@ -200,7 +200,7 @@ class Watch:
 
     def acknowledged(self, wish: Wish, answer: ev.Answer) -> None:
         member = wish.process.member
-        if not self.world.plan.with_master:
+        if not self.world.plan.with_record:
             self._acknowledged_by_all(wish)
             return
         record = member.record.id
@@ -254,9 +254,13 @@ class Watch:
         members = [node.process.member for node in world.nodes.values() if node.process is not None]
         if len({member.membership.seat() for member in members}) > 1:
             return "the brokers have different seats"
-        if world.plan.with_master:
-            if [member.is_master for member in members].count(True) != 1:
+        if world.plan.with_record:
+            masters = [member.is_master for member in members].count(True)
+            assert not (masters and world.plan.with_table), "a broker is the master of a record that is in a table"
+            if world.plan.with_master and masters != 1:
                 return "there is not one master"
+            if world.database is not None and members[0].durable.digest != world.database.digest:
+                return "the copies are not what the table has"
             positions = {(member.durable, member.claim) for member in members}
             if len(positions) > 1:
                 return f"the copies differ: {positions}"

@@ -28,6 +28,7 @@ class Faults:
             "isolate": self._isolate, "disk error": self._disk_error, "change master": self._change_master,
             "second instance": self._second_instance, "backup": self._backup, "restore": self._restore,
             "leave": self._leave, "disk lost": self._disk_lost, "compress": self._compress,
+            "table down": self._table_down, "table restored": self._table_restored,
         }  # fmt: skip
         assert self._make.keys() == world.plan.rates.keys()
 
@@ -107,13 +108,23 @@ class Faults:
         """A broker that is no master comes back with nothing."""
         process = self._some()
         world = self.world
-        if process is None or not world.plan.with_master or process.name in world.masters():
+        if process is None or not world.plan.with_record or process.name in world.masters():
             return
         node = process.node
         process.die()
-        node.disk, node.actual = SimDisk(), RecordState()
+        node.disk, node.actual, node.held = SimDisk(), RecordState(), ""
         world.watch.forget_copy(node.name)
         self._start_later(node)
+
+    # ---- the shared table
+
+    def _table_down(self) -> None:
+        assert self.world.database is not None
+        self.world.database.go_down(self.world.rng.randrange(100 * MS, 12 * S))
+
+    def _table_restored(self) -> None:
+        assert self.world.database is not None
+        self.world.database.restore()
 
     # ---- links
 

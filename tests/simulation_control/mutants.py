@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -23,6 +24,7 @@ from raybroker.control.mastering import Asked, Master
 from raybroker.control.member import Member
 from raybroker.control.membership import Membership
 from raybroker.control.record import ChangeRecord
+from raybroker.control.sharing import Sharer
 from raybroker.control.telling import Heard
 from raybroker.store.record import RecordFile
 from tests import seeds
@@ -126,7 +128,7 @@ def an_overtaken_record_replaces_the_copy(patch: Patch) -> None:
     def whole(follower: Follower, message: Any) -> None:
         if message.claim == follower._life.claim:
             follower.target = 0
-            follower._take(load(message.dump))
+            follower.take(load(message.dump))
 
     from raybroker.control.backup import load
 
@@ -137,8 +139,8 @@ def an_overtaken_record_replaces_the_copy(patch: Patch) -> None:
 def a_compressed_record_forgets_a_row(patch: Patch) -> None:
     old = ChangeRecord.compress
 
-    def compress(record: ChangeRecord) -> ChangeRecord:
-        short = old(record)
+    def compress(record: ChangeRecord, number: int | None = None) -> ChangeRecord:
+        short = old(record, number)
         if short.state.templates:
             short.base_state.templates.popitem()
             short.state.templates.popitem()
@@ -270,6 +272,73 @@ def a_replaced_record_is_not_carried_out(patch: Patch) -> None:
             old(applier)
 
     patch(Applier, "whole", whole)
+
+
+@mutant
+def what_was_destroyed_is_forgotten_with_the_history(patch: Patch) -> None:
+    old = ChangeRecord.compress
+
+    def compress(record: ChangeRecord, number: int | None = None) -> ChangeRecord:
+        short = old(record, number)
+        short.forget_past()
+        return short
+
+    patch(ChangeRecord, "compress", compress)
+
+
+@mutant
+def more_than_is_on_disk_is_compressed(patch: Patch) -> None:
+    old = ChangeRecord.compress
+    patch(ChangeRecord, "compress", lambda self, number=None: old(self))
+
+
+@mutant
+def a_replaced_copy_forgets_what_it_had(patch: Patch) -> None:
+    patch(ChangeRecord, "remember", lambda self, past: None)
+
+
+# ---- a table that brokers share
+
+
+@mutant
+def an_append_whose_end_was_not_seen_counts_as_refused(patch: Patch) -> None:
+    old = Sharer._append_done
+
+    def done(sharer: Sharer, call: Any, batch: Any, event: Any) -> None:
+        old(sharer, call, batch, replace(event, unknown=False))
+
+    patch(Sharer, "_append_done", done)
+
+
+@mutant
+def a_change_in_doubt_is_tried_again_by_another_writer(patch: Patch) -> None:
+    old = Sharer._append_done
+
+    def done(sharer: Sharer, call: Any, batch: Any, event: Any) -> None:
+        for wish, _ in batch:
+            wish.writer += "+" if event.unknown else ""
+        old(sharer, call, batch, event)
+
+    patch(Sharer, "_append_done", done)
+
+
+@mutant
+def a_made_change_is_acknowledged_before_it_is_on_disk_here(patch: Patch) -> None:
+    def decided(sharer: Sharer, wish: Any, number: int) -> None:
+        wish.number = number
+        sharer._applied(wish, "")
+
+    patch(Sharer, "_decided", decided)
+
+
+@mutant
+def numbers_of_a_replaced_record_count_in_the_new_one(patch: Patch) -> None:
+    def anew(applier: Applier, why: str) -> None:
+        waiting, applier._waiting = applier._waiting, []
+        for _, then in waiting:
+            then(why)
+
+    patch(Applier, "anew", anew)
 
 
 # ---- without a master

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 
 class Node:
-    """``actual``: the destinations that there really are, which survive; ``process``: the present instance."""
+    """``actual``: the destinations that there really are, which survive; ``process``: the present instance.
+
+    ``held``: the record that was the last to be carried out as a whole.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.disk = SimDisk()
         self.actual = RecordState()
+        self.held = ""
         self.process: Process | None = None
         self.old: Process | None = None
         """An earlier instance that still runs, cut off."""
@@ -79,13 +83,14 @@ class Process:
         self.file = RecordFile(Path("d/record"), self.io)
         self._writes: list[ev.Persist] = []
         self._writing = False
-        self._applying: ev.Apply | None = None
+        self._applying: tuple[ev.Apply, str] | None = None
         self._wake = -1
         frames = self.file.open()
         world.watch.written(node, frames)
         settings = MemberSettings(
             cluster=world.plan.cluster, brokers=world.configured(node.name), master=world.master,
-            dynamic_change_master=True, properties={"imq.autocreate.queue": True},
+            table="records" if world.plan.with_table else "", dynamic_change_master=True,
+            properties={"imq.autocreate.queue": True},
         )  # fmt: skip
         self.member = Member(self.name, settings, frames, now_ms=world.wall_ms(node.name), new_id=world.new_id())
 
@@ -115,8 +120,11 @@ class Process:
                 if not action.replace and action.frames[0].startswith(b'["claim"'):
                     world.faults.deciding(self)
             case ev.Apply():
-                self._applying = action
-                world.loop.after(rng.randrange(1, world.plan.apply_us), self._apply, action)
+                self._applying = action, self.member.durable.record
+                world.loop.after(rng.randrange(1, world.plan.apply_us), self._apply, action, self._applying[1])
+            case ev.ReadTable() | ev.AppendTable() | ev.ShortenTable():
+                assert world.database is not None
+                world.database.call(self, action)
             case ev.Exchange(peer):
                 if rng.random() >= world.plan.exchange_lost:
                     world.loop.after(rng.randrange(1, world.plan.apply_us), self.feed, ev.Exchanged(peer))
@@ -160,16 +168,16 @@ class Process:
 
     # ---- the destinations
 
-    def _apply(self, action: ev.Apply) -> None:
+    def _apply(self, action: ev.Apply, record: str) -> None:
         if self.gone or self.node.process is not self:
             return
         self._applying = None
         if self.world.rng.random() < self.world.plan.apply_fails and not self.world.calm:
-            carry_out(self.node.actual, action, self.world.rng.random())
+            carry_out(self.node, action, record, self.world.rng.random())
             self.world.count("apply failed")
             self.feed(ev.Applied(action.number, "a host does not answer"))
             return
-        carry_out(self.node.actual, action, 1.0)
+        carry_out(self.node, action, record, 1.0)
         self.feed(ev.Applied(action.number))
 
     # ---- time and death
@@ -221,7 +229,7 @@ class Process:
         self.gone = True
         self.io.dead = True
         if self._applying is not None and self.node.process is self:
-            carry_out(self.node.actual, self._applying, self.world.rng.random())
+            carry_out(self.node, *self._applying, self.world.rng.random())
         for file in self.node.disk.names.values():
             if file.locked_by is self.io:
                 file.locked_by = None
@@ -229,13 +237,20 @@ class Process:
         self.world.clients.lost(self)
 
 
-def carry_out(actual: RecordState, action: ev.Apply, part: float) -> None:
-    """Some or all of what an Apply asks for; twice does no harm."""
+def carry_out(node: Node, action: ev.Apply, record: str, part: float) -> None:
+    """Some or all of what an Apply asks for; twice does no harm.
+
+    What this record has not, and does not know to have destroyed, is of another record.
+    """
     changes: tuple[Change, ...] = action.changes
     if action.whole is not None:
-        changes = differences(actual, action.whole)
+        changes = differences(node.actual, action.whole)
+        unknown = node.actual.destinations.keys() - action.whole.destinations.keys() - action.whole.past
+        assert not unknown or node.held != record, f"{node.name}: record {record} forgot that it destroyed {unknown}"
     for change in changes[: round(len(changes) * part)]:
-        _one(actual, change)
+        _one(node.actual, change)
+    if part == 1.0 and action.whole is not None:
+        node.held = record
 
 
 def _one(actual: RecordState, change: Change) -> None:

@@ -12,11 +12,13 @@ S = 1000 * MS
 class Plan:
     """Everything that is decided before a run; times in microseconds, rates are mean times between two faults."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, *, share: bool, odd: bool) -> None:
+        """``share``: brokers share a table, whatever is drawn; ``odd``: they do where there is no master."""
         self.names = tuple(f"b{number}" for number in range(1, 1 + rng.choice((3, 3, 3, 4, 5))))
         self.late = frozenset(rng.sample(self.names[1:], 1)) if rng.random() < 0.4 else frozenset()
         """Brokers that join in the middle."""
-        self.with_master = rng.random() < 0.8
+        self.with_master = rng.random() < 0.8 and not share
+        self.with_table = share or (odd and not self.with_master)
         self.cluster = rng.choice(("", "c1"))
         self.length_us = rng.randrange(10, 40) * S
         self.skew_ms = {name: rng.randrange(-2000, 2000) for name in self.names}
@@ -36,11 +38,22 @@ class Plan:
         rates = {
             "crash": 8, "crash all": 60, "partition": 12, "one way": 20, "isolate": 20, "disk error": 30,
             "change master": 5, "second instance": 20, "backup": 10, "restore": 45, "leave": 30, "disk lost": 40,
-            "compress": 5,
+            "compress": 5, "table down": 12, "table restored": 30,
         }  # fmt: skip
         self.rates = {name: round(seconds * S / often) for name, seconds in rates.items()}
         if not self.with_master:
             for name in ("backup", "restore", "change master"):
                 self.rates[name] = 0
+        if not self.with_table:
+            for name in ("table down", "table restored"):
+                self.rates[name] = 0
         self.down_us = rng.choice((300 * MS, 2 * S, 6 * S))
         """Longest time until a broker that died is started again."""
+        self.table_us = rng.choice((5 * MS, 100 * MS)) if self.with_table else 0
+        self.table_unseen = rng.choice((0.0, 0.05, 0.2)) if self.with_table else 0.0
+        """Share of calls to the table whose end is not seen."""
+
+    @property
+    def with_record(self) -> bool:
+        """There is one record, and brokers have copies of it."""
+        return self.with_master or self.with_table

@@ -8,6 +8,7 @@ from tests.simulation_control.run import SIMULATION
 from tests.simulation_control.world import World
 
 SEEDS = 200
+TABLE_SEEDS = 100
 
 
 @pytest.mark.slow
@@ -21,6 +22,23 @@ def test_no_seed_finds_a_violation(start: int) -> None:
         acknowledged += batch.counts["acknowledged"]
     assert seeds == SEEDS // 2
     assert acknowledged / seeds > 10, f"only {acknowledged / seeds:.0f} changes a seed: the world has gone quiet"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_seed_finds_a_violation_where_brokers_share_a_table() -> None:  # K-20
+    acknowledged = refused = 0
+    for seed in range(TABLE_SEEDS):
+        world = World(seed, share=True)
+        try:
+            world.run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed} with share=True: {error}") from error
+        acknowledged += world.clients.acknowledged
+        assert world.database is not None
+        refused += world.database.table.refused
+    assert acknowledged / TABLE_SEEDS > 10, "the world has gone quiet"
+    assert refused / TABLE_SEEDS > 2, "brokers are hardly ever second"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
@@ -56,6 +74,7 @@ def test_every_fault_every_state_and_every_answer_happens_in_some_seed() -> None
         world.run()
         seen |= world.counts.keys()
     wanted = set(World(0).plan.rates) | {"restored", "apply failed", "died while deciding"}
+    wanted |= {"the end of a call was not seen"}
     wanted |= {f"state {state}" for state in ("REPLAYING", "EXCHANGING", "OPERATING", "MASTER_LOST", "STOPPED")}
     wanted |= {f"change master: {answer}" for answer in ("OK", "BAD_REQUEST", "NOT_ALLOWED", "UNAVAILABLE")}
     assert wanted <= seen, f"never happened: {sorted(wanted - seen)}"

@@ -8,6 +8,7 @@ from random import Random
 from tests.simulation.events import Loop
 from tests.simulation_control.checkers import Watch
 from tests.simulation_control.clients import Clients
+from tests.simulation_control.database import Database
 from tests.simulation_control.faults import Faults
 from tests.simulation_control.network import Network
 from tests.simulation_control.node import Node, Process
@@ -23,16 +24,17 @@ START_MS = 1_000_000
 class World:
     """Everything of one seed.  ``calm``: nothing goes wrong any more."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, share: bool = False) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        self.plan = Plan(self.rng)
+        self.plan = Plan(self.rng, share=share, odd=seed % 2 == 1)
         self.loop = Loop()
         self.counts: Counter[str] = Counter()
         self.calm = False
         self.master = self.rng.choice(self.plan.names) if self.plan.with_master else ""
         """imq.cluster.masterbroker as it is in the configuration now."""
         self.network = Network(self)
+        self.database = Database(self) if self.plan.with_table else None
         self.watch = Watch(self)
         self.clients = Clients(self)
         self.nodes = {name: Node(self, name) for name in self.plan.names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.config import Config
-from raybroker.config.brokers import LIST, MASTER, NO_MASTER, plan_of
+from raybroker.config.brokers import LIST, MASTER, NO_MASTER, TABLE, plan_of
 from raybroker.errors import ConfigError
 
 
@@ -21,6 +21,12 @@ def test_a_list_names_brokers_and_the_nodes_that_they_run_on() -> None:
     assert plan.master == "west"
 
 
+def test_without_a_master_the_record_may_be_in_a_table() -> None:  # K-20
+    plan = plan_of(Config.of({NO_MASTER: True, TABLE: " sqlite:////x/y.db "}))
+    assert (plan.master, plan.table) == (None, "sqlite:////x/y.db")
+    assert plan_of(Config.of({NO_MASTER: True})).table == ""
+
+
 def test_without_a_master_there_is_none() -> None:
     assert plan_of(Config.of({LIST: "a,b", NO_MASTER: True})).master is None
 
@@ -34,6 +40,8 @@ def test_without_a_master_there_is_none() -> None:
         ({LIST: "a,b", MASTER: "c"}, None, "none of the brokers a, b"),
         ({LIST: "a,b", MASTER: "a", NO_MASTER: True}, None, "contradict each other"),
         ({"raybroker.cluster.brokers_max": 2}, 3, "brokers_max"),
+        ({TABLE: "sqlite:////x/y.db"}, 3, "nomasterbroker is false"),
+        ({TABLE: "sqlite:////x/y.db", NO_MASTER: True, MASTER: "b1"}, 3, "contradict each other"),
     ],
 )
 def test_what_contradicts_itself_is_refused(values: dict[str, object], count: int | None, said: str) -> None:

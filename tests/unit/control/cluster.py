@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from raybroker.control import events as ev
 from raybroker.control import messages as m
 from raybroker.control.member import Member, MemberSettings
 from raybroker.control.record import Change
+from tests.simulation_control.table import MemoryTable
 
 NAMES = ("b1", "b2", "b3")
 
@@ -18,9 +19,17 @@ def queue(name: str, **attributes: object) -> Change:
 
 
 class Cluster:
-    """``frames``: what each broker's record file has; ``cut``: brokers that nothing reaches or leaves."""
+    """``frames``: what each broker's record file has; ``cut``: brokers that nothing reaches or leaves.
 
-    def __init__(self, names: Sequence[str] = NAMES, *, master: str = "b1", cluster: str = "c1") -> None:
+    ``table``: what brokers share instead of a master; ``table_says`` answers instead of it when it returns something.
+    """
+
+    def __init__(
+        self, names: Sequence[str] = NAMES, *, master: str = "b1", cluster: str = "c1", table: MemoryTable | None = None
+    ) -> None:
+        self.table = table
+        self.shared = table is not None
+        self.table_says: Callable[[str, ev.OnTable], ev.TableDone | None] = lambda name, call: None
         self.names = tuple(names)
         self.now_ms = 10_000
         self.master = master
@@ -46,6 +55,7 @@ class Cluster:
         for name in names or self.names:
             options = MemberSettings(
                 cluster=self.cluster, brokers=self.names, master=self.master, dynamic_change_master=self.dynamic,
+                table="records" if self.shared else "",
                 properties=properties or {}, **settings,
             )  # fmt: skip
             member = Member(name, options, self.frames[name], now_ms=self.now_ms, new_id=f"id-{name}-{self.now_ms}")
@@ -77,6 +87,10 @@ class Cluster:
             case ev.Apply(number):
                 self.applied[name].append(action)
                 self._work.append((name, incarnation, ev.Applied(number, self.failure)))
+            case ev.ReadTable() | ev.AppendTable() | ev.ShortenTable():
+                assert self.table is not None
+                done = self.table_says(name, action) or self.table.carry_out(action)
+                self._work.append((name, incarnation, done))
             case ev.Exchange(peer):
                 self._work.append((name, incarnation, ev.Exchanged(peer)))
             case ev.Answer(request):

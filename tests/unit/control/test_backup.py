@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from raybroker.control import events as ev
 from raybroker.control.backup import dump, load
-from raybroker.control.claim import RESTORE_TERM_STEP
+from raybroker.control.claim import RESTORE_TERM_STEP, Claim
 from raybroker.control.member import backed_up, restored
 from raybroker.control.record import Change
-from raybroker.control.saved import load_frames
+from raybroker.control.saved import Saved, load_frames
 from raybroker.model.errors import BrokerError, ConfigError, StoreDamagedError
 from tests.unit.control.cluster import Cluster, queue, running
 from tests.unit.control.test_record import filled
@@ -26,6 +26,20 @@ def test_a_record_is_the_same_after_backup_and_load() -> None:
         assert (copy.id, copy.cluster, copy.term, copy.number, copy.digest) == ("r", "c", 1, 8, record.digest)
         assert copy.entries == record.entries
         assert copy.state == record.state
+
+
+def test_what_was_destroyed_and_may_still_be_here_outlives_the_history_and_no_restore() -> None:
+    record = filled()
+    record.propose(Change("destroy_destination", ("queue", "orders")))
+    saved = Saved(cluster="c", claim=Claim(1, "b1", "r"), record=record.compress())
+    copy = load_frames(saved.frames()).record
+    assert copy is not None
+    assert copy.state.past == {("queue", "orders")}
+    copy.propose(queue("orders"))
+    assert copy.state.past == set()
+    again = load_frames(restored(saved.frames(), dump(record), new_id="x", name="b1", master="b1", cluster="c")).record
+    assert again is not None
+    assert again.state.past == set()
 
 
 def test_people_can_read_a_backup() -> None:

@@ -123,6 +123,15 @@ def test_a_compressed_record_has_the_same_state_and_goes_on_counting() -> None: 
     assert record.number == 8
 
 
+def test_a_record_compressed_up_to_an_entry_keeps_the_later_ones() -> None:
+    record = filled()
+    for number in range(record.number + 1):
+        short = record.compress(number)
+        assert (short.base_number, short.number, short.digest) == (number, record.number, record.digest)
+        assert short.entries == record.entries[number:]
+        assert (short.state, short.term) == (record.state, record.term)
+
+
 def test_compressing_does_not_share_what_changes_later() -> None:
     record = filled()
     short = record.compress()

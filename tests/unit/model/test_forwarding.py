@@ -17,6 +17,7 @@ def test_an_agent_has_the_seeds_defaults() -> None:
     assert (made.cluster, made.target) == ("far", "in")
     assert (made.qos, made.windowSize, made.windowInterval) == ("Exactly-once", 10, 0)
     assert (made.retryDelayBase, made.retryDelayMaximum, made.retryDelayMultiplier) == (20_000, 180_000, 1.0)
+    assert (made.acknowledgeInterval, made.conversationIdleTimeMaximum) == (-1, 0)
     assert made.errorPolicy == "Discard"
     assert forwarding(made.as_dict()) == made
 
@@ -36,6 +37,9 @@ def test_text_of_the_command_line_is_understood() -> None:
         ({"errorPolicy": "Redirect"}, "errorDestination"), ({"errorDestination": "out"}, "another one"),
         ({"retryDelayMultiplier": 0.5}, "1 to 100"), ({"retryDelayMultiplier": "x"}, "number"),
         ({"queue": "mq.temp.q.b1.x"}, "temporary"), ({"timeToLive": -2}, "timeToLive"),
+        ({"acknowledgeInterval": -2}, "acknowledgeInterval"), ({"acknowledgeInterval": 1 << 31}, "acknowledgeInterval"),
+        ({"conversationIdleTimeMaximum": -1}, "conversationIdleTimeMaximum = -1; it is a whole number from 0"),
+        ({"conversationIdleTimeMaximum": "soon"}, "conversationIdleTimeMaximum"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(attributes: dict[str, Any], said: str) -> None:
@@ -45,6 +49,13 @@ def test_what_is_wrong_is_named(attributes: dict[str, Any], said: str) -> None:
 
 def test_dead_messages_may_be_forwarded() -> None:
     assert forwarding({**PLACES, "queue": "mq.sys.dmq"}).queue == "mq.sys.dmq"
+
+
+@pytest.mark.parametrize(
+    ("window", "most", "wait"), [(0, -1, 0), (500, -1, 500), (500, 200, 200), (100, 200, 100), (500, 0, 0)]
+)
+def test_a_window_waits_no_longer_than_its_messages_may_stay_unconfirmed(window: int, most: int, wait: int) -> None:
+    assert forwarding({**PLACES, "windowInterval": window, "acknowledgeInterval": most}).wait_ms == wait
 
 
 def test_delays_grow_up_to_their_maximum() -> None:
