@@ -1,7 +1,10 @@
 """``python -m benchmarks.cluster_cost``: what several brokers cost on one machine, and how long a cluster takes.
 
     cpu        processor time a message over 1, 2 and 4 brokers, each with a producer and a consumer of its own on one
-               queue that prefers local consumers: the sum over hosts, brokers and clients
+               queue that prefers local consumers: the sum over hosts, brokers and clients.  Beside each its control,
+               the same pairs of clients at ONE broker, each on a queue with a host of its own: as many processes share
+               the processors there, so that what is left of the difference is what several brokers cost
+    idle       processor time a second of all brokers and hosts while clients are attached and nothing is sent
     remote     messages that went to a consumer of another broker meanwhile (none may while a local one is there); each
                consumer waits for as many as were sent at its broker
     ordered    1000 units of order over 8 consumers, against the plain queue of the same run
@@ -20,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic_ns, process_time
+from time import monotonic_ns, process_time, sleep
 from typing import Any, Final
 
 from rich.console import Console
@@ -38,6 +41,8 @@ CONSUMERS: Final = 8
 PATIENCE_S: Final = 60.0
 RECORD_ENTRIES: Final = 10_000
 IDLE_S: Final = 3.0
+QUIET_S: Final = 2.0
+"""For how long the idle cluster is watched."""
 LOOK_S: Final = 0.001
 """How long one of several consumers is looked at when it has nothing: what it could have may be with the next one."""
 
@@ -108,14 +113,16 @@ def cluster(head: RayHead, address: dict[str, Any], name: str, brokers: int) -> 
 
 
 def administer(
-    job: Any, address: dict[str, Any], name: str, queue: str, attributes: Facts
+    job: Any, address: dict[str, Any], name: str, queues: list[str], attributes: Facts
 ) -> dict[str, dict[str, int]]:
-    """Create a queue; process ids by broker afterwards."""
+    """Create queues, each with a host of its own; process ids by broker afterwards."""
     rb = _join(address)
     from raybroker.actors.cluster import find
 
     with rb.connect(cluster=name) as connection:
-        connection.admin().create_destination("queue", queue, hosting="dedicated", consumerFlowLimit=-1, **attributes)
+        for queue in queues:
+            given = {"hosting": "dedicated", "consumerFlowLimit": -1, **attributes}
+            connection.admin().create_destination("queue", queue, **given)
     found = find(name)
     assert found is not None
     job.ready()
@@ -129,6 +136,13 @@ def _used(pids: set[int]) -> float:
     return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
 
 
+def _idle(pids: set[int]) -> float:
+    """Processor seconds a second of these processes while nothing is asked of them."""
+    used, began = _used(pids), monotonic_ns()
+    sleep(QUIET_S)
+    return (_used(pids) - used) * 1e9 / (monotonic_ns() - began)
+
+
 def _run(team: Team, work: Callable[..., Any], *args: Any) -> Any:
     worker = team.start(work, *args)
     worker.wait_ready()
@@ -137,20 +151,29 @@ def _run(team: Team, work: Callable[..., Any], *args: Any) -> Any:
 
 
 def traffic(
-    head: RayHead, address: dict[str, Any], brokers: int, messages: int, *, units: int = 0, sessions: int = 1
-) -> Facts:
-    """Producers and consumers on each broker at once; costs and rates."""
-    name, queue = f"c{brokers}{'u' if units else ''}x{sessions}", "q"
+    head: RayHead, address: dict[str, Any], brokers: int, messages: int, *, pairs: int | None = None, units: int = 0,
+    sessions: int = 1, turn: int = 0,
+) -> Facts:  # fmt: skip
+    """Pairs of a producer and a consumer at once, one on each broker or all on one; costs and rates.
+
+    ``turn``: which of several such runs this is.
+    """
+    pairs = pairs or brokers
+    assert brokers in (1, pairs)
+    name = f"c{brokers}p{pairs}{'u' if units else ''}x{sessions}r{turn}"
+    queues = ["q"] if brokers == pairs else [f"q{number}" for number in range(pairs)]
     with cluster(head, address, name, brokers) as first, Team(head.environment) as team:
-        pids = _run(team, administer, address, name, queue, {"localDeliveryPreferred": brokers > 1})
+        pids = _run(team, administer, address, name, queues, {"localDeliveryPreferred": brokers > 1})
         processes = {pid for found in pids.values() for pid in found.values()}
-        each = messages // brokers
-        consumers = [team.start(consume, address, name, queue, broker, each, sessions) for broker in first]
+        each = messages // pairs
+        places = list(zip(queues * (pairs // len(queues)), list(first) * (pairs // brokers), strict=True))
+        consumers = [team.start(consume, address, name, *place, each, sessions) for place in places]
         for worker in consumers:
             worker.wait_ready()
-        producers = [team.start(produce, address, name, queue, broker, each, units) for broker in first]
+        producers = [team.start(produce, address, name, *place, each, units) for place in places]
         for worker in producers:
             worker.wait_ready()
+        idle = _idle(processes)
         used = _used(processes)
         for worker in (*consumers, *producers):
             worker.go()
@@ -161,9 +184,9 @@ def traffic(
     seconds = (max(found["ended_ns"] for found in got) - min(found["began_ns"] for found in sent)) / 1e9
     cpu_s = used + sum(found["cpu_s"] for found in (*sent, *got))
     return {
-        "brokers": brokers, "messages": total, "seconds": seconds, "rate": total / seconds,
+        "brokers": brokers, "pairs": pairs, "messages": total, "seconds": seconds, "rate": total / seconds,
         "cpu_us": cpu_s * 1e6 / max(total, 1), "hosts_cpu_us": used * 1e6 / max(total, 1),
-        "remote": sum(each - found["got"] for found in got),
+        "idle_ms_per_s": idle * 1e3, "remote": sum(each - found["got"] for found in got),
     }  # fmt: skip
 
 
@@ -203,7 +226,23 @@ def failover(job: Any, address: dict[str, Any], name: str, pids: dict[str, dict[
             os.kill(pid, signal.SIGKILL)
         producer.send("after")
         moved = monotonic_ns()
+        _wait_back(found, home)
     return {"failover_s": (moved - began) / 1e9}
+
+
+def _wait_back(found: Any, broker: str) -> None:
+    """Wait until a killed broker is there again, which whoever stops the cluster then can."""
+    from raybroker.errors import BrokerError
+
+    deadline_ns = monotonic_ns() + PATIENCE_S * 1e9
+    while True:
+        try:
+            found.pids(broker)
+            return
+        except BrokerError:
+            if monotonic_ns() > deadline_ns:
+                raise
+            sleep(0.1)
 
 
 def join_many(job: Any, address: dict[str, Any], name: str, folder: str) -> Facts:
@@ -224,15 +263,25 @@ def join_many(job: Any, address: dict[str, Any], name: str, folder: str) -> Fact
             return {"join_s": (monotonic_ns() - began) / 1e9}
 
 
-def measure(messages: int, brokers: list[int], console: Console) -> Facts:
+def compare(head: RayHead, address: dict[str, Any], brokers: list[int], messages: int, rounds: int) -> list[Facts]:
+    """Each number of brokers and its control, in turn; of several rounds the run whose cost is the median."""
+    wanted = [(count, pairs) for pairs in brokers for count in dict.fromkeys((pairs, 1))]
+    found: dict[tuple[int, int], list[Facts]] = {}
+    for turn in range(rounds):
+        for count, pairs in wanted:
+            row = traffic(head, address, count, messages, pairs=pairs, turn=turn)
+            found.setdefault((count, pairs), []).append(row)
+    return [sorted(found[key], key=lambda row: float(row["cpu_us"]))[(rounds - 1) // 2] for key in wanted]
+
+
+def measure(messages: int, brokers: list[int], rounds: int, console: Console) -> Facts:
     """All of it, in one Ray of its own."""
     head = RayHead()
     address = {**head.start(), "root": os.getpid()}
-    found: Facts = {"traffic": [], "messages": messages}
+    found: Facts = {"messages": messages, "rounds": rounds}
     try:
-        for count in brokers:
-            console.print(f"{count} brokers …")
-            found["traffic"].append(traffic(head, address, count, messages))
+        console.print(f"{', '.join(map(str, brokers))} brokers …")
+        found["traffic"] = compare(head, address, brokers, messages, rounds)
         console.print("units of order …")
         plain = traffic(head, address, 1, messages, sessions=CONSUMERS)
         ordered = traffic(head, address, 1, messages, units=UNITS, sessions=CONSUMERS)
@@ -250,12 +299,18 @@ def measure(messages: int, brokers: list[int], console: Console) -> Facts:
 
 
 def show(found: Facts, console: Console) -> None:
-    table = Table("brokers", "messages/s", "CPU µs/message", "of one broker", "of it in hosts, brokers", "remote")
+    table = Table(
+        "brokers", "pairs of clients", "messages/s", "CPU µs/message", "of one broker, one pair",
+        "of one broker, same pairs", "of it in hosts, brokers", "idle ms/s", "remote",
+    )  # fmt: skip
     base = found["traffic"][0]["cpu_us"]
+    control = {row["pairs"]: row["cpu_us"] for row in found["traffic"] if row["brokers"] == 1}
     for row in found["traffic"]:
+        same = f"{row['cpu_us'] / control[row['pairs']]:.2f} ×" if row["pairs"] in control else ""
         table.add_row(
-            str(row["brokers"]), f"{row['rate']:,.0f}", f"{row['cpu_us']:.2f}", f"{row['cpu_us'] / base:.2f} ×",
-            f"{row['hosts_cpu_us']:.2f}", str(row["remote"]),
+            str(row["brokers"]), str(row["pairs"]), f"{row['rate']:,.0f}", f"{row['cpu_us']:.2f}",
+            f"{row['cpu_us'] / base:.2f} ×", same, f"{row['hosts_cpu_us']:.2f}", f"{row['idle_ms_per_s']:.0f}",
+            str(row["remote"]),
         )  # fmt: skip
     console.print(table)
     rate = found["ordered"]["ordered"]["rate"]
@@ -270,10 +325,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--brokers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--rounds", type=int, default=1, help="of the cost of brokers; the median is shown")
     parser.add_argument("--out", type=Path, help="the figures as JSON")
     args = parser.parse_args()
     console = Console(highlight=False)
-    found = measure(args.messages, args.brokers, console)
+    found = measure(args.messages, args.brokers, args.rounds, console)
     show(found, console)
     if args.out is not None:
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,9 +1,11 @@
-"""What metrics cost: processor time a message with and without histograms, and a scrape of many destinations.
+"""What metrics cost: time a message with and without histograms, and a scrape of many destinations.
 
     python -m benchmarks.metrics_cost
 
-Processor time of a whole loopback with a journal is compared: it depends less on who else uses the machine than
-throughput does, and includes client and store.
+One loopback with a journal runs many short rounds, with histograms (W) and without (o), in the orders oWWo and WooW in
+turn, so that what drifts falls on both alike.  Of each four rounds the difference is taken, in processor time of the
+whole process, which depends less on who else uses the machine, and in time that passed, which is throughput.  The
+median of these differences is told with its interval of 95 %: that is how much of it may be noise.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import statistics
 import tempfile
 import time
 import urllib.request
+from dataclasses import dataclass
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +27,28 @@ from raybroker.services.metrics_http import Endpoint
 
 GOAL_PART = 0.03
 GOAL_SCRAPE_S = 0.1
+BATCHES = (1000, 100, 10, 1)
+ROUND_MESSAGES = {1000: 40_000, 100: 15_000, 10: 2_000, 1: 250}
+"""Each about a tenth of a second."""
+ORDERS = ((False, True, True, False), (True, False, False, True))
 
 
-def cost(rounds: int, messages: int, body: int, batch: int) -> tuple[float, float]:
-    """Median seconds of processor a message without histograms, and the median of what they add in a pair of rounds.
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds a message without histograms, and what they add as a part of that, with the ends of its interval."""
+
+    without_s: float
+    part: float
+    low: float
+    high: float
+
+
+def cost(fours: int, messages: int, body: int, batch: int) -> tuple[Cost, Cost]:
+    """In processor time and in time that passed.
 
     Histograms are switched on and off in one running broker, so that both ways have the same memory and files.
     """
-    without, added = [], []
+    found: list[list[tuple[float, float]]] = [[], []]
     with tempfile.TemporaryDirectory() as folder, rb.loopback(Path(folder) / "store") as connection:
         connection.admin().create_destination("queue", "q", hosting="shared")
         meters: Any = connection._core.directory._service.host.meters
@@ -38,9 +56,9 @@ def cost(rounds: int, messages: int, body: int, batch: int) -> tuple[float, floa
         producer, consumer = session.producer("q"), session.consumer("q")
         bodies = [b"x" * body] * batch
 
-        def one_round(timing: bool) -> float:
+        def one_round(timing: bool) -> tuple[float, float]:
             meters.timing = timing
-            began = time.process_time()
+            processor, passed = time.process_time(), time.perf_counter()
             for _ in range(messages // batch):
                 producer.send_many(bodies)
                 got = 0
@@ -48,14 +66,32 @@ def cost(rounds: int, messages: int, body: int, batch: int) -> tuple[float, floa
                     taken = consumer.receive_many(max=max(batch // 2, 1), timeout=10)
                     got += len(taken)
                     taken[-1].acknowledge()
-            return (time.process_time() - began) / (messages // batch * batch)
+            return time.process_time() - processor, time.perf_counter() - passed
 
-        one_round(True)
-        for number in range(rounds):
-            found = {timing: one_round(timing) for timing in ((False, True) if number % 2 else (True, False))}
-            without.append(found[False])
-            added.append(found[True] - found[False])
-    return statistics.median(without), statistics.median(added)
+        for number in range(-2, fours):
+            order = ORDERS[number % 2]
+            rounds = [(timing, one_round(timing)) for timing in order]
+            if number < 0:
+                continue
+            for clock, into in enumerate(found):
+                without, timed = (sum(took[clock] for on, took in rounds if on is way) / 2 for way in (False, True))
+                into.append((without, timed - without))
+    processor, passed = (_cost(rows, messages // batch * batch) for rows in found)
+    return processor, passed
+
+
+def _cost(rows: list[tuple[float, float]], messages: int) -> Cost:
+    without = statistics.median(one for one, _ in rows)
+    low, middle, high = _median(sorted(added for _, added in rows))
+    return Cost(without / messages, middle / without, low / without, high / without)
+
+
+def _median(ordered: list[float]) -> tuple[float, float, float]:
+    """The median between the ends of its interval of 95 %, which are ranks and assume no distribution."""
+    count = len(ordered)
+    aside = ceil(0.98 * sqrt(count))
+    low, high = max(count // 2 - aside, 0), min((count - 1) // 2 + aside, count - 1)
+    return ordered[low], statistics.median(ordered), ordered[high]
 
 
 def scrape(destinations: int, rounds: int) -> tuple[float, float, int, int]:
@@ -95,17 +131,18 @@ def _timed(url: str, rounds: int) -> tuple[float, int]:
 
 def main() -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.metrics_cost")
-    parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--messages", type=int, default=50_000)
+    parser.add_argument("--fours", type=int, default=80, help="four rounds so often, for each size of blocks")
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--destinations", type=int, default=1000)
     given = parser.parse_args()
     found: dict[str, Any] = {}
-    for batch, messages in ((1000, given.messages), (100, given.messages // 4), (1, given.messages // 100)):
-        without, added = cost(given.rounds, messages, given.size, batch)
-        found[f"part_{batch}"] = part = added / without
-        print(f"{batch} at a time: {without * 1e6:.3f} µs a message, histograms add {added * 1e6:.3f} µs: "
-              f"{part:+.1%} (goal: {GOAL_PART:.0%})", flush=True)  # fmt: skip
+    for batch in BATCHES:
+        processor, passed = cost(given.fours, ROUND_MESSAGES[batch], given.size, batch)
+        found[f"part_{batch}"], found[f"passed_part_{batch}"] = processor.part, passed.part
+        print(f"{batch} at a time: {processor.without_s * 1e6:.3f} µs of processor a message, histograms add "
+              f"{processor.part:+.1%} ({processor.low:+.1%} … {processor.high:+.1%}); {1 / passed.without_s:,.0f} "
+              f"messages a second, {-passed.part:+.1%} ({-passed.high:+.1%} … {-passed.low:+.1%}) with them "
+              f"(goal: {GOAL_PART:.0%})", flush=True)  # fmt: skip
     default, everything, small, large = scrape(given.destinations, 20)
     print(f"scrape of {given.destinations} destinations: {default * 1e3:.1f} ms, {small / 1024:.0f} KiB "
           f"(goal: {GOAL_SCRAPE_S * 1e3:.0f} ms); both tiers {everything * 1e3:.0f} ms, "

@@ -252,6 +252,13 @@ FLOW = Board(
             panel("Refused", (top(rate("destination_refused_messages_total", "destination")),
                               "{{destination}}"), unit="cps"),
         )),
+        Row("Thresholds", (
+            panel("Over a threshold", (total("over_threshold", "broker, type, of"), "{{broker}} {{type}} {{of}}"),
+                  note="messagesHigh and bytesHigh of destinations."),
+            panel("Part of time over a threshold",
+                  (top(rate("destination_threshold_seconds_total", "destination, of")), "{{destination}} {{of}}"),
+                  unit="percentunit"),
+        )),
         Row("What leaves without being consumed", (
             panel("Expired", (top(rate("destination_expired_messages_total", "destination")),
                               "{{destination}}"), unit="cps"),

@@ -13,40 +13,43 @@ import logging
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.agents import RayHands
 from raybroker.actors.host import DestinationHost, HostSpec
+from raybroker.actors.joining import opened, shared_table
 from raybroker.actors.observing import Observing
 from raybroker.actors.path import PathActor
 from raybroker.actors.peers import Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.remote import RemoteHost
+from raybroker.actors.signs import Signs
 from raybroker.actors.stepping import arm_failpoints
-from raybroker.actors.watching import HostWatch
 from raybroker.config import Config
 from raybroker.config.brokers import Plan
+from raybroker.config.live import LiveConfig
 from raybroker.control.member import Member
 from raybroker.control.messages import Envelope
 from raybroker.control.record import Change, RecordState
-from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.errors import BrokerError
 from raybroker.services.applying import Applying
 from raybroker.services.broker import Broker, HostPort
-from raybroker.services.cluster_broker import BrokerRows, ClusterBroker, settings_of
+from raybroker.services.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.services.clustering import Clustering
+from raybroker.services.joining import settings_of
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
+from raybroker.system.priority import normal_priority_throughout
 from raybroker.wire.native import TOKEN_BYTES
 
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
-LOCK_WAIT_S: Final = 5.0
-"""How long a restarted broker waits for its predecessor to let go of the record."""
 EXIT_HALTED: Final = 4
 """Exit status of a broker that another instance has replaced, or whose record cannot be written."""
 
@@ -67,31 +70,17 @@ class BrokerSpec:
 class _WhenReady:
     """Carries the record out once every host was asked what it serves: what is not known may be there (B-20)."""
 
-    def __init__(self, actor: BrokerActor, member: Member) -> None:
+    def __init__(self, actor: BrokerActor) -> None:
         self._actor = actor
         self._applying = Applying(actor._broker, actor._take_brokers)
-        self._applying.believe(member.record.id, member.agreed)
 
     async def apply(self, changes: tuple[Change, ...]) -> None:
         (await self._actor._ready()).registry.require_all_asked("what the record changes")
         await self._applying.apply(changes)
 
-    async def apply_whole(self, wanted: RecordState, record: str) -> None:
+    async def apply_whole(self, wanted: RecordState) -> None:
         (await self._actor._ready()).registry.require_all_asked("what the record changes")
-        await self._applying.apply_whole(wanted, record)
-
-
-def _opened(file: RecordFile) -> list[bytes]:
-    """The frames of a record; a predecessor that is just ending is given time to let go of it."""
-    clock = SystemClock()
-    deadline_ns = clock.monotonic_ns() + LOCK_WAIT_S * 1_000_000_000
-    while True:
-        try:
-            return file.open()
-        except IllegalStateError:
-            if clock.monotonic_ns() > deadline_ns:
-                raise
-            clock.sleep(0.05)
+        await self._applying.apply_whole(wanted)
 
 
 class BrokerActor:
@@ -100,6 +89,7 @@ class BrokerActor:
     def __init__(self, spec: BrokerSpec) -> None:
         self._spec = spec
         arm_failpoints(spec.broker)
+        normal_priority_throughout()
         self._directory = Path(spec.directory)
         saved = Catalogue.load(self._directory)
         if saved is None:
@@ -107,24 +97,28 @@ class BrokerActor:
             saved.save(self._directory)
         self._catalogue = saved
         self._node = runtime.node_id()
+        self._config = LiveConfig(spec.config, saved.properties)
         self._broker = Broker(
-            spec.config,
+            self._config,
             make_host=self._make_host,
             drop_host=self._drop_host,
             name=spec.broker,
             templates=saved.templates,
-            save_templates=self._save_templates,
+            save_templates=partial(self._save, "templates"),
+            save_properties=partial(self._save, "properties"),
         )
         self._adopted = False
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
         """Other broker → its incarnation when it was asked for its node."""
+        self._signs = Signs(spec.broker, saved.token)
         self._cluster = self._join()
-        watch = HostWatch(lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"])
+        watch = self._signs.watching(lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"])
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
                 self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
+                self._signs.open(spec.config["raybroker.data.ports"]),
                 self._broker.publishing.run(), self._cluster.forwarding.run(),
                 self._cluster.agents.run(),
             )
@@ -134,22 +128,26 @@ class BrokerActor:
         """Take up the record and find the other brokers."""
         spec, clock = self._spec, SystemClock()
         file = RecordFile(self._directory / "record")
-        frames = _opened(file)
+        frames = opened(file)
+        table = shared_table(spec.plan, self._config)
         member = Member(
-            spec.broker, settings_of(spec.config, spec.cluster, spec.plan), frames, now_ms=clock.now_ms(),
+            spec.broker, settings_of(self._config, spec.cluster, spec.plan, table), frames, now_ms=clock.now_ms(),
             new_id=entropy.token(8).hex(),
         )  # fmt: skip
         others = Brokers(spec.cluster)
         self._peers = RayPeers(others)
+        self._signs.follow(self._peers)
         clustering = Clustering(
-            member, file, clock, carry=Carrier(others), applier=_WhenReady(self, member), halt=self._halt
-        )
+            member, file, clock, carry=Carrier(others, self._signs.beats), applier=_WhenReady(self), halt=self._halt,
+            table=table,
+        )  # fmt: skip
         paths = RayPaths(spec.cluster, self._ensure_paths)
         cluster = ClusterBroker(
             self._broker, clustering, self._peers, paths, lambda: self._nodes, RayHands(spec.cluster)
         )
         self._observing = Observing(spec.cluster, self._directory, self._broker, cluster, self._peers, paths)
         self._observing.start()
+        self._signs.receive = clustering.receive
         clustering.start()
         return cluster
 
@@ -212,6 +210,7 @@ class BrokerActor:
             try:
                 broker = await self._ready()
                 await broker.ready()
+                await broker.properties.tell()
                 await broker.resolve()
                 await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled
@@ -250,12 +249,13 @@ class BrokerActor:
         failpoint("host.made")
         return made
 
-    async def _save_templates(self, templates: dict[str, dict[str, Any]]) -> None:
-        before, self._catalogue.templates = self._catalogue.templates, templates
+    async def _save(self, field: str, value: dict[str, Any]) -> None:
+        before = getattr(self._catalogue, field)
+        setattr(self._catalogue, field, value)
         try:
             await asyncio.to_thread(self._catalogue.save, self._directory)
         except BrokerError:
-            self._catalogue.templates = before
+            setattr(self._catalogue, field, before)
             raise
 
     async def _drop_host(self, host: HostPort) -> None:
@@ -308,6 +308,8 @@ class BrokerActor:
         """What another broker asks."""
         if method == "node":
             return self._node
+        if method == "listens":
+            return self._signs.place()
         if method == "metrics_url":
             return self._observing.url
         if method == "ensure_paths":
@@ -341,7 +343,7 @@ class BrokerActor:
 
     async def settings(self) -> dict[str, Any]:
         """What was configured for clients of this cluster."""
-        return {name: value for name, value, _ in self._spec.config.given}
+        return {**{name: value for name, value, _ in self._spec.config.given}, **self._config.changed}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         await self._ready()
@@ -349,7 +351,7 @@ class BrokerActor:
 
     async def explain(self) -> list[tuple[str, Any, str]]:
         """Each property with its value and where it came from."""
-        return [(str(name), value, str(origin)) for name, value, origin in self._spec.config.explain()]
+        return self._config.explained(self._spec.config.explain())
 
     async def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         """A host has removed a destination by itself."""
@@ -381,6 +383,7 @@ class BrokerActor:
             task.cancel()
         self._observing.stop()
         await self._cluster.clustering.stop()
+        self._signs.close()
         for host, hosting in list(self._catalogue.hosts.items()):
             remote = self._host(host, hosting)
             try:

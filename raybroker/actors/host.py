@@ -19,21 +19,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
+from raybroker.actors.pongs import Pongs
 from raybroker.actors.stepping import arm_failpoints, with_steps
 from raybroker.config import Config
+from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.services.hosting import HostService
 from raybroker.services.ports import HOST_METHODS
+from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.memory import keep_freed_memory
-from raybroker.system.priority import normal_priority
+from raybroker.system.priority import normal_priority, normal_priority_throughout
+from raybroker.transport.datagrams import Address
 from raybroker.transport.loops import new_event_loop
 
 LOCK_WAIT_S: Final = 5.0
@@ -67,9 +71,10 @@ class HostSpec:
 class DataPlane(threading.Thread):
     """The thread with the data socket's loop. ``failure`` is set when the host could not start."""
 
-    def __init__(self, spec: HostSpec, ip: str, forgotten: Any) -> None:
+    def __init__(self, spec: HostSpec, config: LiveConfig, ip: str, forgotten: Any) -> None:
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
+        self.config = config
         self.ip = ip
         self.loop = new_event_loop()
         self.service: HostService | None = None
@@ -91,7 +96,7 @@ class DataPlane(threading.Thread):
             store, incarnation = await self._open_store()
             failpoint("host.open")
             self.service = HostService(
-                with_steps(store), SystemClock(), self.spec.config, token=self.spec.token, incarnation=incarnation,
+                with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
             )  # fmt: skip
             await self.service.start(threaded=isinstance(store, Journal))
@@ -144,10 +149,19 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
-def _log(spec: HostSpec) -> Log:
+def _config(spec: HostSpec) -> LiveConfig:
+    """The configuration with what was changed since; the broker tells it too, as soon as it knows of this process."""
+    try:
+        kept = Catalogue.load(Path(spec.directory).parent.parent)
+    except StoreError:
+        kept = None  # The broker says what is wrong with its file.
+    return LiveConfig(spec.config, kept.properties if kept is not None else {})
+
+
+def _log(spec: HostSpec, config: LiveConfig) -> Log:
     """The host's log, beside that of its broker."""
-    where = directory_of(spec.config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
-    return Log(spec.config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker, "host": spec.host})
+    where = directory_of(config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
+    return Log(config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker, "host": spec.host})
 
 
 class DestinationHost:
@@ -156,13 +170,16 @@ class DestinationHost:
     def __init__(self, spec: HostSpec) -> None:
         self._spec = spec
         arm_failpoints(spec.key)
-        self._log = _log(spec)
+        normal_priority_throughout()
+        config = _config(spec)
+        self._log = _log(spec, config)
         self._log.start()
-        self._plane = DataPlane(spec, runtime.node_ip(), self._forgotten)
+        self._pongs = Pongs(spec.key, spec.token, os.getpid())
+        self._plane = DataPlane(spec, config, runtime.node_ip(), self._forgotten)
         self._plane.start()
         self._plane.ready.wait()
         if self._plane.service is not None:
-            self._plane.service.host.meters.life.sink = MessagesLog(self._log.directory, spec.config.__getitem__)
+            self._plane.service.host.meters.life.sink = MessagesLog(self._log.directory, config.__getitem__)
             self._plane.service.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
 
     def _forgotten(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
@@ -182,9 +199,9 @@ class DestinationHost:
         assert self._plane.address is not None
         return (*self._plane.address, os.getpid())
 
-    async def alive(self) -> int:
-        """The process id, at once, whatever the data socket has to do."""
-        return os.getpid()
+    async def alive(self) -> tuple[int, Address | None]:
+        """The process id and where pings go, at once, whatever the data socket has to do."""
+        return os.getpid(), await self._pongs.address(self._spec.config["raybroker.data.ports"])
 
     async def ask(self, method: str, *args: Any) -> Any:
         """One of the methods that services.ports.HostPort names."""

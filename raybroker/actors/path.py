@@ -16,6 +16,7 @@ from raybroker.actors.stepping import arm_failpoints
 from raybroker.services.paths import PathService
 from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
+from raybroker.system.priority import normal_priority_throughout
 
 ASK_TIMEOUT_S = 5.0
 EXIT_FAILED = 3
@@ -28,6 +29,7 @@ class PathActor:
 
     def __init__(self, cluster: str, directory: str, lease_ms: int) -> None:
         arm_failpoints("paths")
+        normal_priority_throughout()
         file = RecordFile(Path(directory) / "map")
         self._peers = RayPeers(Brokers(cluster))
         self._service = PathService(

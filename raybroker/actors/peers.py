@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.control.messages import Envelope
+from raybroker.control.messages import Beat, Envelope
 from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
+from raybroker.services.beats import Beats
 from raybroker.services.ports import Row
 
 OPEN_MAX: Final = 64
@@ -42,13 +43,16 @@ class Brokers:
 
 
 class Carrier:
-    """Takes envelopes to the other brokers."""
+    """Takes envelopes to the other brokers: beats in datagrams while those come through, all else in calls."""
 
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, beats: Beats) -> None:
         self._brokers = brokers
+        self._beats = beats
         self._open: dict[str, set[asyncio.Task[None]]] = {}
 
     def __call__(self, to: str, envelope: Envelope) -> None:
+        if isinstance(envelope.message, Beat) and self._beats.send(to, envelope):
+            return
         tasks = self._open.setdefault(to, set())
         if len(tasks) < OPEN_MAX:
             task = asyncio.get_running_loop().create_task(self._carry(to, envelope))

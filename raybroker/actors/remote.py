@@ -69,8 +69,14 @@ class RemoteHost:
     async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
         await self._ask("resume", type, name, which)
 
+    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+        await self._ask("reset", type, name)
+
     async def destinations(self) -> list[Row]:
         return await self._ask("destinations")
+
+    async def configure(self, changed: Row) -> None:
+        await self._ask("configure", changed)
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
         return await self._ask("consumers", type, name)

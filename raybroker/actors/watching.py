@@ -12,28 +12,47 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from raybroker.actors import runtime
+from raybroker.actors.pongs import PING
 from raybroker.actors.remote import RemoteHost
 from raybroker.model.errors import BrokerError
 from raybroker.system.clock import SystemClock
+from raybroker.transport.datagrams import Address, Datagrams
 
 ASK_EVERY_S: Final = 0.5
+ASK_AFTER_S: Final = 0.75
+"""A host that has not answered a ping for so long is called: a ping or its answer may have been lost."""
 ASK_TIMEOUT_S: Final = 1.0
 
 log = logging.getLogger("raybroker.broker")
 
 
-class HostWatch:
-    """``hosts``: those there are now; ``hung_ms``: silence after which a host is ended, 0 for never."""
+@dataclass
+class Heard:
+    """What is known of a host: its process, when it answered last, where pings go, and the number of the last one."""
 
-    def __init__(self, hosts: Callable[[], list[Any]], hung_ms: int) -> None:
+    pid: int
+    at_ns: int
+    address: Address | None
+    pinged: int = 0
+
+
+class HostWatch:
+    """``hosts``: those there are now; ``hung_ms``: silence after which a host is ended, 0 for never.
+
+    A host is called to learn its process and where it takes pings, and whenever those stay without an answer.
+    """
+
+    def __init__(self, hosts: Callable[[], list[Any]], hung_ms: int, datagrams: Datagrams) -> None:
         self._hosts = hosts
+        self._datagrams = datagrams
         self._hung_ms = hung_ms
         self._clock = SystemClock()
-        self._heard: dict[str, tuple[int, int]] = {}
-        """Host → (process id, when it answered last)."""
+        self._heard: dict[str, Heard] = {}
+        """By host."""
 
     async def run(self) -> None:
         while self._hung_ms > 0:
@@ -44,20 +63,32 @@ class HostWatch:
             self._heard = {key: found for key, found in self._heard.items() if key in names}
 
     async def _look(self, host: RemoteHost) -> None:
+        known = self._heard.get(host.key)
+        if known is not None and known.address is not None:
+            known.pinged = self._datagrams.send(known.address, host.spec.token, PING).number
+            if self._clock.monotonic_ns() - known.at_ns < ASK_AFTER_S * 1_000_000_000:
+                return
         try:
-            pid = await runtime.call(host.actor.alive, timeout_s=ASK_TIMEOUT_S)
+            pid, address = await runtime.call(host.actor.alive, timeout_s=ASK_TIMEOUT_S)
         except BrokerError:
             self._silent(host)
         else:
-            self._heard[host.key] = (pid, self._clock.monotonic_ns())
+            where = None if address is None else (str(address[0]), int(address[1]))
+            self._heard[host.key] = Heard(pid, self._clock.monotonic_ns(), where)
+
+    def pong(self, key: str, payload: bytes) -> None:
+        """A host has answered a ping; what does not belong to the last one is no sign of life now."""
+        known, (number, _, pid) = self._heard.get(key), payload.partition(b" ")
+        if known is not None and number == b"%d" % known.pinged and pid == b"%d" % known.pid:
+            known.at_ns = self._clock.monotonic_ns()
 
     def _silent(self, host: RemoteHost) -> None:
         """No answer: the process is gone and Ray starts another, or it hangs."""
         known = self._heard.get(host.key)
         if known is None:
             return
-        pid, heard_ns = known
-        if self._clock.monotonic_ns() - heard_ns < self._hung_ms * 1_000_000:
+        pid = known.pid
+        if self._clock.monotonic_ns() - known.at_ns < self._hung_ms * 1_000_000:
             return
         del self._heard[host.key]
         if _is_host(pid):

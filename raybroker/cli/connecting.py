@@ -47,20 +47,20 @@ def require_ray(cluster: str) -> places.Place:
     raise NoClusterError(f"{gone}; start one with: {up}   (or name a Ray that runs: RAY_ADDRESS=host:port)")
 
 
-def connect(cluster: str) -> Any:
-    """A connection, not started; raises NoClusterError."""
+def connect(cluster: str, broker: str | None = None) -> Any:
+    """A connection, not started, to that broker or to any; raises NoClusterError."""
     require_ray(cluster)
     import raybroker as rb
     from raybroker.actors import runtime
 
     runtime.keep_quiet()
-    return rb.connect(cluster=cluster)
+    return rb.connect(cluster=cluster, broker=broker)
 
 
 @contextmanager
-def connected(cluster: str, *, started: bool = False) -> Iterator[Any]:
+def connected(cluster: str, broker: str | None = None, *, started: bool = False) -> Iterator[Any]:
     """A connection for one command."""
-    connection = connect(cluster)
+    connection = connect(cluster, broker)
     try:
         if started:
             connection.start()
@@ -70,9 +70,9 @@ def connected(cluster: str, *, started: bool = False) -> Iterator[Any]:
 
 
 @contextmanager
-def administering(cluster: str) -> Iterator[Any]:
-    """``conn.admin()`` for one command."""
-    with connected(cluster) as connection:
+def administering(cluster: str, broker: str | None = None) -> Iterator[Any]:
+    """``conn.admin()`` for one command, of that broker or of any."""
+    with connected(cluster, broker) as connection:
         yield connection.admin()
 
 
@@ -97,9 +97,10 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
-def explain(cluster: str) -> list[dict[str, Any]]:
-    """Each property of the first broker with its value and origin; raises NoClusterError."""
-    first = _broker_names(cluster)[0]
+def explain(cluster: str, broker: str | None = None) -> list[dict[str, Any]]:
+    """Each property of that broker, or of the first, with its value and origin; raises NoClusterError."""
+    first = _broker_names(cluster)[0] if broker is None else broker
+    require_ray(cluster)
     from raybroker.actors import runtime
 
     rows = runtime.call_blocking(_actor(cluster, first).explain)

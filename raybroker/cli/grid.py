@@ -38,6 +38,11 @@ CONSUMER_COLUMNS: Final = {
 PAUSES: Final = ("PRODUCERS", "CONSUMERS", "ALL", "INSERTION")
 AnyType = Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")]
 PausedName = Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="This one; without it: all.")]
+Broker = Annotated[str | None, typer.Option("-b", "--broker", metavar="NAME", help="This broker alone.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("-o", "--option", metavar="PROPERTY=VALUE", help="Such as imq.log.level=WARNING. Repeatable."),
+]
 Which = Annotated[str, typer.Option("-pst", "--pause-type", metavar="|".join(PAUSES), help="What of it.")]
 
 
@@ -153,6 +158,22 @@ def resume_dst(
     output.say(f"resumed {what} of {_those(kind, name, count)}")
 
 
+@groups["reset"].command("dst")
+def reset_dst(
+    name: PausedName = None,
+    type: AnyType = None,  # noqa: A002
+    cluster: Cluster = "default",
+) -> None:
+    """Count from zero what query dst shows, of one destination or all: raybroker reset dst -t q -n orders
+
+    Messages in and out, refused, expired and so on, peaks, consumers, time over thresholds. Metrics count on.
+    """
+    kind = None if type is None and name is None else destination_type(type or "queue")
+    with connecting.administering(cluster) as admin:
+        count = admin.reset_destination(kind, name)
+    output.say(f"counts of {_those(kind, name, count)} are zero")
+
+
 def _paused(name: str | None, type_: str | None, which: str) -> tuple[str | None, str]:
     if which.upper() not in PAUSES:
         raise UsageError(f"-pst {which}: it is one of {', '.join(PAUSES)}")
@@ -216,23 +237,47 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
 
 @groups["query"].command("bkr")
 def query_bkr(
+    broker: Broker = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each property, its value and its origin.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """Show the broker: destinations, hosts, messages, stores; or its configuration."""
     if explain:
-        rows = connecting.explain(cluster)
+        rows = connecting.explain(cluster, broker)
         if json:
             output.as_json(rows)
         else:
             output.table(rows, {"property": "property", "value": "value", "origin": "origin"}, empty="no properties")
         return
-    with connecting.administering(cluster) as admin:
+    with connecting.administering(cluster, broker) as admin:
         found: dict[str, Any] = admin.query_broker()
     if json:
         output.as_json(found)
         return
-    output.fields({key: value for key, value in found.items() if key != "hosts"})
+    output.fields({key: value for key, value in found.items() if key not in ("hosts", "changed")})
+    if found["changed"]:
+        output.fields(found["changed"], title="changed by update bkr")
     for host in found["hosts"]:
         output.fields({key: value for key, value in host.items() if key != "host"}, title=f"host {host['host']}")
+
+
+@groups["update"].command("bkr")
+def update_bkr(broker: Broker = None, option: Properties = None, cluster: Cluster = "default") -> None:
+    """Change properties while brokers run, of one or all: raybroker update bkr -o imq.log.level=WARNING
+
+    They hold at once and after the next start too, until the configuration itself says something else than it does
+    now. query bkr --explain shows them; one set to what the configuration says is as if it had not been changed.
+    """
+    changes = attributes(option, such_as="imq.log.level=WARNING")
+    if not changes:
+        raise UsageError("update bkr: nothing to change; give -o property=value")
+    with connecting.administering(cluster, broker) as admin:
+        found = admin.update_broker(changes, broker)
+    shown = ", ".join(f"{key}={value}" for key, value in changes.items())
+    for name, row in sorted(found["brokers"].items()):
+        output.say(f"updated broker {name}: {shown}")
+        for host in row["unreached"]:
+            output.error(f"host {host} does not answer; it takes the change when it does")
+    for name in found["down"]:
+        output.error(f"broker {name} is not up and keeps what it had; then: raybroker update bkr -b {name} …")

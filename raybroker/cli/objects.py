@@ -34,8 +34,9 @@ VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause"
 """The verbs that every object could have."""
 OWN_VERBS: Final = (
     "commit", "rollback", "delete", "move", "retry", "export", "import", "reload", "changemaster", "backup", "restore",
+    "reset",
 )  # fmt: skip
-"""The verbs of transactions, of messages and of the cluster alone."""
+"""The verbs of transactions, of messages, of the cluster and of counts alone."""
 
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")
@@ -100,13 +101,13 @@ def destination_type(text: str) -> DestinationType:
         raise UsageError(f"-t: {error}") from None
 
 
-def attributes(texts: Sequence[str] | None) -> dict[str, str]:
+def attributes(texts: Sequence[str] | None, such_as: str = "consumerFlowLimit=20") -> dict[str, str]:
     """``name=value`` texts as a dict; values stay texts, which the broker parses; raises UsageError."""
     found: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"-o {text}: write attribute=value, such as -o consumerFlowLimit=20")
+            raise UsageError(f"-o {text}: write attribute=value, such as -o {such_as}")
         if name.strip() in found:
             raise UsageError(f"-o {text}: {name.strip()} is given twice")
         found[name.strip()] = value

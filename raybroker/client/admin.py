@@ -7,7 +7,7 @@ what does not exist, ConfigError for arguments that cannot be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from raybroker.model.names import DEAD_MESSAGE_QUEUE
@@ -45,7 +45,12 @@ class Admin:
         return self._call("list_destinations", {"type": type, "temporary": temporary})
 
     def query_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Attributes, state and counts: messages, bytes, waiting, unacknowledged, producers, active_consumers, …"""
+        """Attributes, state and counts: messages, bytes, waiting, unacknowledged, producers, active_consumers, …
+
+        Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
+        or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
+        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all (W-128).
+        """
         return self._call("query_destination", {"type": type, "name": name})
 
     def purge_destination(self, type: str, name: str) -> Any:  # noqa: A002
@@ -69,6 +74,14 @@ class Admin:
     ) -> Any:
         """Undo :meth:`pause_destination`; how many destinations were resumed (A-36)."""
         return self._call("resume_destination", {"type": type, "name": name, "which": which})
+
+    def reset_destination(self, type: str | None = None, name: str | None = None) -> Any:  # noqa: A002
+        """Count from zero what :meth:`query_destination` shows of one destination, or of all (of a type): messages in
+        and out, refused, expired, …, peaks, consumers in all and the time over thresholds; how many (W-128).
+
+        Metrics, and messages of ``mq.metrics``, count on from the start of the broker (M-11).
+        """
+        return self._call("reset_destination", {"type": type, "name": name})
 
     # ---- consumers and subscriptions
 
@@ -262,9 +275,10 @@ class Admin:
         """Have the messages of a queue forwarded to a queue of another cluster of this Ray: ``to="cluster/queue"``.
 
         Attributes are qos ("Exactly-once", "At-least-once", "At-most-once"), windowSize, windowInterval,
-        retryDelayBase, retryDelayMaximum, retryDelayMultiplier, errorPolicy ("Discard", "Log", "Redirect",
-        "Always-forward"), errorDestination and timeToLive; see raybroker.model.forwarding (W-121, W-122). Raises
-        ConfigError for one that is wrong, and when there is an agent of that name.
+        acknowledgeInterval, conversationIdleTimeMaximum, retryDelayBase, retryDelayMaximum, retryDelayMultiplier,
+        errorPolicy ("Discard", "Log", "Redirect", "Always-forward"), errorDestination and timeToLive; see
+        raybroker.model.forwarding (W-121, W-122). Raises ConfigError for one that is wrong, and when there is an agent
+        of that name.
         """
         args = {"name": name, "attributes": {"queue": queue, "to": to, **attributes}}
         return self._call("create_forwarding", args)
@@ -274,7 +288,8 @@ class Admin:
         return self._call("destroy_forwarding", {"name": name})
 
     def list_forwardings(self) -> Any:
-        """One dict an agent: its attributes, state (STARTING, CONNECTING, RUNNING, RETRYING), counts and last error."""
+        """One dict an agent: its attributes, state (STARTING, CONNECTING, RUNNING, IDLE, RETRYING), counts and last
+        error."""
         return self._call("list_forwardings", {})
 
     def query_forwarding(self, name: str) -> Any:
@@ -284,8 +299,22 @@ class Admin:
     # ---- the broker
 
     def query_broker(self) -> Any:
-        """The broker's hosts: destinations, connections, messages, bytes, store."""
+        """The broker's hosts: destinations, connections, messages, bytes, store; ``changed``: the properties that
+        :meth:`update_broker` has changed, and their values."""
         return self._call("query_broker", {})
+
+    def update_broker(self, properties: Mapping[str, object], broker: str | None = None) -> Any:
+        """Change properties of a broker, or of all that are up, while they run: at once, all or none, and for its next
+        starts too, until the configuration itself says something else than it does now (A-17, M-02, M-04).
+
+        What can change are those whose setting says so: imq.log.level, imq.log.file.rolloverbytes and .rolloversecs,
+        imq.autocreate.queue and .topic, imq.message.max_size, imq.destination.logDeadMsgs and some more.  Returns
+        ``{"brokers": {name: {"changed": …, "unreached": hosts}}, "down": names}``: what differs from the configuration
+        now, hosts that do not answer and are told later, and brokers that were not up and keep what they had.  Raises
+        ConfigError for a property that is read at the start only, does not exist, does not take the value, or has to
+        be the same on all brokers (K-18) when one is named; BrokerGoneError when that one is not up.
+        """
+        return self._call("update_broker", {"properties": dict(properties), "broker": broker})
 
 
 def _listed(ids: Iterable[str] | None) -> list[str] | None:

@@ -23,6 +23,8 @@ WITNESS_WAIT_S: Final = 5.0
 """The same for the broker that watches ours: shorter, because it may be hanging as well."""
 ANSWER_S: Final = 1.0
 """A host of a broker that is said to be down answers within that time, or its connection is given up."""
+DOUBT_S: Final = 0.5
+"""Our home broker answers within that time once there is reason to doubt it, or another one becomes the home."""
 DOWN: Final = "DOWN"
 
 
@@ -114,13 +116,9 @@ class Brokers:
 
     async def _doubt(self, home: str) -> None:
         """There is reason to believe that our home broker is down: if it does not answer us, have another one."""
-        directory = self._connection.directory
         self._connection.spawn(self._ask(home))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await directory.brokers(home)
-        except (BrokerError, TimeoutError):
-            await directory.leave(home)
+        with contextlib.suppress(BrokerError):
+            await self._connection.directory.doubt(home, DOUBT_S)
 
     def _changed(self, view: View) -> None:
         before, self._view = self._view, view

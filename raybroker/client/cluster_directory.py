@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from raybroker.client.directory import BrokerRow, Place, View
-from raybroker.model.errors import BrokerGoneError, ConnectionLostError
+from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError
 from raybroker.model.names import home_of_temporary
 
 READ_PATIENCE_S: Final = 10.0
 """How long a verb that changes nothing is tried again while a broker restarts; one that changes something never is."""
 RETRY_S: Final = 0.2
-MOVE_TIMEOUT_S: Final = 1.0
+MOVE_TIMEOUT_S: Final = 2.0
 """How long a broker may take to say that it can be a home."""
 PREFERENCE_S: Final = 0.1
 """How long those that are to be tried first are waited for once another one has answered."""
@@ -71,13 +71,34 @@ class ClusterDirectory:
         finally:
             self._waiting.pop(call, None)
 
-    async def leave(self, home: str) -> None:
-        """Our home broker runs and does not answer: another one is asked from now on, unless it was named."""
-        await self._move(home)
+    async def doubt(self, home: str, patience_s: float) -> None:
+        """Unless our home broker answers within ``patience_s`` seconds, another one is asked from now on.
+
+        Who could take its place is found out meanwhile. One that was named stays.
+        """
+        if self._pinned:
+            return
+        other = asyncio.ensure_future(self._successor(home))
+        try:
+            if await self._answers(home, patience_s):
+                return
+            found = await other
+        finally:
+            other.cancel()
+        if found and self._home == home:
+            self._home = found
         if self._home != home:
             for call in [call for call, asked in self._waiting.items() if asked == home]:
                 del self._waiting[call]
                 call.cancel()
+
+    async def _answers(self, broker: str, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._calls.call(broker, "brokers")
+        except (BrokerError, TimeoutError):
+            return False
+        return True
 
     async def _move(self, lost: str) -> None:
         """Find another home; where there is none, the old one stays the one to try."""
@@ -86,9 +107,13 @@ class ClusterDirectory:
         async with self._moving:
             if self._home != lost:
                 return
-            found = await self._first([name for name in await self._calls.names() if name != lost])
+            found = await self._successor(lost)
             if found:
                 self._home = found
+
+    async def _successor(self, lost: str) -> str:
+        """A broker that answers, which is not the one that is lost; "" when none does in time."""
+        return await self._first([name for name in await self._calls.names() if name != lost])
 
     async def _first(self, names: list[str]) -> str:
         """The first of these brokers that answers, "" when none does in time; those at the front get a moment more."""

@@ -79,9 +79,9 @@ class Directory(Protocol):
         """The version of the view, as soon as it is another than ``version`` or the time is over; as ``changed``."""
         ...
 
-    async def leave(self, home: str) -> None:
-        """The home broker ``home`` runs and does not answer: have another one, and let calls that wait for it fail with
-        BrokerGoneError (K-19). Nothing happens when the application has named it."""
+    async def doubt(self, home: str, patience_s: float) -> None:
+        """Unless the home broker ``home`` answers within ``patience_s`` seconds have another one, and let calls that
+        wait for it fail with BrokerGoneError (K-19). Nothing happens when the application has named it."""
         ...
 
     async def members(self, kind: str, name: str) -> dict[str, int]:

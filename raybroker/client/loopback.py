@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from raybroker.client.directory import ALONE, Place, View
 from raybroker.client.identity import client_id_of
 from raybroker.client.io import IoThread
 from raybroker.config import Config
+from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
 from raybroker.model.errors import IllegalStateError
 from raybroker.services.broker import Broker
@@ -45,6 +46,7 @@ class LoopbackDirectory:
         self._config = config
         self._store = store
         self._token = entropy.token(TOKEN_BYTES)
+        self._live: LiveConfig
         self._service: LocalHost
         self._broker: Broker
         self._publishing: asyncio.Task[None]
@@ -64,13 +66,16 @@ class LoopbackDirectory:
                 entropy=entropy.token,
             )
             incarnation = store.incarnation
+        kept = Catalogue(self._token)
+        if self._store is not None:
+            kept = Catalogue.load(self._store) or kept
+        config = self._live = LiveConfig(self._config, kept.properties)
         self._service = LocalHost(
-            store, clock, self._config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
+            store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
             forgotten=self._forget,
         )  # fmt: skip
         await self._service.start(threaded=self._store is not None)
         host = self._service
-        kept = Catalogue(self._token) if self._store is None else Catalogue.load(self._store) or Catalogue(self._token)
 
         async def make_host(hosting: str) -> LocalHost:
             return host
@@ -78,16 +83,18 @@ class LoopbackDirectory:
         async def drop_host(dropped: object) -> None:
             """The loopback's one host stays."""
 
-        async def save_templates(templates: dict[str, dict[str, Any]]) -> None:
+        async def save(field: str, value: dict[str, Any]) -> None:
+            setattr(kept, field, value)
             if self._store is not None:
-                await asyncio.to_thread(replace(kept, templates=templates).save, self._store)
+                await asyncio.to_thread(kept.save, self._store)
 
         self._broker = Broker(
-            self._config,
+            config,
             make_host=make_host,
             drop_host=drop_host,
             templates=kept.templates,
-            save_templates=save_templates,
+            save_templates=partial(save, "templates"),
+            save_properties=partial(save, "properties"),
         )
         await self._broker.adopt(host)
         await self._broker.ready()
@@ -111,7 +118,7 @@ class LoopbackDirectory:
     async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
         raise IllegalStateError("the loopback's broker is alone for good")
 
-    async def leave(self, home: str) -> None:
+    async def doubt(self, home: str, patience_s: float) -> None:
         raise IllegalStateError("the loopback's broker is alone for good")
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
@@ -159,7 +166,7 @@ class LoopbackDirectory:
         return await self._broker.changed(version, timeout_s)
 
     async def settings(self) -> dict[str, Any]:
-        return {name: value for name, value, _ in self._config.given}
+        return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         return await self._broker.admin(verb, args)

@@ -11,7 +11,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.recovery import KINDS
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
-from raybroker.engine import metrics
+from raybroker.engine import metrics, reconfiguring
 from raybroker.engine.browsing import look
 from raybroker.engine.checkpoint import Definition, Recovered
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
@@ -134,6 +134,7 @@ class Catalogue:
         self.definitions[home.number] = wanted
         home.reap_ms = None
         self._host.perform(home, cmd.Update(wanted.attributes))
+        self._host.meters.thresholds.take(home)
         self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=wanted.encode()), done)
 
     def update(self, name: str, changes: dict[str, object], done: Callable[[], None], kind: str = "queue") -> None:
@@ -145,6 +146,7 @@ class Catalogue:
         new = Definition(name, old.auto_created, attributes, kind, old.owner)
         self.definitions[home.number] = new
         self._host.perform(home, cmd.Update(new.attributes))
+        self._host.meters.thresholds.take(home)
         self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=new.encode()), done)
 
     def destroy(self, name: str, done: Callable[[], None], kind: str = "queue") -> None:
@@ -259,9 +261,7 @@ class Catalogue:
 
     def _install(self, home: Destination, definition: Definition) -> None:
         host = self._host
-        home.message_bytes_max = host.message_bytes_max
-        home.rollbacks_max = host.config["imq.transaction.message.maxConsecutiveRollbacks"]
-        home.scan_ms = host.config["imq.message.expiration.interval"] * 1000
+        reconfiguring.give(host, home)
         home.read_headers = lambda ordinal: host.read_headers(home, ordinal)
         self.destinations[definition.key] = home
         self.definitions[home.number] = definition

@@ -268,6 +268,7 @@ class Host:
 
     def _after(self, home: Destination, outcome: Outcome) -> None:
         self.watching.look(home)
+        self.meters.thresholds.look(home)
         if outcome.wake_at is not None:
             self.wake(home.number, outcome.wake_at)
         if outcome.unfinished:

@@ -12,6 +12,7 @@ from raybroker.core.queue import Queue
 from raybroker.core.topic import Topic
 from raybroker.core.window import CreditWindow
 from raybroker.core.work import PARTS
+from raybroker.engine import counted
 from raybroker.engine.host import Host
 from raybroker.engine.unit_figures import unit_figures
 from raybroker.model.errors import InvalidDestinationError
@@ -32,7 +33,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
     """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
     home = host.named(kind, name)
     definition = host.definition(home)
-    ledger, counters = home.ledger, home.counters
+    ledger = home.ledger
     lanes = list(home.lanes.values())
     consumers = [c for lane in lanes for c in lane.consumers.by_attachment.values()]
     return {
@@ -45,8 +46,6 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "attributes": definition.attributes.as_dict(home.kind),
         "messages": ledger.messages,
         "bytes": ledger.bytes_held,
-        "peak_messages": ledger.peak_messages,
-        "peak_bytes": ledger.peak_bytes,
         "waiting": sum(lane.waiting + sum(run.count for run, _ in lane.hidden) for lane in lanes),
         "unacknowledged": sum(_unsettled(c) for c in consumers),
         "delayed": sum(lane.timetable.count for lane in lanes),
@@ -57,15 +56,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "active_consumers": sum(c.active for c in consumers),
         "backup_consumers": sum(not c.active for c in consumers),
         "subscriptions": sum(lane.subscription != PARTS for lane in lanes) if isinstance(home, Topic) else 0,
-        "messages_in": counters.messages_in,
-        "messages_out": counters.messages_out,
-        "bytes_in": counters.bytes_in,
-        "bytes_out": counters.bytes_out,
-        "redelivered": counters.redelivered,
-        "refused": counters.refused,
-        "expired": counters.expired,
-        "dead": counters.dead,
-        "duplicates": counters.duplicates,
+        **counted.row(host, home),
         "throttled": home.slow,
         **unit_figures(home),
         "gathering": any(lane.consumers.by_attachment and not lane.gathering.dispatching for lane in lanes),

@@ -11,9 +11,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core.window import UNLIMITED
+from raybroker.engine import counted
 from raybroker.engine.committer import ThreadCommitter
 from raybroker.engine.meters import HISTOGRAMS, NS, DestinationMeter
 from raybroker.engine.ports import Committer
+from raybroker.engine.tallies import Sampling
+from raybroker.engine.thresholds import OF
 from raybroker.model import histogram as h
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ GAUGES: Final = (
     "messages", "message_bytes", "waiting_messages", "unacknowledged_messages", "delayed_messages", "pending_messages",
     "oldest_message_age_seconds", "producers", "consumers", "idle_consumers", "full_consumers", "subscriptions",
     "schedules", "ordered_units", "consumer_limit_messages", "consumer_credit_messages", "quota_used_ratio",
-    "flow_controlled", "paused", "halted",
+    "flow_controlled", "over_threshold", "paused", "halted",
 )  # fmt: skip
 COUNTERS: Final = {
     "messages_in_total": "messages_in",
@@ -54,6 +57,7 @@ def totals(host: Host, home: Destination) -> Row:
     row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
     slow_ms = counters.slow_ms + (host.clock.now_ms() - counters.slow_since_ms if home.slow else 0)
     row["flow_control_seconds_total"] = slow_ms / 1000
+    row["threshold_seconds_total"] = {of: ms / 1000 for of, ms in host.meters.thresholds.total_ms(home).items()}
     meter = host.meters.destinations.get(home.number)
     if meter is not None:
         row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
@@ -79,6 +83,7 @@ def gauges(host: Host, home: Destination) -> Row:
         "schedules": schedules,
         "quota_used_ratio": quota_used(home),
         "flow_controlled": int(home.slow),
+        "over_threshold": host.meters.thresholds.over(home),
         "paused": {
             "producers": int("production" in home.paused),
             "consumers": int("consumption" in home.paused),
@@ -139,7 +144,8 @@ def quota_used(home: Destination) -> float:
 
 def destination_row(host: Host, home: Destination) -> Row:
     """Everything about one destination, with ``name``, ``type`` and ``temporary``, and what metrics messages have."""
-    ledger, attributes = home.ledger, home.attributes
+    attributes = home.attributes
+    peak_messages, peak_bytes = counted.peaks(host, home)
     meter = host.meters.destinations.get(home.number)
     row = {
         "name": home.name,
@@ -147,8 +153,8 @@ def destination_row(host: Host, home: Destination) -> Row:
         "temporary": host.definition(home).owner is not None,
         **totals(host, home),
         **gauges(host, home),
-        "peak_messages": ledger.peak_messages,
-        "peak_message_bytes": ledger.peak_bytes,
+        "peak_messages": peak_messages,
+        "peak_message_bytes": peak_bytes,
         "active_subscriptions": sum(
             lane.subscription is not None and (lane.subscription.durable or bool(lane.consumers.by_attachment))
             for lane in home.lanes.values()
@@ -199,9 +205,10 @@ class Sum:
 def _zero() -> Row:
     row: Row = dict.fromkeys((*COUNTERS, "flow_control_seconds_total", *GAUGES), 0)
     row["delivered_messages_total"] = {"local": 0, "remote": 0}
+    row["threshold_seconds_total"], row["over_threshold"] = dict.fromkeys(OF, 0), dict.fromkeys(OF, 0)
     row["paused"] = {"producers": 0, "consumers": 0, "insertion": 0}
     row["consumers"] = {"active": 0, "backup": 0}
-    empty = DestinationMeter(0)
+    empty = DestinationMeter(0, Sampling())
     for key in HISTOGRAMS:
         row[key] = getattr(empty, key).row()
     return row
@@ -215,6 +222,8 @@ def keep_totals(host: Host, home: Destination) -> None:
         total.add(home.kind, host.meters.gone[home.kind])
     host.meters.gone[home.kind] = {key: value for key, value in total.done()[home.kind].items() if key not in GAUGES}
     host.meters.destinations.pop(home.number, None)
+    host.meters.bases.pop(home.number, None)
+    host.meters.thresholds.forget(home)
 
 
 def chosen(host: Host, names: str) -> list[Destination]:

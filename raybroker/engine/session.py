@@ -172,7 +172,7 @@ class Session:
             columns_of(codec, block, parts), content, self.origin, number, ids, confirm,
         )  # fmt: skip
         if confirm and not number:
-            self.host.meters.sending(attachment, block.first_seq)
+            self.host.meters.sending(attachment, block.first_seq, block.count)
         outcome = self.host.perform(home, command, block)
         if number and outcome is not None:
             self.host.transactions.refused(number, outcome)

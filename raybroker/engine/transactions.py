@@ -72,8 +72,14 @@ class Transactions:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.by_number: dict[int, Transaction] = {}
+        self._by_key: dict[bytes, Transaction] = {}
+        """Those that others know by a key: XA branches, and what is prepared. A commit of any other looks here too."""
         self.log = TxLog()
-        config = host.config
+        self.configure()
+
+    def configure(self) -> None:
+        """Take what may change from the configuration."""
+        config = self._host.config
         self._sent_max: int = config["imq.transaction.producer.maxNumMsgs"]
         self._consumed_max: int = config["imq.transaction.consumer.maxNumMsgs"]
         self._remembered_max: int = config["imq.txn.reapLimit"]
@@ -96,13 +102,23 @@ class Transactions:
         now_ms = self._host.clock.now_ms()
         transaction = Transaction(self.log.next_number, key, kind, now_ms, session)
         self.log.next_number += 1
-        self.by_number[transaction.number] = transaction
+        self._add(transaction)
         if self._timeout_ms:
             self._host.wake(0, now_ms + self._timeout_ms)
         return transaction
 
     def find(self, key: bytes) -> Transaction | None:
-        return next((t for t in self.by_number.values() if key and t.key == key), None)
+        return self._by_key.get(key)
+
+    def _add(self, transaction: Transaction) -> None:
+        self.by_number[transaction.number] = transaction
+        if transaction.key:
+            self._by_key[transaction.key] = transaction
+
+    def _drop(self, transaction: Transaction) -> None:
+        self.by_number.pop(transaction.number, None)
+        if self._by_key.get(transaction.key) is transaction:
+            del self._by_key[transaction.key]
 
     def joins(self, transaction: Transaction, attachment: int, count: int) -> str | None:
         """A producer sends ``count`` more messages in it; the reason when that is too many (T-09)."""
@@ -167,10 +183,11 @@ class Transactions:
         self._require_not_given_up(transaction, key)
         transaction.key = key
         if not any(transaction.number in home.staged for home in transaction.homes):
-            del self.by_number[transaction.number]
+            self._drop(transaction)
             done("read_only")
             return
         transaction.state, transaction.coordinator, transaction.session = "PREPARED", coordinator, None
+        self._by_key[key] = transaction
         row = txlog.PreparedRow(transaction.number, key, transaction.kind, coordinator, transaction.created_ms)
         self.log.prepared[row.number] = row
         note = txlog.note(txlog.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
@@ -221,7 +238,7 @@ class Transactions:
         prepared = transaction.state == "PREPARED"
         transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
         self._host.meters.ended(commit=commit)
-        self.by_number.pop(number, None)
+        self._drop(transaction)
         self.log.prepared.pop(number, None)
         extra = []
         if transaction.key and (commit or prepared or transaction.kind == "xa"):
@@ -286,7 +303,7 @@ class Transactions:
         self.log = log
         for row in log.prepared.values():
             transaction = Transaction(row.number, row.key, row.kind, row.created_ms, None, row.coordinator, "PREPARED")
-            self.by_number[row.number] = transaction
+            self._add(transaction)
 
     def recovered(self) -> None:
         """The destinations are there again; autorollback ends what was prepared (T-06)."""

@@ -138,4 +138,8 @@ class TxLog:
 
 
 def note(word: str, number: int, key: bytes, *rest: Any) -> Entry:
-    return Entry(NOTE, 0, 0, json.dumps([word, number, key.hex(), *rest], separators=(",", ":")).encode())
+    return Entry(NOTE, 0, 0, _encode([word, number, key.hex(), *rest]).encode())
+
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""Made once: every transaction has such a note."""

@@ -67,7 +67,7 @@ class _Counter(logging.Handler):
 
 
 class Log:
-    """The log of one process. ``changed``: settings that were changed since the start, which hold at once.
+    """The log of one process. ``get`` tells the level and the limits of the file at every line: both may change.
 
     source  cluster, broker and perhaps host, for lines in JSON
     counts  lines by category, for the metrics; those that go nowhere count too
@@ -75,21 +75,17 @@ class Log:
 
     def __init__(self, get: Get, directory: Path, source: Mapping[str, str]) -> None:
         self._get = get
-        self.changed: dict[str, Any] = {}
         self.counts = dict.fromkeys(("ERROR", "WARNING", "INFO"), 0)
         self.directory = directory
         self._source = dict(source)
         self._handlers: list[logging.Handler] = []
 
-    def value(self, name: str) -> Any:
-        return self.changed[name] if name in self.changed else self._get(name)
-
     def start(self) -> None:
         """From now on; raises ConfigError for settings that cannot be right."""
-        zone = zone_of(self.value("imq.log.timezone"))
-        shape = JsonFormat(zone, self._source) if self.value("raybroker.log.format") == "json" else TextFormat(zone)
+        zone = zone_of(self._get("imq.log.timezone"))
+        shape = JsonFormat(zone, self._source) if self._get("raybroker.log.format") == "json" else TextFormat(zone)
         outputs = {
-            name: categories.of_output(self.value(f"imq.log.{name}.output"), setting=f"imq.log.{name}.output")
+            name: categories.of_output(self._get(f"imq.log.{name}.output"), setting=f"imq.log.{name}.output")
             for name in ("console", "file", "syslog")
         }
         made: dict[str, Callable[[], logging.Handler]] = {
@@ -99,7 +95,7 @@ class Log:
             if output:
                 handler = made[name]()
                 handler.setFormatter(shape)
-                handler.addFilter(_Chosen(lambda: str(self.value("imq.log.level")), output))
+                handler.addFilter(_Chosen(lambda: str(self._get("imq.log.level")), output))
                 self._handlers.append(handler)
         self._handlers.append(_Counter(self.counts))
         root = logging.getLogger(ROOT)
@@ -117,19 +113,19 @@ class Log:
         root.propagate = True
 
     def _console(self) -> logging.Handler:
-        return logging.StreamHandler(sys.stdout if self.value("imq.log.console.stream") == "OUT" else sys.stderr)
+        return logging.StreamHandler(sys.stdout if self._get("imq.log.console.stream") == "OUT" else sys.stderr)
 
     def _file(self) -> RollingFile:
         def limits() -> tuple[int, int]:
-            return self.value("imq.log.file.rolloverbytes"), self.value("imq.log.file.rolloversecs")
+            return self._get("imq.log.file.rolloverbytes"), self._get("imq.log.file.rolloversecs")
 
-        return RollingFile(self.directory / self.value("imq.log.file.filename"), limits)
+        return RollingFile(self.directory / self._get("imq.log.file.filename"), limits)
 
     def _syslog(self) -> Syslog:
-        identity = self.value("imq.log.syslog.identity") or f"imqbrokerd_{self._source.get('broker', 'broker')}"
+        identity = self._get("imq.log.syslog.identity") or f"imqbrokerd_{self._source.get('broker', 'broker')}"
         return Syslog(
-            identity, self.value("imq.log.syslog.facility"), pid=self.value("imq.log.syslog.logpid"),
-            console=self.value("imq.log.syslog.logconsole"),
+            identity, self._get("imq.log.syslog.facility"), pid=self._get("imq.log.syslog.logpid"),
+            console=self._get("imq.log.syslog.logconsole"),
         )  # fmt: skip
 
 

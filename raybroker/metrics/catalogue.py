@@ -5,6 +5,10 @@ does not grow with the number of destinations.  The destination tier has one row
 (``/metrics?tier=destination`` or ``/metrics/destinations``).  A quantity of destinations is in both, under two names,
 so that nobody adds it up twice: ``raybroker_messages`` and ``raybroker_destination_messages``.
 
+Counters and gauges are exact.  Histograms are so while a host handles few batches, about a hundred a second; of more,
+one of every eight small ones (below 2000 messages) is observed and counts eight times: counts and sums are then
+estimates, that lean to no side, and differ from the counters by some batches.
+
 Every metric has the labels ``cluster`` and ``broker``; quantities of destinations have ``type`` (queue, topic), and in
 the destination tier ``destination``.  Further labels are bounded, as their help says.
 """
@@ -98,6 +102,8 @@ DESTINATIONS: Final[tuple[Quantity, ...]] = (
     _counter("duplicate_messages_total", "messages", "Messages not taken again, by the deduplication window."),
     _counter("flow_control_episodes_total", "", "Times that producers were told to wait: the destination is full."),
     _counter("flow_control_seconds_total", "seconds", "Time for which producers were told to wait."),
+    _counter("threshold_seconds_total", "seconds",
+             "Time for which destinations were over their thresholds; of: messages or bytes.", "of"),
     # ---- what is held
     _gauge("messages", "messages", "Messages held, in memory or in the store."),
     _gauge("message_bytes", "bytes", "Body bytes of messages held."),
@@ -123,6 +129,9 @@ DESTINATIONS: Final[tuple[Quantity, ...]] = (
     _gauge("quota_used_ratio", "ratio",
            "The larger of messages to maxNumMsgs and bytes to maxTotalMsgBytes; 0 without limits.", merge="max"),
     _gauge("flow_controlled", "", "Destinations whose producers are told to wait."),
+    _gauge("over_threshold", "",
+           "Destinations that held more than messagesHigh or bytesHigh, and have not been below messagesLow or "
+           "bytesLow since; of: messages or bytes.", "of"),
     _gauge("paused", "", "Destinations that are paused; what: producers, consumers or insertion.", "what"),
     _gauge("halted", "", "Destinations that are halted by a damaged message."),
     # ---- times and sizes

@@ -34,7 +34,8 @@ METRICS: Final[tuple[Setting, ...]] = (
             "Address that the endpoint listens on; empty: the address of the node. It needs no password: let only "
             "Prometheus reach it."),
     Setting("raybroker.metrics.timing", "bool", True, "broker", "own",
-            "Whether hosts keep histograms of times and sizes; it costs a few microseconds a batch."),
+            "Whether hosts keep histograms of times and sizes. While there are few batches each is observed; of many "
+            "small ones, below 2000 messages, one of eight, which counts eight times: it costs a microsecond a batch."),
     Setting("raybroker.metrics.cache_ms", "millis", 1000, "broker", "own",
             "A scrape that comes sooner after another one gets the same values: hosts are not asked again.",
             unit="ms", low=0, high=60_000),

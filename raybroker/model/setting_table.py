@@ -66,7 +66,7 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.autocreate.destination.isLocalOnly", "bool", False, "broker", "D-20",
             "isLocalOnly of auto-created destinations."),
     Setting("imq.autocreate.destination.useDMQ", "bool", True, "broker", "D-24",
-            "useDMQ of auto-created destinations."),
+            "useDMQ of auto-created destinations.", reload="live"),
     Setting("imq.autocreate.queue.maxNumActiveConsumers", "int", UNLIMITED, "broker", "D-15",
             "maxNumActiveConsumers of auto-created queues. The seed has 1, the later manual -1; ours is -1, because a "
             "second consumer that is refused is what nobody expects of a queue.",
@@ -132,7 +132,8 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Size of one journal segment; space is preallocated and freed in this unit.",
             unit="bytes", low=MIB, high=1024 * MIB),
     Setting("raybroker.data.ports", "ports", PortRange(0, 0), "broker", "own",
-            "TCP ports for the data sockets of the hosts, one a host; 0: any free port."),
+            "TCP ports for the data sockets of the hosts, one a host, and UDP ports for signs of life, one a host and"
+            " one a broker (where none comes through, Ray carries them); 0: any free port."),
     Setting("raybroker.memory.block_cache_bytes", "size", 16 * MIB, "broker", "own",
             "Bodies of persistent messages that one host keeps in memory; the rest is read from the store.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX),
@@ -155,6 +156,19 @@ DESTINATION: Final[tuple[Setting, ...]] = (
     Setting("maxBytesPerMsg", "size", UNLIMITED, "destination", "D-08",
             "Largest single message; imq.message.max_size of the broker holds as well.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
+    Setting("messagesHigh", "int", UNLIMITED, "destination", "W-18, W-28",
+            "Messages held above which it is over its threshold: a line in the log, and the time counts. It slows no "
+            "producer: that is FLOW_CONTROL.",
+            unit="messages", low=0, high=INT_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
+    Setting("messagesLow", "int", UNLIMITED, "destination", "W-18, W-19",
+            "Messages held below which it is not over messagesHigh any more; has to be lower than that.",
+            unit="messages", low=0, high=INT_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
+    Setting("bytesHigh", "size", UNLIMITED, "destination", "W-18, W-28",
+            "As messagesHigh, of the bytes of messages held.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
+    Setting("bytesLow", "size", UNLIMITED, "destination", "W-18, W-19",
+            "As messagesLow, for bytesHigh.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
     Setting("limitBehavior", "enum", "REJECT_NEWEST", "destination", "D-09",
             "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one (D-13); FLOW_CONTROL "
             "slows the producers, and the limit may be overshot (D-10); REMOVE_OLDEST discards the oldest (D-11); "

@@ -87,6 +87,10 @@ class DestinationAttributes:
     maxNumMsgs: int = UNLIMITED
     maxTotalMsgBytes: int = UNLIMITED
     maxBytesPerMsg: int = UNLIMITED
+    messagesHigh: int = UNLIMITED
+    messagesLow: int = UNLIMITED
+    bytesHigh: int = UNLIMITED
+    bytesLow: int = UNLIMITED
     limitBehavior: str = "REJECT_NEWEST"
     maxNumProducers: int = 100
     maxNumActiveConsumers: int = UNLIMITED
@@ -265,7 +269,19 @@ def _overridden(
     for one, other in _EXCLUSIVE:
         if all(getattr(found, key) == value for key, value in (one, other)):
             raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    for of, limit in (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes")):
+        _check_threshold(of, getattr(found, f"{of}High"), getattr(found, f"{of}Low"), limit, getattr(found, limit))
     return found
+
+
+def _check_threshold(of: str, high: int, low: int, limit: str, most: int) -> None:
+    """Low < High <= the limit (W-19)."""
+    if high < 0 <= low:
+        raise ConfigError(f"{of}Low = {low} is nothing without {of}High; set both, or neither")
+    if high >= 0 and not 0 <= low < high:
+        raise ConfigError(f"{of}High = {high} needs {of}Low below it, where the destination is not over any more")
+    if 0 <= most < high:
+        raise ConfigError(f"{of}High = {high} would never be reached: {limit} is {most}; lower one or raise the other")
 
 
 def _check_error_destination(queue: str) -> None:

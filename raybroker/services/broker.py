@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from raybroker.config.live import live
 from raybroker.metrics.messages import check_topic, is_metrics_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
@@ -26,11 +27,13 @@ from raybroker.services.destinations import DMQ, Destinations
 from raybroker.services.measuring import Measuring
 from raybroker.services.messages import Messages
 from raybroker.services.ports import DropHost, HostPort, MakeHost, Row
+from raybroker.services.properties import Keep, Properties, keep_nothing
 from raybroker.services.publishing import Publishing
 from raybroker.services.registry import TRAITS, Key, Registry
 from raybroker.services.schedules import Schedules
 from raybroker.services.subscriptions import Subscriptions
-from raybroker.services.templates import Save, Saved, Templates, keep_nothing
+from raybroker.services.templates import Save, Saved, Templates
+from raybroker.services.templates import keep_nothing as keep_no_templates
 from raybroker.services.transactions import Transactions
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
@@ -44,7 +47,8 @@ log = logging.getLogger("raybroker.broker")
 
 class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker."""
+    ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker;
+    ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it."""
 
     def __init__(
         self,
@@ -54,9 +58,11 @@ class Broker:
         drop_host: DropHost,
         name: str = "loopback",
         templates: Saved | None = None,
-        save_templates: Save = keep_nothing,
+        save_templates: Save = keep_no_templates,
+        save_properties: Keep = keep_nothing,
     ) -> None:
-        self.config = config
+        changing = live(config)
+        self.config: ConfigView = changing
         self.name = name
         self._make_host = make_host
         self._drop_host = drop_host
@@ -66,9 +72,10 @@ class Broker:
         self.transactions = Transactions(self.registry)
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, templates, save_templates)
+        self.properties = Properties(changing, self.registry, save_properties, broker=name)
         self.destinations = Destinations(self)
-        self.measuring = Measuring(config, self.registry, SystemClock(), broker=name)
-        self.publishing = Publishing(config, self.registry, self.measuring, SystemClock())
+        self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name)
+        self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self._changing: dict[Key, asyncio.Lock] = {}
         self._begun: dict[Key, HostPort] = {}
         """Where a destination may be whose creation was not answered; it is created there or nowhere."""
@@ -94,11 +101,15 @@ class Broker:
             return
         if any(row["type"] == "topic" for row in rows):
             await self.subscriptions.adopt(host)
-        self.registry.hosts.append(host)
+        await self._take(host, new=False)
         for row in rows:
             key = (check_destination_type(row["type"]), row["name"])
             owner = "" if row["temporary"] else None
             self.registry.put(key, host, auto=row["auto_created"], owner=owner, attributes=row["traits"])
+
+    async def _take(self, host: HostPort, *, new: bool = True) -> None:
+        self.registry.hosts.append(host)
+        await self.properties.greet(host, new=new)
 
     async def ready(self) -> None:
         """Make mq.sys.dmq if it is surely missing (D-24)."""
@@ -173,13 +184,13 @@ class Broker:
         """A host of its own, or the least busy one of the shared pool."""
         if hosting == "dedicated":
             host = await self._make_host(hosting)
-            self.registry.hosts.append(host)
+            await self._take(host)
             return host
         async with self._pool:
             shared = [h for h in self.registry.hosts if h.hosting == "shared"]
             if len(shared) < self.config["raybroker.hosting.shared.hosts"]:
                 host = await self._make_host(hosting)
-                self.registry.hosts.append(host)
+                await self._take(host)
                 return host
         served = list(self.registry.where.values())
         return min(shared, key=served.count)
@@ -291,7 +302,7 @@ class Broker:
                 hosts.append({"host": host.key, "hosting": host.hosting, **await host.state()})
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": host.hosting, "failure": str(error)})
-        return {"destinations": len(self.registry.where), "hosts": hosts}
+        return {"destinations": len(self.registry.where), "changed": self.properties.row(), "hosts": hosts}
 
     def _table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         return {
@@ -303,9 +314,11 @@ class Broker:
             "list_destinations": self.destinations.list_all,
             "pause_destination": self.destinations.pause,
             "resume_destination": self.destinations.resume,
+            "reset_destination": self.destinations.reset,
             "list_consumers": self.destinations.list_consumers,
             "query_consumer": self.destinations.query_consumer,
             "query_broker": self.query_broker,
+            "update_broker": self.properties.update_broker,
             "list_subscriptions": self.subscriptions.list_all,
             "destroy_subscription": self.subscriptions.destroy,
             "purge_subscription": self.subscriptions.purge,

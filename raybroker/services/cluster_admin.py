@@ -20,8 +20,14 @@ SUMMED: Final = frozenset({
     "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
     "refused", "expired", "dead", "duplicates", "throttled",
 })  # fmt: skip
-"""Counts of a destination that members have apart; consumers are known to all of them (K-04)."""
-_CONSUMERS: Final = ("active_consumers", "backup_consumers", "subscriptions")
+"""Counts of a destination that members have apart (K-04)."""
+_LARGEST: Final = (
+    "active_consumers", "backup_consumers", "subscriptions", "total_consumers", "peak_consumers",
+    "messages_threshold_ms", "bytes_threshold_ms",
+)  # fmt: skip
+"""Consumers are known to all members; each member has thresholds of its own."""
+SAME: Final = frozenset({"pause_destination", "resume_destination", "reset_destination"})
+"""Verbs that concern the same destinations on all brokers."""
 
 Answer = tuple[str, Any]
 """(broker, what it answered)."""
@@ -91,9 +97,11 @@ class ClusterAdmin:
         row = dict(next((found for broker, found in known if broker == self._asker.seat), known[0][1]))
         for key in SUMMED & row.keys():
             row[key] = sum(other.get(key, 0) for _, other in known)
-        for key in _CONSUMERS:
+        for key in _LARGEST:
             if key in row:
                 row[key] = max(other.get(key, 0) for _, other in known)
+        if "over_threshold" in row:
+            row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
         row["members"] = [
             {"broker": broker, "host": other.get("host"), "state": other["state"],
              **{key: other[key] for key in ("messages", "bytes", "messages_in", "messages_out") if key in other}}
@@ -104,7 +112,7 @@ class ClusterAdmin:
     async def count_everywhere(self, verb: str, args: Row) -> int:
         """For verbs that answer how many: destinations paused are the same on all brokers, messages are not."""
         counts = [int(found or 0) for _, found in await self.everywhere(verb, args)]
-        return max(counts) if verb in ("pause_destination", "resume_destination") else sum(counts)
+        return max(counts) if verb in SAME else sum(counts)
 
     # ---- consumers and subscriptions
 
@@ -188,7 +196,7 @@ class ClusterAdmin:
 
 COUNTED: Final = (
     "purge_destination", "pause_destination", "resume_destination", "purge_subscription", "delete_messages",
-    "move_messages", "retry_messages",
+    "move_messages", "retry_messages", "reset_destination",
 )  # fmt: skip
 CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
 FIRST: Final = ("query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "destroy_schedule")

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from raybroker.config.brokers import Plan
-from raybroker.control.matching import EQUAL, properties
-from raybroker.control.member import MemberSettings
 from raybroker.control.messages import Envelope
 from raybroker.control.record import Change
 from raybroker.core.selector import compile_selector, normalised
-from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    IllegalStateError,
+    InvalidDestinationError,
+    MasterUnavailableError,
+    RequestTimeoutError,
+)
 from raybroker.model.names import (
     check_destination_name,
     check_destination_type,
     is_reserved_name,
     is_temporary_name,
 )
-from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.model.settings import check_attribute_names, destination_attributes
 from raybroker.services.agents import Agents, Hands
 from raybroker.services.applying import merged
 from raybroker.services.broker import Broker
@@ -38,12 +43,17 @@ from raybroker.services.forwarding import Forwarding
 from raybroker.services.paths import Paths
 from raybroker.services.peers import Peers
 from raybroker.services.ports import HostPort, Row
+from raybroker.services.properties import ClusterProperties
 from raybroker.services.registry import Key
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""
+BOOTSTRAP_RETRY_S: Final = 1.0
+"""Until what could not be written into a new record is tried again."""
 PEER_TIMEOUT_S: Final = 10.0
 """How long another broker may take for what is asked on a client's behalf."""
+
+log = logging.getLogger("raybroker.cluster")
 
 BrokerRows = tuple[int, str, list[tuple[str, str, bool, str]]]
 
@@ -63,6 +73,7 @@ class ClusterBroker:
         self._spread = ClusterAdmin(self)
         self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes)
         self.agents = Agents(clustering, self._propose, hands)
+        self._properties = ClusterProperties(local.properties, self)
         self._verbs = {**self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table()}
         self.forwarding = Forwarding(local, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
@@ -77,6 +88,14 @@ class ClusterBroker:
 
     def live(self) -> list[str]:
         return self._itself.live()
+
+    def known(self) -> list[str]:
+        """All brokers of the cluster, up or not."""
+        return [row.name for row in self.clustering.member.membership.rows() if row.state != "LEFT"]
+
+    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]:
+        """See ClusterAdmin."""
+        return await self._spread.everywhere(verb, args)
 
     def take_brokers(self) -> None:
         """See ClusterItself."""
@@ -246,6 +265,7 @@ class ClusterBroker:
             "create_template": self._create_template,
             "update_template": self._update_template,
             "destroy_template": self._destroy_template,
+            "update_broker": self._properties.update_broker,
         }
 
     def _is_local(self, type_: str, name: str) -> bool:
@@ -332,41 +352,45 @@ class ClusterBroker:
     async def bootstrap(self) -> None:
         """Write into a new record what this broker's stores had before there was one, once it is open.
 
-        Only the master does, and only what the record does not know.
+        The master does, or with a shared table whoever is the first, and only what the record does not know. Without a
+        master each broker sees that it is in the list of brokers itself, since the first may end in the middle.
         """
-        member, registry = self.clustering.member, self.local.registry
+        member, shared = self.clustering.member, self.clustering.shared
+        # What is made from now on is made by the record, and what it destroys must not come back.
+        stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or self._recorded(key) is None]
         await self.clustering.opened.wait()
-        if not member.is_master or member.agreed.brokers:
-            return
-        for name in member.membership:
+        new = not member.agreed.brokers
+        while True:
+            try:
+                if new and (member.is_master or shared):
+                    await self._write_all(stored, shared)
+                elif shared:
+                    await self._itself.list_broker(self.name)
+                return
+            except (MasterUnavailableError, RequestTimeoutError) as error:
+                log.info("broker %s tries again to write what it has into the record: %s", self.name, error)
+                await asyncio.sleep(BOOTSTRAP_RETRY_S)
+
+    async def _write_all(self, stored: list[Key], shared: bool) -> None:
+        registry = self.local.registry
+        for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
-        for key in registry.keys(None):
+        for key in stored:
             if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or self._is_local(*key):
                 continue
-            if self._recorded(key) is not None:
+            if key not in registry.where or self._recorded(key) is not None:
                 continue
             attributes = (await registry.where[key].query(*key))["attributes"]
             try:
                 await self._propose(Change("create_destination", key, attributes))
+            except (MasterUnavailableError, RequestTimeoutError):
+                raise
             except BrokerError as error:
+                if shared and self._recorded(key) is not None:
+                    continue  # Another broker has it as well, and was first.
                 raise BrokerError(f"{key[0]} {key[1]} could not be written into the record: {error}") from error
 
 
 def _shown(state: str) -> str:
     """How clients see it: one that is not integrated yet, or has been stopped, keeps its place and is not there."""
     return state if state in ("UP", "SUSPECT") else "DOWN"
-
-
-def settings_of(config: ConfigView, cluster: str, plan: Plan) -> MemberSettings:
-    """What the machine needs of the configuration."""
-    return MemberSettings(
-        cluster=config["imq.cluster.clusterid"] or cluster,
-        brokers=plan.names,
-        master=plan.master or "",
-        dynamic_change_master=config["imq.cluster.dynamicChangeMasterBrokerEnabled"],
-        properties=properties({name: config[name] for name in EQUAL}),
-        heartbeat_ms=config["raybroker.cluster.heartbeat_ms"],
-        suspect_ms=config["raybroker.cluster.suspect_ms"],
-        down_ms=config["raybroker.cluster.down_ms"],
-        retry_ms=config["raybroker.cluster.master_retry_ms"],
-    )

@@ -13,7 +13,7 @@ from raybroker.model.names import check_broker_name
 from raybroker.services.clustering import Clustering
 from raybroker.services.ports import Row
 
-ABOUT_CLUSTER: Final = frozenset({"list_brokers", "query_cluster"})
+ABOUT_CLUSTER: Final = frozenset({"list_brokers", "query_cluster", "update_broker"})
 """Verbs that are answered even while clients are not taken."""
 
 

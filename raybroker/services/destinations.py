@@ -112,6 +112,16 @@ class Destinations:
         await self._each(keys, lambda key, host: host.resume(*key, which))
         return len(keys)
 
+    async def reset(self, type: str | None = None, name: str | None = None) -> int:  # noqa: A002
+        """Set to zero what is counted of one destination, or of all (of a type); how many (W-128)."""
+        if name is not None:
+            keys = [self._known(_named(type, name), name)[0]]
+        else:
+            self._registry.require_all_asked("every destination")
+            keys = self._registry.keys(None if type is None else check_destination_type(type))
+        await self._each(keys, lambda key, host: host.reset(*key))
+        return len(keys)
+
     def _chosen(self, type_: str | None, name: str | None, which: str, done: str) -> list[Key]:
         if which not in PAUSABLE:
             raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
@@ -119,9 +129,7 @@ class Destinations:
             self._registry.require_all_asked("every destination")
             return [key for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
                     if key != DMQ]  # fmt: skip
-        if type_ is None:
-            raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
-        key, _ = self._known(type_, name)
+        key, _ = self._known(_named(type_, name), name)
         self._refuse_dmq(key, done)
         return [key]
 
@@ -162,3 +170,9 @@ class Destinations:
     def _refuse_dmq(key: Key, done: str) -> None:
         if key == DMQ:
             raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place (D-24)")
+
+
+def _named(type_: str | None, name: str) -> str:
+    if type_ is None:
+        raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
+    return type_

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from raybroker.config.live import live
 from raybroker.core.subscription import Subscription
-from raybroker.engine import inspect, metrics
+from raybroker.engine import counted, inspect, metrics, reconfiguring
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
@@ -70,11 +71,12 @@ class HostService(HostMessages):
         self._forgotten = forgotten
         self._forwarder = forwarder
         self._when_failed = failed
+        self._config = live(config)
         self._forwarding: set[asyncio.Task[None]] = set()
         self._alarm_at_ms = 0
         self._alarm: asyncio.TimerHandle | None = None
         self.host = Host(
-            store, clock, config, codec=WireCodec(), incarnation=incarnation,
+            store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
         )  # fmt: skip
@@ -231,6 +233,9 @@ class HostService(HostMessages):
     async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
         self.host.catalogue.resume(name, which, type)
 
+    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+        counted.reset(self.host, self.host.named(type, name))
+
     async def destinations(self) -> list[dict[str, Any]]:
         return [
             {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
@@ -243,6 +248,10 @@ class HostService(HostMessages):
 
     async def state(self) -> dict[str, Any]:
         return inspect.host_state(self.host)
+
+    async def configure(self, changed: Row) -> None:
+        self._config.replace(changed)
+        reconfiguring.take(self.host)
 
     async def metrics(self, names: str | None) -> Row:
         """See services.ports; the loop is let go between parts, so that messages do not wait for it."""

@@ -46,6 +46,10 @@ class HostPort(Protocol):
         ...
 
     async def resume(self, type: str, name: str, which: str) -> None: ...  # noqa: A002
+    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+        """Set to zero what administrators see counted of a destination (W-128)."""
+        ...
+
     async def destinations(self) -> list[Row]:
         """One row a destination: type, name, auto_created, temporary, traits (its attributes)."""
         ...
@@ -56,6 +60,10 @@ class HostPort(Protocol):
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...  # noqa: A002
     async def state(self) -> Row: ...
+    async def configure(self, changed: Row) -> None:
+        """From now on exactly these properties differ from the configuration (A-17)."""
+        ...
+
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
         ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows."""

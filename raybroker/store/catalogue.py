@@ -1,4 +1,4 @@
-"""A broker's list of its hosts, the cluster's token and the templates: one small file, replaced whole.
+"""A broker's list of its hosts, the cluster's token, templates and changed properties: one small file, replaced whole.
 
 Written to a temporary file, synced, renamed, and the directory synced, so that a crash leaves the old list or the new
 one.  Only the owner may read it, since whoever has the token may send and receive.
@@ -22,13 +22,15 @@ _NAME = "catalogue.json"
 class Catalogue:
     """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice.
 
-    ``templates``: name → destination attributes (W-131).
+    ``templates``: name → destination attributes (W-131).  ``properties``: what was changed while the broker ran, see
+    raybroker.config.live (A-17); hosts read it too, when they start.
     """
 
     token: bytes
     next_id: int = 1
     hosts: dict[str, str] = field(default_factory=dict)
     templates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    properties: dict[str, list[Any]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: Path) -> Catalogue | None:
@@ -44,11 +46,17 @@ class Catalogue:
         if checksum != b"%08x" % zlib.crc32(body):
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
         fields = json.loads(body)
-        return cls(bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"], fields.get("templates", {}))
+        return cls(
+            bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"], fields.get("templates", {}),
+            fields.get("properties", {}),
+        )  # fmt: skip
 
     def save(self, directory: Path) -> None:
         """Replace the file; raises StoreError."""
-        fields = {"token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates}
+        fields = {
+            "token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates,
+            "properties": self.properties,
+        }  # fmt: skip
         body = json.dumps(fields).encode()
         path, temporary = directory / _NAME, directory / (_NAME + ".new")
         try:

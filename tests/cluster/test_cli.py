@@ -115,6 +115,15 @@ def test_the_broker_shows_itself_and_where_its_values_are_from(shell: Shell, up:
     rows = {row["property"]: row for row in shell.json("query", "bkr", "--explain")}
     given = rows["imq.autocreate.queue.maxNumActiveConsumers"]
     assert (given["value"], given["origin"]) == (3, "-Dimq.autocreate.queue.maxNumActiveConsumers")
+    said = shell.output("update", "bkr", "-b", "b1", "-o", "imq.log.level=WARNING")
+    assert said == "updated broker b1: imq.log.level=WARNING\n"
+    assert level(shell, "-b", "b1") == ("WARNING", "update bkr")
+
+
+def level(shell: Shell, *options: str) -> tuple[str, str]:
+    """What the log's level is and by whom."""
+    rows = {row["property"]: row for row in shell.json("query", "bkr", "--explain", *options)}
+    return rows["imq.log.level"]["value"], rows["imq.log.level"]["origin"]
 
 
 def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str) -> None:
@@ -130,4 +139,5 @@ def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str)
     assert "raybroker up" in gone.stderr
     shell.output("up")
     assert shell.output("receive", "kept", "--timeout", "10") == "hello\n"
+    assert level(shell) == ("WARNING", "update bkr")  # M-02, A-17
     shell.output("down")

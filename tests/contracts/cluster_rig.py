@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from raybroker.actors.joining import shared_table
 from raybroker.client.blocking import Connection, XaConnection
 from raybroker.client.cluster_directory import ClusterDirectory
 from raybroker.client.connection import ConnectionCore
@@ -19,14 +20,16 @@ from raybroker.client.directory import Place
 from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.config.brokers import Plan, plan_of
+from raybroker.config.live import LiveConfig, Saved
 from raybroker.control.member import Member
 from raybroker.control.messages import Envelope
 from raybroker.model.errors import BrokerGoneError
 from raybroker.services.applying import Applying
 from raybroker.services.broker import Broker
-from raybroker.services.cluster_broker import ClusterBroker, settings_of
+from raybroker.services.cluster_broker import ClusterBroker
 from raybroker.services.clustering import Clustering
 from raybroker.services.hosting import HostService
+from raybroker.services.joining import settings_of
 from raybroker.services.paths import PathService
 from raybroker.store.journal import Journal
 from raybroker.store.record import RecordFile
@@ -38,7 +41,8 @@ from raybroker.wire.native import TOKEN_BYTES
 _numbers = itertools.count(1)
 FAST = {
     "raybroker.cluster.heartbeat_ms": 50, "raybroker.cluster.suspect_ms": 150, "raybroker.cluster.down_ms": 400,
-    "raybroker.cluster.master_retry_ms": 50, "raybroker.hosting.default": "shared",
+    "raybroker.cluster.master_retry_ms": 50, "raybroker.cluster.table_poll_ms": 1000,
+    "raybroker.hosting.default": "shared",
     "imq.cluster.dynamicChangeMasterBrokerEnabled": True,
 }  # fmt: skip
 
@@ -60,9 +64,11 @@ class RigBroker:
         self.halted: str | None = None
         self.host: RigHost
         self.cluster: ClusterBroker
+        self.config: LiveConfig
 
     async def start(self) -> None:
-        rig, clock, config = self.rig, SystemClock(), self.rig.config
+        rig, clock = self.rig, SystemClock()
+        config = self.config = LiveConfig(rig.config, rig.changed.get(self.name))
         directory = rig.directory / self.name
         journal = Journal(
             directory / "h1", sync=False, segment_bytes=config["raybroker.store.segment_bytes"],
@@ -81,18 +87,24 @@ class RigBroker:
         async def drop_host(dropped: object) -> None:
             """The host stays."""
 
-        self.local = Broker(config, make_host=make_host, drop_host=drop_host, name=self.name)
+        async def save_properties(saved: Saved) -> None:
+            rig.changed[self.name] = saved
+
+        self.local = Broker(
+            config, make_host=make_host, drop_host=drop_host, name=self.name, save_properties=save_properties
+        )
         await self.local.adopt(host)
         await self.local.ready()
         file = RecordFile(directory / "record")
         frames = file.open()
+        table = shared_table(rig.plan, config)
         member = Member(
-            self.name, settings_of(config, "rig", rig.plan), frames, now_ms=clock.now_ms(),
+            self.name, settings_of(config, "rig", rig.plan, table), frames, now_ms=clock.now_ms(),
             new_id=entropy.token(8).hex(),
         )  # fmt: skip
         applying = Applying(self.local, self._take_brokers)
-        applying.believe(member.record.id, member.agreed)
-        clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt)
+        clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt,
+                                table=table)  # fmt: skip
         self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
         clustering.start()
         self._bootstrap = asyncio.get_running_loop().create_task(self.cluster.bootstrap())
@@ -187,6 +199,8 @@ class ClusterRig:
         self.plan: Plan = plan_of(self.config, brokers)
         self.io = IoThread.shared()
         self.brokers: dict[str, RigBroker] = {}
+        self.changed: dict[str, Saved] = {}
+        """What each broker has kept of changed properties, as its disk would."""
         self.cuts: set[frozenset[str]] = set()
         self._connections: list[Any] = []
         self.paths: PathService = self.io.run(self._make_paths())

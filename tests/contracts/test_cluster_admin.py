@@ -150,3 +150,36 @@ def test_what_was_auto_created_becomes_the_administrators(rig: ClusterRig) -> No
     assert (row["messages"], row["attributes"]["maxNumMsgs"], row["auto_created"]) == (1, 9, False)
     own = rig.io.run(rig.brokers["b2"].local.admin("query_destination", {"type": "queue", "name": name}))
     assert (own["attributes"]["maxNumMsgs"], own["auto_created"]) == (9, False)
+
+
+def test_counts_begin_at_zero_on_all_brokers_and_metrics_go_on(rig: ClusterRig) -> None:  # W-128
+    name = filled(rig)
+    other = filled(rig)
+    admin = rig.connect("b2").admin()
+    assert admin.query_destination("queue", name)["messages_in"] == 12
+    assert admin.reset_destination("queue", name) == 1
+    row = admin.query_destination("queue", name)
+    assert (row["messages"], row["messages_in"], row["peak_messages"]) == (12, 0, 12)
+    assert [member["messages_in"] for member in row["members"]] == [0, 0, 0]
+    assert admin.query_destination("queue", other)["messages_in"] == 12
+    assert sum(found["types"]["queue"]["messages_in_total"] for found in admin.metrics()) >= 24
+    assert admin.reset_destination("q") == 3  # with mq.sys.dmq
+    assert admin.query_destination("queue", other)["messages_in"] == 0
+    with pytest.raises(InvalidDestinationError):
+        admin.reset_destination("queue", "nobody")
+    with pytest.raises(ConfigError, match="which type"):
+        admin.reset_destination(None, name)
+
+
+def test_a_destination_is_over_its_threshold_where_one_of_its_members_is(rig: ClusterRig) -> None:  # W-28
+    name = filled(rig, each=0)
+    admin = rig.connect("b1").admin()
+    admin.update_destination("queue", name, messagesHigh=2, messagesLow=1)
+    session = rig.connect("b3").session()
+    session.producer(name).send_many(b"x" for _ in range(3))
+    row = until(lambda: (r := admin.query_destination("queue", name))["messages_threshold_ms"] > 0 and r)
+    assert row["over_threshold"] == ["messages"]
+    consumer = rig.connect("b3").session(ack="client").consumer(name)
+    for message in take(consumer, 3):
+        message.acknowledge()
+    assert until(lambda: admin.query_destination("queue", name)["over_threshold"] == [])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.errors import MessageTooLargeError
 from tests.cluster import rays
 from tests.metrics.server import wait
 
@@ -128,6 +129,38 @@ def test_the_lives_of_messages_are_written(seen: Any, store: Path) -> None:
         assert [row["event"] for row in of_message] == ["Produced", "Consumed"]
         assert {row["correlation_id"] for row in of_message} == {"order 7"}
         assert of_message[1]["client_id"] == "billing"
+
+
+def test_the_level_and_the_rollover_of_a_broker_change_while_it_runs(seen: Any, store: Path) -> None:  # M-02, M-04
+    """Also for its hosts, and for processes that are killed and start again."""
+    import raybroker as rb
+
+    logs = {broker: next(store.rglob(f"{broker}/log")) / "log.txt" for broker in seen.brokers}
+
+    def said(broker: str) -> int:
+        return sum("Rate In:" in row["text"] for row in lines(logs[broker]))
+
+    with rb.connect(cluster=NAME, broker="b1") as connection:
+        admin, producer = connection.admin(), connection.session().producer("levels")
+        producer.send(b"x" * 2048)
+        changes = {"imq.log.level": "WARNING", "imq.message.max_size": "1k"}
+        assert admin.update_broker(changes, "b1")["brokers"]["b1"]["unreached"] == []
+        pids, quiet, other = seen.pids("b1"), said("b1"), said("b2")
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        wait(lambda: said("b2") > other + 3, "the other broker's log has stopped", WAIT_S)
+        with pytest.raises(MessageTooLargeError):
+            producer.send(b"x" * 2048)
+        wait(lambda: admin.query_broker()["changed"].keys() == changes.keys(), "it has forgotten", WAIT_S)
+        assert said("b1") <= quiet + 1  # One may have been on its way.
+        assert not any("b1 of cluster" in row["text"] for row in lines(logs["b1"])[-1:])
+        assert all(seen.pids("b1")[name] != pid for name, pid in pids.items())
+        admin.update_broker({"imq.log.level": "INFO", "imq.message.max_size": "70m"}, "b1")
+        admin.update_broker({"imq.log.file.rolloverbytes": "2k"}, "b1")
+        wait(lambda: logs["b1"].with_name("log_2.txt").exists(), "the log does not roll", WAIT_S)
+        assert not logs["b2"].with_name("log_1.txt").exists()
+        admin.update_broker({"imq.log.file.rolloverbytes": "-1"}, "b1")
+        assert admin.query_broker()["changed"] == {}
 
 
 def test_a_stopped_broker_has_no_endpoint(own_ray: str, tmp_path: Path) -> None:

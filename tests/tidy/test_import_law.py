@@ -74,6 +74,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/bodies.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/client/validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
     "raybroker/store/sql.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
+    "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
     "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),
     "raybroker/analysis/names.py": (law("metrics"), "metrics stand once, in the catalogue, which is data"),
     "raybroker/analysis/plots.py": (law("", "matplotlib"), "plots are drawn in one file"),

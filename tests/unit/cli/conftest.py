@@ -21,10 +21,13 @@ class Kept:
         self._connection = connection
         self._before: list[Any] = []
         self.asked: list[str] = []
+        self.asked_of: str | None = None
+        """The broker that the latest command named."""
 
-    def connect(self, cluster: str) -> Kept:
+    def connect(self, cluster: str, broker: str | None = None) -> Kept:
         """Stands in for ``connecting.connect``."""
         self.asked.append(cluster)
+        self.asked_of = broker
         self._before = list(self._connection._sessions)
         return self
 
@@ -75,7 +78,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
     """Lets every command fail with an error when it connects."""
 
     def fail(error: Exception) -> None:
-        def connect(cluster: str) -> Any:
+        def connect(cluster: str, broker: str | None = None) -> Any:
             raise error
 
         monkeypatch.setattr(connecting, "connect", connect)

@@ -11,7 +11,7 @@ from raybroker.cli.objects import OBJECTS, VERBS
 
 PRESENT = {
     "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "cls", "txn"},
-    "update": {"dst"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
+    "update": {"dst", "bkr"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
     "metrics": {"dst", "svc", "bkr"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
@@ -148,7 +148,7 @@ def test_a_broker_shows_its_hosts(raybroker: Any, broker: Any) -> None:
 
 def test_explain_shows_values_and_origins(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"property": "imq.persist.store", "value": "journal", "origin": "default"}]
-    monkeypatch.setattr(connecting, "explain", lambda cluster: rows)
+    monkeypatch.setattr(connecting, "explain", lambda cluster, broker: rows)
     assert raybroker.json("query", "bkr", "--explain") == rows
     assert raybroker.output("query", "bkr", "--explain").splitlines()[1].split() == list(rows[0].values())
 
@@ -176,3 +176,61 @@ def test_the_rest_of_the_grid_is_refused_with_a_reason(raybroker: Any, verb: str
     result = raybroker(verb, name, "-n", "x", "--anything")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"raybroker: {verb} {name}: this version cannot {verb} ")
+
+
+def test_update_bkr_changes_properties_of_a_running_broker(raybroker: Any, broker: Any) -> None:
+    options = ("-o", "imq.log.level=WARNING", "-o", "imq.log.file.rolloverbytes=1m")
+    out = raybroker.output("update", "bkr", *options)
+    assert out == "updated broker loopback: imq.log.level=WARNING, imq.log.file.rolloverbytes=1m\n"
+    changed = {"imq.log.level": "WARNING", "imq.log.file.rolloverbytes": 1 << 20}
+    assert raybroker.json("query", "bkr")["changed"] == changed
+    assert "changed by update bkr" in raybroker.output("query", "bkr")
+    raybroker.output("update", "bkr", "-b", "loopback", "-o", "imq.log.level=INFO")
+    assert (broker.asked_of, "imq.log.level" in raybroker.json("query", "bkr")["changed"]) == ("loopback", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "why"),
+    [
+        ((), 2, "nothing to change; give -o property=value"),
+        (("-o", "imq.log.level"), 2, "such as -o imq.log.level=WARNING"),
+        (("-o", "imq.log.level=LOUD"), 1, "one of ERROR, WARNING, INFO, NONE"),
+        (("-o", "imq.persist.store=memory"), 1, "read when a broker starts"),
+        (("-b", "b7", "-o", "imq.log.level=INFO"), 3, "b7"),
+    ],
+)
+def test_update_bkr_says_what_it_cannot_do(
+    raybroker: Any, broker: Any, options: tuple[str, ...], status: int, why: str
+) -> None:
+    result = raybroker("update", "bkr", *options)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert why in result.stderr
+
+
+def test_update_bkr_names_who_did_not_hear_of_it(raybroker: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"changed": {}, "unreached": ["b1/h3"]}
+    found = {"brokers": {"b1": row}, "down": ["b2"]}
+    monkeypatch.setattr("raybroker.client.admin.Admin.update_broker", lambda *_: found)
+    result = raybroker("update", "bkr", "-o", "imq.log.level=INFO")
+    assert result.exit_code == 0
+    assert [line.split()[1:3] for line in result.stderr.splitlines()] == [["host", "b1/h3"], ["broker", "b2"]]
+
+
+def test_reset_dst_counts_from_zero(raybroker: Any, broker: Any) -> None:  # W-128
+    for name in ("a", "b"):
+        broker.session().producer(name).send("x")
+    assert raybroker.output("reset", "dst", "-t", "q", "-n", "a") == "counts of queue a are zero\n"
+    assert {row["name"]: row["messages_in"] for row in raybroker.json("list", "dst")} == {"a": 0, "b": 1, DMQ: 0}
+    assert raybroker.output("reset", "dst") == "counts of 3 destinations are zero\n"
+    assert {row["messages_in"] for row in raybroker.json("list", "dst")} == {0}
+    result = raybroker("reset", "dst", "-n", "c")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_thresholds_are_set_and_shown(raybroker: Any, broker: Any) -> None:  # W-18, W-28
+    raybroker.output("create", "dst", "-n", "a", "-o", "messagesHigh=1", "-o", "messagesLow=0")
+    broker.session().producer("a").send_many(["x"] * 2)
+    row = raybroker.json("query", "dst", "-n", "a")
+    assert (row["over_threshold"], row["attributes"]["messagesHigh"]) == (["messages"], 1)
+    result = raybroker("update", "dst", "-n", "a", "-o", "messagesLow=1")
+    assert (result.exit_code, "needs messagesLow below it" in result.stderr) == (1, True)

@@ -12,6 +12,8 @@ from raybroker.client.cluster_directory import MOVE_TIMEOUT_S, ClusterDirectory
 from raybroker.client.directory import Place
 from raybroker.model.errors import BrokerGoneError
 
+SOON_S = 0.01
+
 
 class Scripted:
     """Brokers that answer, hang or are gone."""
@@ -64,7 +66,7 @@ def test_what_waits_for_a_home_that_hangs_fails_when_it_is_left() -> None:
         waiting = pending(directory)
         await turns()
         calls.hanging.add("b1")
-        await directory.leave("b1")
+        await directory.doubt("b1", SOON_S)
         assert directory.home == "b2"
         with pytest.raises(BrokerGoneError, match="b2 is asked from now on"):
             await waiting
@@ -78,10 +80,11 @@ def test_what_waits_for_the_new_home_goes_on_waiting() -> None:
         directory = ClusterDirectory(calls, "b1", pinned=False)
         old = pending(directory)
         await turns()
-        await directory.leave("b1")
+        calls.hanging.add("b1")
+        await directory.doubt("b1", SOON_S)
         new = pending(directory)
         await turns()
-        await directory.leave("b1")
+        await directory.doubt("b1", SOON_S)
         await turns()
         assert (old.done(), new.done()) == (True, False)
         new.cancel()
@@ -98,11 +101,47 @@ def test_brokers_that_hang_as_well_do_not_hold_up_the_move() -> None:
         calls.hanging |= {"b1", "b2"}
         directory = ClusterDirectory(calls, "b1", pinned=False)
         async with asyncio.timeout(MOVE_TIMEOUT_S / 2):
-            await directory.leave("b1")
+            await directory.doubt("b1", SOON_S)
         assert directory.home == "b3"
         calls.hanging |= {"b3", "b4"}
-        await directory.leave("b3")
+        await directory.doubt("b3", SOON_S)
         assert directory.home == "b3", "there is no other"
+
+    asyncio.run(scene())
+
+
+def test_a_home_that_answers_is_not_left() -> None:
+    async def scene() -> None:
+        directory = ClusterDirectory(Scripted("b1", "b2"), "b1", pinned=False)
+        waiting = pending(directory)
+        await turns()
+        await directory.doubt("b1", 10.0)
+        assert (directory.home, waiting.done()) == ("b1", False)
+        waiting.cancel()
+
+    asyncio.run(scene())
+
+
+def test_who_takes_its_place_is_found_out_while_the_home_is_waited_for() -> None:
+    async def scene() -> None:
+        calls = Scripted("b1", "b2")
+        calls.hanging.add("b1")
+        directory = ClusterDirectory(calls, "b1", pinned=False)
+        doubting = asyncio.ensure_future(directory.doubt("b1", 10.0))
+        await turns()
+        assert {("b1", "brokers"), ("b2", "brokers")} <= set(calls.asked)
+        assert directory.home == "b1"
+        doubting.cancel()
+
+    asyncio.run(scene())
+
+
+def test_a_home_that_is_gone_for_sure_is_left_at_once() -> None:
+    async def scene() -> None:
+        directory = ClusterDirectory(Scripted("b2"), "b1", pinned=False)
+        async with asyncio.timeout(5.0):
+            await directory.doubt("b1", 60.0)
+        assert directory.home == "b2"
 
     asyncio.run(scene())
 
@@ -113,7 +152,7 @@ def test_a_home_that_was_named_is_not_left() -> None:
         directory = ClusterDirectory(calls, "b1", pinned=True)
         waiting = pending(directory)
         await turns()
-        await directory.leave("b1")
+        await directory.doubt("b1", SOON_S)
         await turns()
         assert (directory.home, waiting.done()) == ("b1", False)
         waiting.cancel()

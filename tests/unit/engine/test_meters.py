@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -12,7 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.engine import metrics
-from raybroker.engine.meters import BUSIEST_MAX, BUSIEST_SHOWN, BUSIEST_SMALL, TIMES_MAX, Average, Busiest, Times
+from raybroker.engine.meters import ProducerMeter
+from raybroker.engine.tallies import (
+    BUSIEST_MAX,
+    BUSIEST_SHOWN,
+    BUSIEST_SMALL,
+    SAMPLE_EVERY,
+    SAMPLE_FREE,
+    SAMPLE_SMALL,
+    TIMES_MAX,
+    Average,
+    Busiest,
+    Sample,
+    Sampling,
+    Times,
+)
 from raybroker.model.histogram import Histogram, merge
 from tests.unit.engine.rig import Client, Rig
 
@@ -75,6 +89,56 @@ def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
     assert merge([histogram.row(), histogram.row()]) == ([4, 4, 6], 65.0)
 
 
+def test_while_there_are_few_batches_every_one_is_observed_once() -> None:
+    sampling = Sampling()
+    one, other = Sample(sampling), Sample(sampling)
+    for _ in range(3):
+        assert [sample.weigh(1) for sample in (one, other) for _ in range(SAMPLE_FREE // 2 - 1)] == [1] * (
+            SAMPLE_FREE - 2
+        )
+        sampling.tick()
+
+
+def test_of_many_small_batches_one_of_each_group_stands_for_all_and_large_ones_for_themselves() -> None:
+    sampling = Sampling()
+    sample = Sample(sampling)
+    sampling.free = 0
+    weights = [sample.weigh(1) for _ in range(1 + 1000 * SAMPLE_EVERY)]
+    assert weights.pop(0) == 1
+    groups = [weights[at : at + SAMPLE_EVERY] for at in range(0, len(weights), SAMPLE_EVERY)]
+    assert all(sorted(group) == [0] * (SAMPLE_EVERY - 1) + [SAMPLE_EVERY] for group in groups)
+    assert sample.weigh(SAMPLE_SMALL) == sample.weigh(SAMPLE_SMALL) == 1
+    places = Counter(group.index(SAMPLE_EVERY) for group in groups)
+    assert len(places) == SAMPLE_EVERY
+    assert max(places.values()) < 2 * 1000 / SAMPLE_EVERY
+
+
+@given(st.lists(st.tuples(st.integers(1, 2 * SAMPLE_EVERY), st.integers(0, 40)), max_size=30))
+def test_weights_add_up_to_the_batches_but_for_a_group(seconds_of: list[tuple[int, int]]) -> None:
+    sampling = Sampling()
+    sample = Sample(sampling)
+    batches = counted = 0
+    for batch_count, free in seconds_of:
+        sampling.free = free
+        for _ in range(batch_count):
+            batches += 1
+            counted += sample.weigh(1)
+        assert abs(counted - batches) < SAMPLE_EVERY
+
+
+@pytest.mark.parametrize("period", range(2, SAMPLE_EVERY + 2))
+def test_what_comes_at_regular_turns_is_not_taken_for_all(period: int) -> None:
+    sampling = Sampling()
+    sample = Sample(sampling)
+    sampling.free = 0
+    true, estimate = 0.0, 0.0
+    for turn in range(100_000):
+        value = float(turn % period == 0)
+        true += value
+        estimate += value * sample.weigh(1)
+    assert abs(estimate / true - 1) < 0.1
+
+
 # ---- in a host -------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +167,38 @@ def test_the_way_of_a_message_is_timed() -> None:
     assert seconds(found["delivery_batch_messages"]) == (1, 3)
     assert found["largest_message_bytes"] == 2
     assert found["delivered_messages_total"] == {"local": 3, "remote": 0}
+
+
+def test_a_busy_host_times_some_messages_for_all_of_them() -> None:
+    rig = Rig()
+    rig.create()
+    client = Client(rig)
+    producer, consumer = client.producer(), client.consumer()
+    rounds = 100 * SAMPLE_EVERY
+    for _ in range(rounds):
+        rig.host.meters.sampling.free = 0
+        client.send(producer, "a", "b")
+        rig.clock.ms += 2
+        rig.sync()
+        assert client.got() == ["a", "b"]
+        rig.clock.ms += 3
+        client.ack(consumer, "a", "b")
+        rig.sync()
+    found = row(rig)
+    for key, each_s in (
+        ("send_to_store_seconds", 0.002), ("store_to_delivery_seconds", 0.002), ("delivery_to_ack_seconds", 0.003),
+        ("service_seconds", 0.0015),
+    ):  # fmt: skip
+        count, total = seconds(found[key])
+        assert abs(count - 2 * rounds) < 2 * SAMPLE_EVERY
+        assert total == pytest.approx(count * each_s)
+    for key in ("send_batch_messages", "delivery_batch_messages"):
+        count, total = seconds(found[key])
+        assert abs(count - rounds) < SAMPLE_EVERY
+        assert total == 2 * count
+    assert found["delivered_messages_total"]["local"] == found["messages_in_total"] == 2 * rounds
+    under_way = [a.meter.under_way for a in rig.host.attachments.values() if isinstance(a.meter, ProducerMeter)]
+    assert under_way == [deque()]
 
 
 def test_a_consumer_that_waited_is_not_slow() -> None:

@@ -10,13 +10,14 @@ import syslog
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.config import Config
+from raybroker.config.live import LiveConfig
 from raybroker.errors import ConfigError
 from raybroker.logs import categories
 from raybroker.logs.channels import Log, Syslog, check, directory_of
@@ -24,7 +25,14 @@ from raybroker.logs.lines import JsonFormat, TextFormat, stamp_of, zone_of
 
 LOGGER = logging.getLogger("raybroker.test")
 WRITE = {"ERROR": LOGGER.error, "WARNING": LOGGER.warning, "INFO": LOGGER.info, None: LOGGER.debug}
-Start = Callable[..., Log]
+
+
+class Started(NamedTuple):
+    log: Log
+    config: LiveConfig
+
+
+Start = Callable[..., Started]
 
 
 @pytest.fixture
@@ -32,13 +40,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a log with settings; it ends with the test."""
     started: list[Log] = []
 
-    def make(**settings: Any) -> Log:
-        config = Config.of({"imq.log.console.output": "NONE", "imq.log.syslog.output": "NONE",
-                            **{name.replace("__", "."): value for name, value in settings.items()}})  # fmt: skip
+    def make(**settings: Any) -> Started:
+        config = LiveConfig(Config.of({"imq.log.console.output": "NONE", "imq.log.syslog.output": "NONE",
+                            **{name.replace("__", "."): value for name, value in settings.items()}}))  # fmt: skip
         log = Log(config.__getitem__, tmp_path, {"cluster": "c", "broker": "b1"})
         log.start()
         started.append(log)
-        return log
+        return Started(log, config)
 
     yield make
     for log in started:
@@ -96,22 +104,22 @@ def test_the_console_can_be_standard_output(start: Start, monkeypatch: pytest.Mo
 
 
 def test_the_level_changes_while_the_log_is_open(start: Start, tmp_path: Path) -> None:
-    log = start(imq__log__level="ERROR")
+    config = start(imq__log__level="ERROR").config
     write_all()
-    log.changed["imq.log.level"] = "INFO"
+    config.replace({"imq.log.level": "INFO"})
     write_all()
     assert written(tmp_path / "log.txt") == ["ERROR", "ERROR", "WARNING", "INFO"]
 
 
 def test_lines_are_counted_wherever_they_go(start: Start) -> None:
-    log = start(imq__log__level="NONE")
+    log = start(imq__log__level="NONE").log
     write_all()
     LOGGER.critical("worse")
     assert log.counts == {"ERROR": 2, "WARNING": 1, "INFO": 1}
 
 
 def test_nothing_is_written_after_the_end(start: Start, tmp_path: Path) -> None:
-    start().stop()
+    start().log.stop()
     write_all()
     assert written(tmp_path / "log.txt") == []
 

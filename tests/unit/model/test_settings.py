@@ -292,3 +292,24 @@ def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:
     assert destination_attributes({}, config).hosting == "shared"
     assert destination_attributes({"hosting": "dedicated"}, config).hosting == "dedicated"
     assert destination_attributes().hosting == "dedicated"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"messagesHigh": 5}, "messagesHigh = 5 needs messagesLow below it"),
+        ({"messagesHigh": 5, "messagesLow": 5}, "needs messagesLow below it"),
+        ({"bytesLow": "1k"}, "nothing without bytesHigh"),
+        ({"bytesHigh": "4k", "bytesLow": 0, "maxTotalMsgBytes": "2k"}, "never be reached: maxTotalMsgBytes is 2048"),
+    ],
+)
+def test_thresholds_that_cannot_be_are_refused(attributes: dict[str, object], why: str) -> None:  # W-19
+    with pytest.raises(ConfigError, match=why):
+        destination_attributes(attributes)
+
+
+def test_a_threshold_may_be_as_high_as_the_limit() -> None:
+    found = destination_attributes({"messagesHigh": 10, "messagesLow": 0, "maxNumMsgs": 10})
+    with pytest.raises(ConfigError, match="maxNumMsgs is 9"):
+        updated_attributes(found, {"maxNumMsgs": 9})
+    assert updated_attributes(found, {"maxNumMsgs": 9, "messagesHigh": -1, "messagesLow": -1}).messagesHigh == -1

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, InvalidDestinationError
+from raybroker.config.live import LiveConfig
+from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, InvalidDestinationError, StoreError
 from raybroker.services.broker import Broker
 
 Row = dict[str, Any]
@@ -26,6 +27,7 @@ class FakeHost:
         self.refusal: BrokerError | None = None
         self.served: dict[tuple[str, str], Row] = {(row["type"], row["name"]): row for row in served}
         self.created: list[str] = []
+        self.configured: Row | None = None
         self.calls: list[tuple[Any, ...]] = []
         self.subscribed: list[Row] = []
         self.begun: list[Row] = []
@@ -84,6 +86,14 @@ class FakeHost:
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
         return [{"id": len(self.key), "type": type, "destination": name, "host": self.key}]
+
+    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+        self._ask()
+        self.calls.append(("reset", type, name))
+
+    async def configure(self, changed: Row) -> None:
+        self._ask()
+        self.configured = changed
 
     async def state(self) -> Row:
         self._ask()
@@ -178,7 +188,7 @@ def subscription(topic: str, name: str, client_id: str = "c", **fields: Any) -> 
 class World:
     """A broker whose hosts are made and dropped here."""
 
-    def __init__(self, **properties: object) -> None:
+    def __init__(self, changed: Any = None, **properties: object) -> None:
         self.made: list[FakeHost] = []
         self.dropped: list[Any] = []
         self.next_dies = False
@@ -186,9 +196,12 @@ class World:
         """What the next host that is made does, see FakeHost."""
         self.saved: list[Any] = []
         config = Config.of({name.replace("__", "."): value for name, value in properties.items()})
+        self.kept: Any = changed or {}
+        self.broken_disk = False
         self.broker: Any = Broker(
-            config, make_host=self._make, drop_host=self._drop, save_templates=self._save  # type: ignore[arg-type]
-        )
+            LiveConfig(config, changed), make_host=self._make, drop_host=self._drop, save_templates=self._save,
+            save_properties=self._keep,
+        )  # fmt: skip
 
     async def admin(self, verb: str, **args: Any) -> Any:
         return await self.broker.admin(verb, args)
@@ -203,6 +216,11 @@ class World:
 
     async def _drop(self, host: Any) -> None:
         self.dropped.append(host)
+
+    async def _keep(self, properties: Any) -> None:
+        if self.broken_disk:
+            raise StoreError("the disk is broken")
+        self.kept = properties
 
     async def _save(self, templates: Any) -> None:
         self.saved.append(templates)

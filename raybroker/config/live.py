@@ -1,0 +1,88 @@
+"""A configuration of which some properties change while it is used (A-17, B-18).
+
+What an administrator has changed wins over all layers, for as long as the configuration says what it said then.  Once
+it says something else, somebody has decided later than he did, and the change is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from raybroker.model.errors import ConfigError
+from raybroker.model.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
+
+Saved = dict[str, list[Any]]
+"""Property → [its value, the text of what the configuration said instead]."""
+
+LIVE: Final = tuple(setting.name for setting in settings_of("broker") if setting.reload == "live")
+"""The properties that can change while a broker runs."""
+ORIGIN: Final = "update bkr"
+
+
+class LiveConfig:
+    """``base`` with changes on top: those of ``saved`` that still hold. ``forgotten``: those that do not."""
+
+    def __init__(self, base: ConfigView, saved: Saved | None = None) -> None:
+        self.base = base
+        self.changed: dict[str, Value] = {}
+        """Never changed itself but replaced, so that any thread may read it."""
+        self.forgotten: list[str] = []
+        for name, (value, instead) in (saved or {}).items():
+            try:
+                if self._said(name) == instead:
+                    self.changed[name] = _live(name).parse(value)
+                    continue
+            except ConfigError:
+                pass  # Another version's property, or its value.
+            self.forgotten.append(name)
+
+    def __getitem__(self, name: str) -> Any:
+        changed = self.changed
+        return changed[name] if name in changed else self.base[name]
+
+    def with_changes(self, properties: Mapping[str, object]) -> dict[str, Value]:
+        """What ``changed`` would be with these, all or none; what the configuration says anyway is no change.
+
+        Raises ConfigError for a property that does not exist, is read at the start only, or does not take the value.
+        """
+        changed = dict(self.changed)
+        for name, given in properties.items():
+            value = _live(name).parse(given)
+            changed.pop(name, None)
+            if value != self.base[name]:
+                changed[name] = value
+        return changed
+
+    def saved(self, changed: Mapping[str, Value]) -> Saved:
+        """What the constructor takes back."""
+        return {name: [value, self._said(name)] for name, value in changed.items()}
+
+    def replace(self, changed: Mapping[str, Value]) -> None:
+        """From now on exactly these are changed."""
+        self.changed = dict(changed)
+
+    def explained(self, rows: Iterable[tuple[str, Value, str]]) -> list[tuple[str, Value, str]]:
+        """(name, value, origin) as they are with the changes, of what the configuration says."""
+        changed = self.changed
+        return [(name, changed.get(name, value), ORIGIN if name in changed else origin) for name, value, origin in rows]
+
+    def _said(self, name: str) -> str:
+        return _live(name).format(self.base[name])
+
+
+def live(config: ConfigView) -> LiveConfig:
+    """``config`` itself if it can change, or else one on top of it that can."""
+    return config if isinstance(config, LiveConfig) else LiveConfig(config)
+
+
+def _live(name: str) -> Setting:
+    if ("broker", name) not in SETTINGS and ("factory", name) in SETTINGS:
+        raise ConfigError(f"{name} is an attribute of connection factories; brokers do not have it")
+    setting = lookup(name, "broker")
+    if setting.reload != "live":
+        raise ConfigError(
+            f"{name} is read when a broker starts: set it in the configuration and start the broker again; what can"
+            f" change while it runs is {', '.join(LIVE)}"
+        )
+    return setting

@@ -1,0 +1,102 @@
+"""Destinations that hold more than their thresholds: since when, for how long in all, and a line when that begins and
+ends (W-18, W-19, W-28, W-128).
+
+One is *over* from the first time that it holds more than its High, until it holds less than its Low.  The log hears of
+it at once, but of one destination at most once a second; what it heard last is the truth a second later.  Producers are
+not slowed by it: that is FLOW_CONTROL at the limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Destination
+    from raybroker.engine.host import Host
+
+TOLD_EVERY_MS: Final = 1000
+OF: Final = ("messages", "bytes")
+
+
+class _Threshold:
+    """``total_ms``: of the times that are over; ``told``: what the log has heard, and when."""
+
+    __slots__ = ("over", "since_ms", "told", "told_ms", "total_ms")
+
+    def __init__(self) -> None:
+        self.over = self.told = False
+        self.since_ms = self.total_ms = 0
+        self.told_ms = -TOLD_EVERY_MS
+
+
+class Thresholds:
+    """Of all destinations of a host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._known: dict[int, dict[str, _Threshold]] = {}
+        """Destinations that have thresholds, or had some."""
+
+    def take(self, home: Destination) -> None:
+        """Its attributes are new, or have changed."""
+        if home.number in self._known or max(_highs(home)) >= 0:
+            self._known.setdefault(home.number, {of: _Threshold() for of in OF})
+            self.look(home)
+
+    def look(self, home: Destination) -> None:
+        """It may hold more or less than before."""
+        known = self._known.get(home.number)
+        if known is None:
+            return
+        attributes, ledger = home.attributes, home.ledger
+        for threshold, held, high, low in (
+            (known["messages"], ledger.messages, attributes.messagesHigh, attributes.messagesLow),
+            (known["bytes"], ledger.bytes_held, attributes.bytesHigh, attributes.bytesLow),
+        ):
+            over = high >= 0 and (held >= low if threshold.over else held > high)
+            if over != threshold.over:
+                now_ms = self._host.clock.now_ms()
+                if threshold.over:
+                    threshold.total_ms += now_ms - threshold.since_ms
+                threshold.over, threshold.since_ms = over, now_ms
+                self._tell(home, known)
+
+    def tick(self) -> None:
+        """About once a second: what the log has not heard yet."""
+        for home in list(self._host.destinations.values()) if self._known else ():
+            known = self._known.get(home.number)
+            if known is not None:
+                self._tell(home, known)
+
+    def _tell(self, home: Destination, known: dict[str, _Threshold]) -> None:
+        now_ms = self._host.clock.now_ms()
+        for of, threshold in known.items():
+            if threshold.told == threshold.over or now_ms - threshold.told_ms < TOLD_EVERY_MS:
+                continue
+            threshold.told, threshold.told_ms = threshold.over, now_ms
+            held = home.ledger.messages if of == "messages" else home.ledger.bytes_held
+            high, low = (getattr(home.attributes, of + end) for end in ("High", "Low"))
+            if threshold.over:
+                self._host.report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")
+            else:
+                self._host.report(f"[B1152] {home.kind} {home.name} holds {held} {of}; it was over until {of}Low={low}")
+
+    def over(self, home: Destination) -> dict[str, int]:
+        """messages and bytes → 1 when it is over, 0 when not."""
+        known = self._known.get(home.number)
+        return {of: int(known is not None and known[of].over) for of in OF}
+
+    def total_ms(self, home: Destination) -> dict[str, int]:
+        """messages and bytes → for how long it was over since the host started."""
+        known, now_ms = self._known.get(home.number), self._host.clock.now_ms()
+        if known is None:
+            return dict.fromkeys(OF, 0)
+        return {of: t.total_ms + (now_ms - t.since_ms if t.over else 0) for of, t in known.items()}
+
+    def forget(self, home: Destination) -> None:
+        """It is destroyed."""
+        self._known.pop(home.number, None)
+
+
+def _highs(home: Destination) -> tuple[int, int]:
+    return home.attributes.messagesHigh, home.attributes.bytesHigh

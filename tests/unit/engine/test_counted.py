@@ -1,0 +1,77 @@
+"""What administrators see counted, from zero when they say so, while metrics go on (W-128)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.engine import counted, inspect, metrics
+from tests.unit.engine.rig import Client, Rig
+
+
+def shown(rig: Rig) -> dict[str, Any]:
+    return inspect.describe(rig.host, "queue", "q")
+
+
+def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
+    rig = Rig()
+    rig.create(maxNumMsgs=4, messagesHigh=2, messagesLow=1)
+    client = Client(rig)
+    producer, consumer = client.producer(), client.consumer()
+    started_ms = shown(rig)["counted_since_ms"]
+    client.send(producer, "a", "bb", "c", "d", "e")
+    rig.sync()
+    rig.clock.ms += 2000
+    client.got()
+    client.ack(consumer, "a", "bb", "c")
+    rig.sync()
+    before = shown(rig)
+    assert (before["messages_in"], before["bytes_in"], before["messages_out"], before["refused"]) == (4, 5, 3, 1)
+    assert (before["peak_messages"], before["peak_bytes"], before["messages_threshold_ms"]) == (4, 5, 2000)
+    assert (before["over_threshold"], before["counted_since_ms"]) == (["messages"], started_ms)
+    assert (before["total_consumers"], before["peak_consumers"]) == (1, 1)
+    metered = metrics.destination_row(rig.host, rig.home())
+
+    counted.reset(rig.host, rig.home())
+    after = shown(rig)
+    assert {key: after[key] for key in (*counted.COUNTERS, "messages_threshold_ms", "total_consumers")} == {
+        **dict.fromkeys(counted.COUNTERS, 0), "messages_threshold_ms": 0, "total_consumers": 0,
+    }  # fmt: skip
+    assert (after["messages"], after["peak_messages"], after["peak_bytes"], after["peak_consumers"]) == (1, 1, 1, 1)
+    assert (after["counted_since_ms"], after["over_threshold"]) == (rig.clock.ms, ["messages"])
+    assert metrics.destination_row(rig.host, rig.home()) == metered
+
+    rig.clock.ms += 500
+    client.consumer()
+    client.send(producer, "ff")
+    rig.sync()
+    last = shown(rig)
+    assert (last["messages_in"], last["bytes_in"], last["peak_messages"], last["peak_bytes"]) == (1, 2, 2, 3)
+    assert (last["total_consumers"], last["peak_consumers"], last["messages_threshold_ms"]) == (1, 2, 500)
+    row = metrics.destination_row(rig.host, rig.home())
+    assert (row["messages_in_total"], row["peak_messages"], row["peak_message_bytes"]) == (5, 4, 5)
+    counted.reset(rig.host, rig.home())
+    assert metrics.destination_row(rig.host, rig.home())["peak_messages"] == 4
+
+
+def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
+    rig = Rig()
+    rig.create()
+    client = Client(rig)
+    consumers = [client.consumer() for _ in range(3)]
+    for handle in consumers[:2]:
+        client.ok("close_consumer", handle=handle)
+    client.consumer()
+    found = shown(rig)
+    assert (found["total_consumers"], found["peak_consumers"], found["active_consumers"]) == (4, 3, 2)
+    counted.reset(rig.host, rig.home())
+    found = shown(rig)
+    assert (found["total_consumers"], found["peak_consumers"]) == (0, 2)
+
+
+def test_what_a_destroyed_destination_was_counted_from_is_forgotten() -> None:
+    rig = Rig()
+    rig.create()
+    counted.reset(rig.host, rig.home())
+    rig.host.catalogue.destroy("q", lambda: None)
+    rig.sync()
+    assert rig.host.meters.bases == {}
