@@ -300,8 +300,9 @@ def measure(messages: int, brokers: list[int], rounds: int, console: Console) ->
 
 def show(found: Facts, console: Console) -> None:
     table = Table(
-        "brokers", "pairs of clients", "messages/s", "CPU µs/message", "of one broker, one pair",
-        "of one broker, same pairs", "of it in hosts, brokers", "idle ms/s", "remote",
+        "brokers", "pairs", "msg/s", "µs/msg", "one pair", "same pairs", "hosts", "idle", "remote",
+        title="processor time; beside that of one broker with one pair, and with the same pairs of clients",
+        caption="hosts: of it in hosts and brokers; idle: ms a second of these while nothing is sent",
     )  # fmt: skip
     base = found["traffic"][0]["cpu_us"]
     control = {row["pairs"]: row["cpu_us"] for row in found["traffic"] if row["brokers"] == 1}

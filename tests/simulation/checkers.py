@@ -166,13 +166,17 @@ def in_units(ops: Iterable[Op], units: Units) -> list[str]:
     """First deliveries of one producer's messages of one unit of order ascend, whoever gets them (U1, U9).
 
     Neither priority nor persistence, delays nor transactions matter.  Two consumers of one session may hear of their
-    messages in another order: which of them it asks first is the application's.
+    messages in another order: which of them it asks first is the application's.  What was dead, and comes back after a
+    crash because that was not settled, comes after those that were handed out meanwhile.
     """
     wrong: list[str] = []
+    revived: set[int] = set()
     last: dict[tuple[int, str], Op] = {}
     for op in ops:
+        if op.f == "revive":
+            revived.add(op.value)
         unit = units.unit_of(op.value) if op.f in ("deliver", "destroy") else None
-        if unit is None:
+        if unit is None or op.value in revived:
             continue
         key = op.value >> SEQ_BITS, unit
         if op.f == "destroy":

@@ -286,7 +286,9 @@ class SimConsumer:
         unacked, ack, rng = self.unacked, self.plan.ack, self.world.rng
         if not unacked:
             return
-        if self.plan.lease_ms and rng.random() < 0.3:
+        if self.plan.lease_ms and self.world.healing:  # A handle extends all it has, or a slow one never gets done.
+            self._up("extend", tag_ranges(sorted(tag for tag, _, _ in (*unacked, *self.buffer))))
+        elif self.plan.lease_ms and rng.random() < 0.3:
             self._up("extend", tag_ranges(sorted(tag for tag, _, _ in unacked)))
         if self.plan.outcomes and not self.world.healing and rng.random() < 0.15:
             self._settle_otherwise()

@@ -24,6 +24,7 @@ class Op(NamedTuple):
     discard    an administrator, or a consumer without acknowledgements, made the message go
     consume    the application is done with the message and has said so; fail: that was taken back
     crash      the host lost its memory
+    revive     with it, that the message was dead: what became of it was not settled, so it comes back
 
     ``where``: 0 for queues; SENDS for what producers know of topics; else a lane of a topic, as :func:`lane_id`.
     """
@@ -73,7 +74,7 @@ class History:
 
 
 _WORDS = (
-    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "consume",
+    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "revive", "consume",
     "invoke", "ok", "fail", "info",
 )  # fmt: skip
 _CODES = {word: code for code, word in enumerate(_WORDS)}

@@ -241,6 +241,11 @@ class Watch:
         assert not early, f"block {ordinal} of {number} is freed too early"
 
     def crash(self) -> None:
+        for twin in self.twins.values():
+            for lane in twin.lanes.values():
+                for key in lane.dying:
+                    where = self.where_of(twin.home, lane.number)
+                    self._add("revive", lane.items[key].message.value, where=where)
         self._add("crash", 0)
         for where in {w for w in self.where.values() if w}:
             self._add("crash", 0, where=where)
