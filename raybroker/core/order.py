@@ -12,9 +12,9 @@ When a session has settled all it has of a unit, the next message goes to the sh
 later ones of its unit come back with it, from wherever the session has them, or they would overtake it.  With selectors
 or several priorities the line is opened at once: the message to serve first may be anywhere.
 
-A message that is dead, because it expired or a limit removed it, is in nobody's way at once, though it takes a while until
-what becomes of it is settled on disk.  A host that dies in between has it again, and it then comes after those of its unit
-that were handled meanwhile: to hold those back for as long as another host may be away would be worse.
+A message that is dead, because it expired or a limit removed it, is in nobody's way at once, though it takes a while
+until what becomes of it is settled on disk.  A host that dies in between has it again, and it then comes after those of
+its unit that were handled meanwhile: to hold those back for as long as another host may be away would be worse.
 """
 
 from __future__ import annotations
