@@ -130,10 +130,10 @@ class Connection:
     # ---- the engine's Peer -----------------------------------------------------------------------------------------
 
     def reply(self, request: int, result: object) -> None:
-        self.link.write_soon(wire.reply(request, result))
+        self.link.write(wire.reply(request, result))
 
     def failed(self, request: int, code: str, text: str) -> None:
-        self.link.write_soon(wire.failed(request, code, text))
+        self.link.write(wire.failed(request, code, text))
 
     def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None:
         if refused:
@@ -153,7 +153,7 @@ class Connection:
         self.link.write(*wire.deliver(handle, epoch, tag, attempt, block))
 
     def acked(self, request: int, unknown: int) -> None:
-        self.link.write_soon(wire.acked(request, unknown))
+        self.link.write(wire.acked(request, unknown))
 
     def released(self, handle: int, request: int, next_tag: int) -> None:
         self.link.write(wire.released(handle, request, next_tag))

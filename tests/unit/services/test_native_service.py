@@ -387,21 +387,3 @@ def test_on_a_real_socket_an_exception_of_ours_would_be_seen() -> None:
         await until(lambda: not rig.service.service.connections)
 
     in_rig(work)
-
-
-def test_the_answers_of_one_turn_leave_in_one_write_and_in_order() -> None:
-    async def work(rig: Rig) -> None:
-        peer = rig.guest()
-        peer.feed(OPENING)
-        for request in (2, 3):
-            peer.feed(wire.call(request, "start", {}))
-        assert peer.connection.link.writes == 0
-        await asyncio.sleep(0)
-        assert peer.connection.link.writes == 1
-        assert [frame.request for frame in peer.frames() if isinstance(frame, wire.Reply)] == [1, 2, 3]
-        peer.feed(wire.call(4, "open_consumer", consumer_args(handle=2)))
-        answer, delivered = peer.frames()
-        assert isinstance(answer, wire.Reply)
-        assert isinstance(delivered, wire.Deliver), "a delivery does not overtake the answer before it"
-
-    in_rig(work)
