@@ -151,15 +151,12 @@ class Returning:
 
         The consumer gets nothing more before it is heard of again: it would keep that as well.
         """
-        found = False
-        for consumer in self.consumers.by_attachment.values():
-            if consumer.lease_ms:
-                items = consumer.overdue(now_ms)
-                self.give_back(items, out)
-                consumer.window.settled(sum(item.count for item in items))
-                consumer.stalled = consumer.stalled or bool(items)
-                found = found or bool(items)
-        return found
+        found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
+        for consumer, items in found:  # What is overdue itself is not withdrawn with another's of its unit.
+            self.give_back(items, out)
+            consumer.window.settled(sum(item.count for item in items))
+            consumer.stalled = consumer.stalled or bool(items)
+        return any(items for _, items in found)
 
     def is_over(self, run: Run, out: Outcome) -> bool:
         """A restart found messages whose end was decided before, but not what becomes of them."""

@@ -287,12 +287,6 @@ def what_was_destroyed_is_forgotten_with_the_history(patch: Patch) -> None:
 
 
 @mutant
-def more_than_is_on_disk_is_compressed(patch: Patch) -> None:
-    old = ChangeRecord.compress
-    patch(ChangeRecord, "compress", lambda self, number=None: old(self))
-
-
-@mutant
 def a_replaced_copy_forgets_what_it_had(patch: Patch) -> None:
     patch(ChangeRecord, "remember", lambda self, past: None)
 

@@ -160,6 +160,16 @@ def test_a_broker_that_missed_what_was_compressed_away_takes_the_whole_record() 
     assert list(cluster.members["b3"].agreed.destinations) == [("queue", "q1")]
 
 
+def test_what_is_not_on_the_masters_disk_is_not_compressed() -> None:
+    cluster = running()
+    cluster.propose("b1", queue("q1"))
+    cluster.hold_writes = True
+    cluster.propose("b1", queue("q2"))
+    cluster.tell("b1", ev.Compress())
+    record = cluster.members["b1"].record
+    assert (record.base_number, [entry.number for entry in record.entries]) == (1, [2])
+
+
 def test_a_change_that_fails_here_is_carried_out_again_until_it_succeeds() -> None:
     cluster = running()
     cluster.failure = "no host answers"
