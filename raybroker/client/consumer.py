@@ -271,12 +271,11 @@ class ConsumerCore(Buffer):
 
     async def release(self) -> None:
         """Give everything unacknowledged back and start again (recover); failures are what was handed out (W-69)."""
-        channel = self._channel
-        if channel is None or channel.lost:
-            return
+        channel, epoch = self._channel, self.epoch
+        if channel is None or channel.lost or not epoch:
+            return  # Whoever attaches, which may be under way, starts with everything.
         share = self._share
         with self._lock:
-            epoch = self.epoch
             if share is not None and share.purse.pause(share):
                 channel.link.write(wire.drain(self._handle, epoch, 0))
             credit = self._flow.limit if share is None or share.standing else 0

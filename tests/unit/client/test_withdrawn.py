@@ -134,3 +134,22 @@ def test_ranges() -> None:
     rows = [[1, 5, 10], [8, 9, 20]]
     assert books.cut_ranges(rows, [(2, 3), (5, 8), (30, 40)]) == 4
     assert rows == [[1, 1, 10], [4, 4, 13], [9, 9, 21]]
+
+
+def test_giving_back_while_the_consumer_is_being_attached_anew_gives_nothing_back() -> None:
+    async def work() -> None:
+        scripted, _, consumer = await opened()
+        host = scripted.host
+        host.silent.add("open_consumer")
+        host.link.abort()
+        while len(host.calls("open_consumer")) < 2:
+            await turns()
+        await consumer.release()
+        assert host.calls("release") == []
+        attaching = next(f for f in reversed(host.of(wire.Call)) if f.op == "open_consumer")
+        host.link.write(wire.reply(attaching.request, {"epoch": 2, "limit": 1000, "active": True}))
+        host.deliver([b"1"], handle=attaching.args["handle"], epoch=2)
+        await turns()
+        assert bodies(consumer.take(1)) == [b"1"]
+
+    run(work)
