@@ -20,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 OBJECT_STORE_BYTES = 100_000_000
+SETTLED_S = 0.2
+"""For so long no process may be seen before none is believed to be left."""
 
 
 @functools.cache
@@ -64,31 +66,59 @@ def running_ray() -> Iterator[str]:
 
 
 def processes(made: Path) -> list[int]:
-    """Processes that work in the folder, by their command line or their session's environment."""
+    """Processes that work in the folder: by their command line, their environment or their open files.
+
+    Ray's agents and workers give themselves a title, which is written over the first two.
+    """
     mark = os.fsencode(str(made))
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
                 words = entry.joinpath("cmdline").read_bytes()
-                ours = mark in words or mark in entry.joinpath("environ").read_bytes()
+                ours = mark in words or mark in entry.joinpath("environ").read_bytes() or _has_open(entry, mark)
                 if ours and b"pyspark" not in words:  # Spark of other tests of this process: no part of a Ray.
                     found.append(int(entry.name))
     return found
 
 
+def _has_open(process: Path, mark: bytes) -> bool:
+    for descriptor in process.joinpath("fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if mark in os.fsencode(os.readlink(descriptor)):
+                return True
+    return False
+
+
 def end_all(made: Path, timeout_s: float = 20.0) -> None:
-    """Wait for what Ray started to end by itself, and kill what does not; then the folder's sessions go."""
+    """Wait for what Ray started to end by itself, and kill what does not; then the folder's sessions go.
+
+    One look is not enough: a process that is just being started by one that ends meanwhile has no command line and no
+    environment yet, or is younger than the list that was looked through.
+    """
     deadline = time.monotonic() + timeout_s
-    while left := processes(made):
-        if time.monotonic() > deadline - timeout_s / 2:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        assert time.monotonic() < deadline, f"processes {left} do not end"
+    seen = time.monotonic()
+    while time.monotonic() < seen + SETTLED_S:
+        if left := processes(made):
+            seen = time.monotonic()
+            if seen > deadline - timeout_s / 2:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            assert seen < deadline, f"processes do not end: {described(left)}"
         time.sleep(0.05)
     for session in made.glob("ray*"):
         shutil.rmtree(session, ignore_errors=True)
+
+
+def described(pids: Sequence[int]) -> dict[int, str]:
+    """Process id → start of the command line, of those that are still there."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
+            found[pid] = words.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
 
 
 def small_store(path: Path) -> dict[str, object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.rays import ROOT, processes
+from tests.cluster.rays import ROOT, described, processes
 
 RUN_S = 100
 
@@ -31,7 +31,7 @@ def test_brokers_are_placed_on_the_nodes_that_the_autoscaler_keeps() -> None:
         assert steps[1]["nodes"] >= 2
         assert {"step": "raybroker up: a broker a node", "s": steps[2]["s"], "brokers": ["b1", "b2"]} == steps[2]
         assert "send, receive" in {step["step"] for step in steps}
-        assert processes(folder) == []
+        assert described(processes(folder)) == {}
         assert list(folder.iterdir()) == []
     finally:
         shutil.rmtree(folder, ignore_errors=True)
