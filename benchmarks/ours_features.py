@@ -32,7 +32,7 @@ Span = dict[str, float]
 SELECTOR: Final = "region = 'EU' AND quantity >= 1 AND price < 1000.5"
 WINDOW: Final = 10_000
 TRANSACTION: Final = 100
-TX_SESSIONS: Final = 4
+TX_SESSIONS: Final = 8
 """What is under way is what the sessions have sent and not committed: 400 messages. A plain producer has 2 MiB."""
 EXPIRES_MS: Final = 3_600_000
 """Late enough that none expires while it is measured: what is measured is that each could."""

@@ -291,7 +291,7 @@ class Session:
         Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
         ConnectionLostError when that cannot be known (T-10).
         """
-        self._run(self._core.transacted_work().commit())
+        self._run(self._core.transacted_work().commit(cancellable=False))
 
     def rollback(self) -> None:
         """What was sent is dropped; what was received comes again, flagged (T-03)."""

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from raybroker.transport.loops import new_event_loop
 
@@ -46,13 +46,43 @@ class IoThread:
         """Start a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it; must not be called on the loop itself."""
         assert threading.current_thread() is not self._thread, "a blocking call on the IO thread would wait for itself"
-        return self.submit(work).result(timeout)
+        waiter: Waiter[T] = Waiter(self.loop)
+        self.post(waiter.begin, work)
+        return waiter.result()
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon_threadsafe(call, *args)
+
+
+class Waiter(Generic[T]):
+    """One thread that waits for one coroutine: what ``submit(work).result()`` does, without what only a future that
+    others may look at or cancel needs. A blocking commit is such a call."""
+
+    __slots__ = ("_loop", "_task", "_turn")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._turn = threading.Lock()
+        self._turn.acquire()
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> None:
+        """On the loop."""
+        self._task = self._loop.create_task(work)
+        self._task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[T]) -> None:
+        task.cancelled() or task.exception()  # Seen, even if the thread has been interrupted and waits no more.
+        self._turn.release()
+
+    def result(self) -> T:
+        """Wait; raises what the coroutine raised."""
+        self._turn.acquire()
+        assert self._task is not None
+        return self._task.result()
 
 
 def fulfil(future: Future[T], result: T) -> None:

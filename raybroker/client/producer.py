@@ -3,8 +3,8 @@
 A handle holds at most ``raybroker.producer.buffer_bytes`` of unsettled messages; whoever sends more waits.  Blocks go
 out when they are full, when somebody waits for one, or ``raybroker.producer.linger_ms`` after the first message.
 
-In a transacted session blocks belong to the open transaction: once written they are the host's, and what becomes of
-them is the commit's business; they are never sent again.
+In a transacted session blocks belong to the open transaction and wait for its commit no longer than the linger time:
+once written they are the host's, and what becomes of them is the commit's business; they are never sent again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from raybroker.client.channel import Channel, ended_by
 from raybroker.client.completion import Completion
 from raybroker.client.destinations import Destination
 from raybroker.client.io import fulfil
+from raybroker.client.lingering import LINGERING_BYTES_MAX, Lingering
 from raybroker.client.many import MANY_MESSAGES, Each, encoded, encoded_one
 from raybroker.client.message import message_id
 from raybroker.client.pieces import by_bytes
 from raybroker.client.producing import Batch, Producing, Shared
-from raybroker.client.settling import Row, complete, duplicates_in, first_fault, refuse_all
+from raybroker.client.settling import NOTHING_TO_WAIT_FOR, Row, complete, duplicates_in, first_fault, refuse_all
 from raybroker.client.validation import Encode, validating
-from raybroker.model.errors import (
-    BrokerError,
-    DestinationPausedError,
-    IllegalStateError,
-    TransactionRolledBackError,
-)
+from raybroker.model.errors import BrokerError, DestinationPausedError, IllegalStateError, TransactionRolledBackError
 from raybroker.model.record import Buffer
 from raybroker.wire import frames as wire
 from raybroker.wire.content import encode_body
@@ -39,7 +35,6 @@ from raybroker.wire.content import encode_body
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
     from raybroker.client.transaction import Work
-
 
 class ProducerCore:
     """See the module. ``shared`` is what messages have unless a send says otherwise; ``work``: the transactions of its
@@ -74,10 +69,12 @@ class ProducerCore:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._completion = Completion(self._state, self._lock, self.name, connection)
+        self._lingering = Lingering(
+            self._state, self._lock, self._flush, connection, transacted=work is not None
+        )
         self._room_waiters: list[Future[None]] = []
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
-        self._lingering = False
         self._stopped: BrokerError | None = None
         """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
         self._slow = False
@@ -85,8 +82,8 @@ class ProducerCore:
         self._handle = 0
         self._generation = 0
         self._buffer_bytes: int = connection.attributes["raybroker.producer.buffer_bytes"]
+        self._linger_bytes = min(LINGERING_BYTES_MAX, self._buffer_bytes // 2)
         self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
-        self._linger_s: float = connection.attributes["raybroker.producer.linger_ms"] / 1000
         self._body_bytes_max: int = connection.message_bytes_max
 
     # ---- any thread ------------------------------------------------------------------------------------------------
@@ -108,9 +105,8 @@ class ProducerCore:
             seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
             if urgent or state.ready:
                 self._schedule()
-            elif not self._lingering:
-                self._lingering = True
-                self._connection.io.post(self._linger)
+            else:
+                self._lingering.begin()
         return message_id(self._state.producer, seq)
 
     def put_many(
@@ -118,18 +114,21 @@ class ProducerCore:
     ) -> Iterator[tuple[int, Future[str]]]:
         """Accept messages as full blocks; yields how many, and a future to be waited for, for each block.
 
-        ``each``: what each message has of its own.
+        In a transaction there is nothing to wait for but its commit. ``each``: what each message has of its own.
         """
         source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self._encode, each, most)
             for start, end in by_bytes(data):
-                done: Future[str] = Future()
+                done: Future[str] = Future() if self._work is None else NOTHING_TO_WAIT_FOR
                 with self._lock:
                     self._wait_for_room(block=True)
                     now_ms = self._connection.clock.now_ms()
                     self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done, own.part(start, end))
-                    self._schedule()
+                    if self._work is None or self._state.held_bytes > self._linger_bytes:
+                        self._schedule()
+                    else:  # A commit is likely to follow, and takes it along.
+                        self._lingering.begin()
                 yield end - start, done
 
     def room_future(self) -> Future[None]:
@@ -177,13 +176,6 @@ class ProducerCore:
             self._connection.io.post(self._flush)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
-
-    def _linger(self) -> None:
-        self._connection.io.loop.call_later(self._linger_s, self._linger_over)
-
-    def _linger_over(self) -> None:
-        self._lingering = False
-        self._flush()
 
     def _flush(self) -> None:
         """Write everything that is ready, as far as the connection takes it."""
@@ -237,7 +229,7 @@ class ProducerCore:
                 floor = state.floor
                 batch = state.next_ready()
                 assert batch is not None
-                channel.link.write(*wire.send_tx(self._handle, floor, number, batch.data))
+                channel.link.write_soon(*wire.send_tx(self._handle, floor, number, batch.data))
                 state.settle(batch.first_seq)
                 batch.data = b""
                 written.append(batch)
@@ -252,10 +244,17 @@ class ProducerCore:
             self._made_room()
         refuse_all(batches, error)
 
+    def handed_over(self) -> bool:
+        """Write what is here; True when everything has left."""
+        if self._state.held_bytes:
+            self._flush()
+        return not self._state.held_bytes
+
     def end_transaction(self) -> None:
         """The transaction was committed, or rolled back: the next one may send."""
-        with self._lock:
-            self.stop(None)
+        if self._stopped is not None:
+            with self._lock:
+                self.stop(None)
 
     def _made_room(self) -> None:
         if self.has_room():

@@ -205,14 +205,15 @@ class Producing:
         waiter: Any,
         own: Columns = (None, None, None),
     ) -> None:
-        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them.
+        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them, unless it is done or None.
 
         ``own``: headers, priorities and times to live in milliseconds, one a message, or None.
         """
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
         batch.take(kinds, bodies, now_ms, own)
-        batch.waiters.append((-1, waiter))
+        if waiter is not None and not waiter.done():
+            batch.waiters.append((-1, waiter))
         batch.encode(self.producer)
         self.next_seq += batch.count
         self.held_bytes += batch.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 from raybroker.client.io import fulfil, refuse
@@ -10,6 +11,8 @@ from raybroker.client.message import message_id
 from raybroker.client.producing import Batch
 from raybroker.model.errors import BrokerError, from_code
 
+NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()
+NOTHING_TO_WAIT_FOR.set_result("")
 DUPLICATE: Final = "duplicate"
 """Code of a refusal that is none: the message was taken before (B25)."""
 Row = tuple[int, int, str, str]

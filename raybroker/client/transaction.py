@@ -1,8 +1,9 @@
 """Local transactions: what a session sends and consumes between two commits happens together or not at all.
 
-Sends go to their hosts at once and are held there; acknowledgements travel with the commit (T-01 … T-04).  With one
-host commit is one call, atomic in its log.  With several the first host is the coordinator: the others prepare, the
-coordinator commits, and with that it is decided; the others are told, and one that was not told asks.
+Sends go to their hosts as they come, the last of them in one write with the commit, and are held there;
+acknowledgements travel with the commit (T-01 … T-04).  With one host commit is one call, atomic in its log.  With
+several the first host is the coordinator: the others prepare, the coordinator commits, and with that it is decided; the
+others are told, and one that was not told asks.
 
     state       event                          next
     OPEN        commit                         COMMITTING
@@ -117,13 +118,18 @@ class Work:
 
     # ---- commit and rollback ---------------------------------------------------------------------------------------
 
-    async def commit(self) -> None:
+    async def commit(self, *, cancellable: bool = True) -> None:
         """All sends become visible and all that was consumed is acknowledged (T-02).
+
+        ``cancellable``: whoever waits may be cancelled; the commit goes on all the same.
 
         Raises TransactionRolledBackError, or the refusal of one of its sends: it was rolled back, and the next one is
         open. Raises ConnectionLostError, or RequestTimeoutError after imqAckTimeout, when it cannot be known.
         """
-        await self.connection.to_the_end(self._commit())
+        if cancellable:
+            await self.connection.to_the_end(self._commit())
+        else:
+            await self._commit()
 
     async def _commit(self) -> None:
         async with self._ending:
@@ -157,7 +163,8 @@ class Work:
     async def hand_over(self, transaction: Transaction) -> None:
         """Wait until everything sent in it has left for its host; raises what keeps it from being committed."""
         for producer in list(self._session.producers):
-            await asyncio.wrap_future(producer.settled_future())
+            if not producer.handed_over():
+                await asyncio.wrap_future(producer.settled_future())
             if producer.failure is not None:
                 raise TransactionRolledBackError(f"{ROLLED_BACK}{producer.failure}")
         if transaction.refusal is not None:
@@ -227,7 +234,9 @@ class Work:
             raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
         timeout_ms: int = self.connection.attributes["imqAckTimeout"]
         try:
-            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+            if not timeout_ms:
+                return await channel.call(op, args)
+            async with asyncio.timeout(timeout_ms / 1000):
                 return await channel.call(op, args)
         except TimeoutError:
             raise RequestTimeoutError(
@@ -256,7 +265,7 @@ class Work:
         self.forget_closed()
         self.current = self.next_one()
         for producer in self._session.producers:
-            producer.on_writable()
+            producer.handed_over()
 
     def forget_closed(self) -> None:
         """Producers that were closed meanwhile have told those who waited for their messages."""
@@ -309,6 +318,8 @@ async def roll_back(transaction: Transaction) -> None:
 
 async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
     """Call all of them; returns how many answered. The others ask by themselves later."""
+    if not channels:
+        return 0
     return await settled(channel.call(op, args) for channel in channels)
 
 

@@ -106,7 +106,7 @@ class XaWork(Work):
         """The host takes the branch for ended there; whatever follows begins it again."""
         transaction.numbers.pop(channel, None)
 
-    async def commit(self) -> None:
+    async def commit(self, *, cancellable: bool = True) -> None:
         raise TransactionInProgressError("commit() in an XA session: the transaction manager calls xa.commit(xid)")
 
     async def rollback(self) -> None:

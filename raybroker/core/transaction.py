@@ -83,7 +83,7 @@ def _write(home: Destination, staged: StagedBlock, claims: dict[int, int], txn: 
     for a, b in pk.runs_of(staged.picks):
         if staged.persistent:
             home.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
-    if staged.persistent:
+    if staged.persistent and staged.ids:
         intake.note_ids(home, staged.ids, out, txn)
     intake.store(home, staged.ordinal, block, staged.picks, claims, staged.producer, staged.first_seq, txn, out)
 

@@ -1,8 +1,8 @@
 """Group commit: batches become durable while the engine's thread collects the next.
 
-A small group is committed in the engine's own thread at the end of its turn, when the disk is quick: two changes of
-thread cost more than the sync.  Everything else goes to a thread.  Exactly one commit is in flight, so completions come
-in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
+A small group is committed in the engine's own thread at the end of its turn, and a larger one too while the disk proves
+quick: two changes of thread cost more than the sync.  Everything else goes to a thread.  Exactly one commit is in
+flight, so completions come in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
 committer says it is ``overloaded`` and whoever reads from producers must stop until ``relieved``.  Any error ends the
 thread for good and is reported once: nothing of the failed batch, and nothing after it, is ever called done.
 """
@@ -26,12 +26,17 @@ PENDING_BYTES_HIGH: Final = 64 << 20
 PENDING_BYTES_LOW: Final = 16 << 20
 MAINTAIN_BYTES: Final = 4 << 20
 """Survivors copied between two looks at the queue."""
-INLINE_BYTES_MAX: Final = 32 << 10
+INLINE_SMALL_BYTES: Final = 32 << 10
+INLINE_BYTES_MAX: Final = 512 << 10
 """Larger groups go to the thread, so that the next one is received meanwhile."""
 INLINE_NS_MAX: Final = 1_000_000
 """After a commit that took longer than this the thread takes the next one: the engine must not wait for a slow disk."""
+INLINE_QUICK_NS: Final = 400_000
+"""While commits in the engine's thread take no longer than this on average, groups of more than ``INLINE_SMALL_BYTES``
+stay there: about what two changes of thread and the waiting for one's turn in between cost."""
 INLINE_RUN_MAX: Final = 256
-"""Commits in the engine's thread before the other thread gets a chance to tidy the store."""
+"""Commits in the engine's thread before the other thread gets a chance to tidy the store; and as many that were not
+quick enough for the engine's thread before it is tried again."""
 
 Done = Callable[[], None]
 Batch = tuple[Sequence[Entry], int, Done]
@@ -40,7 +45,12 @@ Batch = tuple[Sequence[Entry], int, Done]
 
 def entry_bytes(entries: Sequence[Entry]) -> int:
     """How much a batch will add to a log, to the nearest few bytes an entry."""
-    return sum(len(e.meta) + 64 + sum(memoryview(p).nbytes for p in e.payload) for e in entries)
+    nbytes = 64 * len(entries)
+    for entry in entries:
+        nbytes += len(entry.meta)
+        for part in entry.payload:
+            nbytes += part.nbytes if isinstance(part, memoryview) else len(part)
+    return nbytes
 
 
 class CommitMeter:
@@ -113,6 +123,10 @@ class ThreadCommitter:
         """A commit in the engine's thread is due."""
         self._inline_run = 0
         self._last_ns = 0
+        self._inline_ns = 0
+        """What commits in the engine's thread take, smoothed."""
+        self._not_quick = 0
+        """Commits that go to the thread, if they are not small, before the engine's thread tries one again."""
         self._closing = False
         self._dead = False
         self.overloaded = False
@@ -152,7 +166,7 @@ class ThreadCommitter:
     def _may_commit_here(self) -> bool:
         return (
             not self._busy
-            and self.pending_bytes <= INLINE_BYTES_MAX
+            and self.pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
             and self._last_ns <= INLINE_NS_MAX
             and self._inline_run < INLINE_RUN_MAX
         )
@@ -168,7 +182,14 @@ class ThreadCommitter:
             self._inline_run += 1
             group, size = self._take()
         if self._commit(group, self._failed):
+            self._look_at_time()
             self._finish(group, size)
+
+    def _look_at_time(self) -> None:
+        """One commit that took long is bad luck; a slow disk shows within three."""
+        self._inline_ns += (self._last_ns - self._inline_ns) // 8
+        if self._inline_ns > INLINE_QUICK_NS:
+            self._inline_ns, self._not_quick = 0, INLINE_RUN_MAX
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
 
@@ -185,6 +206,7 @@ class ThreadCommitter:
                 group, size = self._take()
             if not self._commit(group, lambda reason: self._post(lambda: self._failed(reason))):
                 return
+            self._not_quick = max(0, self._not_quick - 1)
             self._post(lambda group=group, size=size: self._finish(group, size))  # type: ignore[misc]
             if not self._tidy_up():
                 return

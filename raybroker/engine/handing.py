@@ -86,7 +86,7 @@ class Handing:
             raise IllegalStateError("the messages are not set aside any more")
         host.transactions.log.remember(key, True, shared=True)
         steps = [Step(aside.home, cmd.Buried(*row, dead=False)) for row in aside.rows]
-        host.perform_all(steps, (txlog.note(txlog.DECIDED, 0, key, True, True),), done)
+        host.perform_all(steps, (txlog.decided(0, key, True, True),), done)
 
     def keep(self, key: bytes, done: Done) -> None:
         """The other host has not taken them, as far as is known, and never will: they wait here again."""

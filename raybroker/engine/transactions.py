@@ -216,7 +216,7 @@ class Transactions:
     def _never(self, key: bytes, done: Done) -> None:
         """Write down that an unknown transaction is rolled back: a commit that is still on its way will fail."""
         self.log.remember(key, False, shared=False)
-        self._host.append([txlog.note(txlog.DECIDED, 0, key, False, False)], done)
+        self._host.append([txlog.decided(0, key, False, False)], done)
 
     def conclude(self, key: bytes, done: Callable[[str], None]) -> None:
         """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back (T-10)."""
@@ -244,7 +244,7 @@ class Transactions:
         if transaction.key and (commit or prepared or transaction.kind == "xa"):
             most = max(self._remembered_max, txlog.SESSIONS_MAX)
             self.log.remember(transaction.key, commit, shared, most)
-            extra.append(txlog.note(txlog.DECIDED, number, transaction.key, commit, shared))
+            extra.append(txlog.decided(number, transaction.key, commit, shared))
         delay_ms = 0 if commit else transaction.delay_ms
         steps = [Step(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
         self._host.perform_all(steps, extra, done)

@@ -20,6 +20,8 @@ WRITE_BYTES_HIGH: Final = 1 << 20
 """Past this much unsent the link is congested, and the engine keeps further deliveries to itself."""
 WRITE_BYTES_LOW: Final = 256 * 1024
 SOCKET_BUFFER_BYTES: Final = 1 << 20
+SOON_BYTES_MAX: Final = 256 * 1024
+"""More than this is not kept back for the next write."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -43,6 +45,8 @@ class Link(asyncio.BufferedProtocol):
         self._error: BrokerError | None = None
         self.congested = False
         self.lost = False
+        self._soon: list[Buffer] = []
+        self._soon_bytes = 0
         self.bytes_in = self.writes = self.bytes_out = 0
 
     @property
@@ -110,6 +114,10 @@ class Link(asyncio.BufferedProtocol):
 
     def write(self, *buffers: Buffer) -> None:
         """Send these buffers, one after the other. Never blocks; what cannot go yet is kept, see ``congested``."""
+        if self._soon:
+            buffers = (*self._soon, *buffers)
+            self._soon.clear()
+            self._soon_bytes = 0
         transport = self._transport
         if transport is None or self.lost:
             return
@@ -120,6 +128,23 @@ class Link(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         else:
             transport.writelines(cast(Sequence[Any], buffers))
+
+    def write_soon(self, *buffers: Buffer) -> None:
+        """Send these together with what is written next, at the latest at the end of this turn of the loop.
+
+        A write is a call of the system, and wakes the peer; several small ones cost as much as one.
+        """
+        if not self._soon:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._soon.extend(buffers)
+        self._soon_bytes += sum(map(len, buffers))
+        if self._soon_bytes > SOON_BYTES_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send now what :meth:`write_soon` has kept back."""
+        if self._soon:
+            self.write()
 
     def traffic(self) -> tuple[int, int, int]:
         """Bytes in, writes, bytes out, since it was made."""
@@ -136,6 +161,7 @@ class Link(asyncio.BufferedProtocol):
     def close(self, error: BrokerError | None = None) -> None:
         """End the connection after what was written has gone; ``error`` is what ``on_lost`` gets."""
         self._error = self._error or error
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 

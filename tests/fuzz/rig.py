@@ -77,7 +77,8 @@ class Peer:
                 self.connection.link.data_received(data[at : at + step])
 
     def frames(self) -> list[wire.Frame]:
-        """What the host has written since the last call."""
+        """What the host has written since the last call, and what it would write at the end of this turn."""
+        self.connection.link.flush()
         data, self.transport.written = bytes(self.transport.written), bytearray()
         return self._machine.receive_data(data)
 

@@ -408,3 +408,68 @@ def test_a_producer_of_a_transaction_holds_no_memory_for_what_its_host_has() -> 
         assert len(sent(scripted.host)) == 20
 
     run(work)
+
+
+def put_many(producer: Any, *bodies: bytes) -> None:
+    """As send_many."""
+    for _ in producer.put_many(bodies, producer.shared):
+        pass
+
+
+def test_what_send_many_brings_leaves_in_one_write_with_the_commit_that_follows() -> None:
+    async def work() -> None:
+        scripted = Scripted(**{"raybroker.producer.linger_ms": 60_000})
+        session = scripted.session("transacted")
+        producer = await scripted.producer(session)
+        link = scripted.core._channels["h1@127.0.0.1:1"].link
+        before = link.writes
+        put_many(producer, b"a", b"b")
+        await turns()
+        assert link.writes == before, "a commit is likely to follow"
+        assert session.work is not None
+        await session.work.commit(cancellable=False)
+        assert link.writes == before + 1
+        assert sent(scripted.host) == [(1, b"a"), (1, b"b")]
+        assert [op for op, _ in scripted.host.calls()][-1] == "txn_commit"
+
+    run(work)
+
+
+def test_what_no_commit_follows_leaves_after_the_linger_time_and_much_of_it_at_once() -> None:
+    async def work() -> None:
+        scripted = Scripted(**{"raybroker.producer.linger_ms": 20, "raybroker.producer.buffer_bytes": "128k"})
+        session = scripted.session("transacted")
+        producer = await scripted.producer(session)
+        put_many(producer, b"a")
+        await turns()
+        assert sent(scripted.host) == []
+        while not sent(scripted.host):  # noqa: ASYNC110 - what is waited for is seen from outside only
+            await asyncio.sleep(0.005)
+        put_many(producer, bytes(70_000))
+        await turns()
+        assert [len(body) for _, body in sent(scripted.host)] == [1, 70_000], "more than half of what it may hold"
+
+    run(work)
+
+
+def test_messages_that_come_while_a_commit_is_decided_belong_to_the_next_one() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        session = scripted.session("transacted")
+        producer = await scripted.producer(session)
+        put_many(producer, b"a")
+        scripted.host.silent.add("txn_commit")
+        assert session.work is not None
+        committing = asyncio.ensure_future(session.work.commit(cancellable=False))
+        await turns()
+        put_many(producer, b"b")
+        producer.on_writable()
+        await turns()
+        assert sent(scripted.host) == [(1, b"a")]
+        (call,) = [frame for frame in scripted.host.of(wire.Call) if frame.op == "txn_commit"]
+        scripted.host.link.write(wire.reply(call.request, {}))
+        await committing
+        await turns()
+        assert sent(scripted.host) == [(1, b"a"), (2, b"b")]
+
+    run(work)

@@ -191,7 +191,7 @@ def test_autorollback_leaves_local_transactions_to_their_coordinator() -> None:
 def test_the_log_of_transactions_is_read_as_it_was_written() -> None:
     log = TxLog()
     log.apply(txlog.note(txlog.PREPARED, 4, KEY, "xa", "", 5).meta)
-    log.apply(txlog.note(txlog.DECIDED, 7, OTHER, True, True).meta)
+    log.apply(txlog.decided(7, OTHER, True, True).meta)
     again = TxLog.decode(log.encode())
     assert again.prepared == log.prepared
     assert again.next_number == 8

@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.errors import BrokerError, ProtocolError, SecurityError
 from raybroker.model.block import encode_block
-from raybroker.transport.link import Link, memory_pair
+from raybroker.transport.link import SOON_BYTES_MAX, Link, memory_pair
 from raybroker.transport.loops import new_event_loop
 from raybroker.wire import frames as wire
 from raybroker.wire.native import TOKEN_BYTES, Native, preface
@@ -172,5 +172,51 @@ def test_a_link_whose_peer_does_not_read_says_so_and_says_when_it_goes_on() -> N
             await until(lambda: pair.client.writable)
             assert not pair.client.link.congested
             await until(lambda: len(pair.host.frames) == 1 + written)
+
+    run(work)
+
+
+@kinds
+def test_what_may_wait_for_the_end_of_the_turn_leaves_in_one_write_and_in_order(kind: str) -> None:
+    async def work() -> None:
+        async with Pair(kind) as pair:
+            link = pair.client.link
+            link.write(preface(TOKEN))
+            before = link.writes
+            for n in range(3):
+                link.write_soon(wire.ping(n))
+            assert link.writes == before
+            await asyncio.sleep(0)
+            assert link.writes == before + 1, "three frames, one write"
+            link.write_soon(wire.ping(3))
+            link.write(wire.ping(4))
+            assert link.writes == before + 2, "what waited goes along with the next write, before it"
+            await asyncio.sleep(0)
+            assert link.writes == before + 2
+            await until(lambda: len(pair.host.frames) == 5)
+            assert [frame.nonce for frame in pair.host.frames if isinstance(frame, wire.Ping)] == list(range(5))
+            assert link.traffic() == (0, before + 2, len(preface(TOKEN)) + 5 * len(wire.ping(0)))
+
+    run(work)
+
+
+@kinds
+def test_much_does_not_wait_and_the_end_of_a_link_does_not_forget_what_waits(kind: str) -> None:
+    async def work() -> None:
+        async with Pair(kind) as pair:
+            link = pair.client.link
+            link.write(preface(TOKEN))
+            large = bytes(SOON_BYTES_MAX)
+            block = encode_block([large], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0)
+            before = link.writes
+            link.write_soon(*wire.send(1, 1, block))
+            assert link.writes == before + 1
+            link.write_soon(wire.ping(7))
+            link.close()
+            await until(lambda: pair.host.ended)
+            assert [type(frame) for frame in pair.host.frames] == [wire.Send, wire.Ping]
+            link.write_soon(wire.ping(8))
+            await asyncio.sleep(0)
+            assert link.writes == before + 2, "nothing is written to what has ended"
 
     run(work)

@@ -1,0 +1,186 @@
+"""Where a group is committed: in the engine's thread while that is quick, else in a thread of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from raybroker.engine import committer as cm
+from raybroker.engine.committer import ThreadCommitter, entry_bytes
+from raybroker.model.errors import BrokerError, StoreError
+from raybroker.model.record import BLOCK, Entry
+
+PATIENCE_S = 20.0
+SMALL, MIDDLE, LARGE = 1 << 10, 100 << 10, 600 << 10
+US = 1_000
+
+
+class Engine:
+    """A committer's surroundings: a store that takes the time it is told, and the engine's loop, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.takes_ns = 50 * US
+        self.fails = False
+        self.free = threading.Event()
+        self.free.set()
+        self.threads: list[str] = []
+        self.done: list[int] = []
+        self.failures: list[BrokerError] = []
+        self.relieved = 0
+        self.turn: list[Callable[[], Any]] = []
+        self.posted: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._submitted = 0
+        store: Any = self
+        self.committer = ThreadCommitter(
+            store, post=self.posted.put, soon=self.turn.append, monotonic_ns=lambda: self.now_ns,
+            relieved=self._relieved, failed=self.failures.append,
+        )  # fmt: skip
+
+    def _relieved(self) -> None:
+        self.relieved += 1
+
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """The store's."""
+        assert self.free.wait(PATIENCE_S)
+        self.threads.append("own" if threading.current_thread().name == "raybroker-commit" else "engine")
+        self.now_ns += self.takes_ns
+        if self.fails:
+            raise StoreError("the disk is gone")
+
+    def maintain(self, budget_bytes: int) -> bool:
+        return False
+
+    def submit(self, nbytes: int) -> None:
+        """One batch of about so many bytes."""
+        number = self._submitted
+        self._submitted += 1
+        self.committer.submit([Entry(BLOCK, 1, number, b"", (bytes(nbytes),))], lambda: self.done.append(number))
+
+    def go_on(self) -> None:
+        """To the end of the engine's turn."""
+        while self.turn:
+            self.turn.pop(0)()
+
+    def finish(self) -> None:
+        """Until everything submitted is done, or has failed."""
+        while len(self.done) < self._submitted and not self.failures:
+            self.go_on()
+            if len(self.done) < self._submitted and not self.failures:
+                self.posted.get(timeout=PATIENCE_S)()
+
+    def commits(self, nbytes: int) -> str:
+        """Commit one batch; which thread did it."""
+        self.submit(nbytes)
+        self.finish()
+        return self.threads[-1]
+
+
+@contextmanager
+def running() -> Iterator[Engine]:
+    engine = Engine()
+    try:
+        yield engine
+    finally:
+        engine.free.set()
+        engine.committer.close()
+        assert not engine.committer._thread.is_alive()
+
+
+def test_a_group_is_what_was_submitted_in_one_turn_and_is_done_in_order() -> None:
+    with running() as engine:
+        for _ in range(5):
+            engine.submit(SMALL)
+        assert engine.done == []
+        engine.go_on()
+        assert (engine.threads, engine.done) == (["engine"], [0, 1, 2, 3, 4])
+        assert engine.committer.pending_bytes == 0
+
+
+@pytest.mark.parametrize(("nbytes", "thread"), [(SMALL, "engine"), (MIDDLE, "engine"), (LARGE, "own")])
+def test_while_the_disk_is_quick_only_large_groups_go_to_the_thread(nbytes: int, thread: str) -> None:
+    with running() as engine:
+        assert {engine.commits(nbytes) for _ in range(20)} == {thread}
+
+
+def test_a_group_that_grew_too_large_within_the_turn_goes_to_the_thread() -> None:
+    with running() as engine:
+        for _ in range(LARGE // MIDDLE + 1):
+            engine.submit(MIDDLE)
+        engine.finish()
+        assert engine.threads == ["own"]
+        assert engine.done == sorted(engine.done)
+
+
+def test_on_a_disk_that_is_not_quick_small_groups_stay_and_others_go_until_the_next_trial() -> None:
+    with running() as engine:
+        engine.takes_ns = cm.INLINE_NS_MAX
+        taken = [engine.commits(MIDDLE) for _ in range(cm.INLINE_RUN_MAX + 20)]
+        trial = taken.index("own")
+        assert 1 <= trial <= 5
+        assert taken == ["engine"] * trial + ["own"] * cm.INLINE_RUN_MAX + taken[trial + cm.INLINE_RUN_MAX :]
+        assert taken[trial + cm.INLINE_RUN_MAX :][:trial] == ["engine"] * trial
+        assert engine.commits(MIDDLE) == "own"
+        assert engine.commits(SMALL) == "engine"
+
+
+def test_one_commit_that_took_long_is_no_slow_disk() -> None:
+    with running() as engine:
+        engine.commits(MIDDLE)
+        engine.takes_ns = cm.INLINE_NS_MAX
+        assert engine.commits(MIDDLE) == "engine"
+        engine.takes_ns = 50 * US
+        assert engine.commits(MIDDLE) == "engine"
+
+
+def test_after_a_commit_that_took_too_long_the_engine_does_not_wait_for_the_next() -> None:
+    with running() as engine:
+        engine.takes_ns = cm.INLINE_NS_MAX + 1
+        assert [engine.commits(SMALL) for _ in range(3)] == ["engine", "own", "own"]
+        engine.takes_ns = 50 * US
+        assert [engine.commits(SMALL) for _ in range(2)] == ["own", "engine"]
+
+
+def test_the_thread_gets_its_turn_to_tidy_up() -> None:
+    with running() as engine:
+        taken = [engine.commits(SMALL) for _ in range(2 * cm.INLINE_RUN_MAX)]
+        assert taken.index("own") == cm.INLINE_RUN_MAX
+        assert taken.count("own") == 1
+
+
+def test_too_much_that_waits_is_said_until_there_is_room_again() -> None:
+    with running() as engine:
+        engine.free.clear()
+        engine.submit(LARGE)
+        while engine.committer.pending_bytes <= cm.PENDING_BYTES_HIGH:
+            assert not engine.committer.overloaded
+            engine.submit(LARGE)
+        assert engine.committer.overloaded
+        engine.free.set()
+        engine.finish()
+        assert (engine.committer.overloaded, engine.relieved) == (False, 1)
+        assert engine.done == list(range(len(engine.done)))
+        assert engine.committer.meter.batches.count < len(engine.done), "they were committed in groups"
+
+
+@pytest.mark.parametrize("nbytes", [SMALL, LARGE])
+def test_after_a_failure_nothing_is_ever_called_done(nbytes: int) -> None:
+    with running() as engine:
+        engine.fails = True
+        engine.submit(nbytes)
+        engine.finish()
+        engine.fails = False
+        engine.submit(nbytes)
+        engine.go_on()
+        assert [str(failure) for failure in engine.failures] == ["the disk is gone"]
+        assert (engine.done, len(engine.threads)) == ([], 1)
+
+
+def test_the_size_of_a_batch_counts_all_its_parts() -> None:
+    parts = (b"12345", memoryview(b"123"), bytearray(7))
+    assert entry_bytes([Entry(BLOCK, 1, 1, b"meta", parts), Entry(BLOCK, 1, 2, b"", ())]) == 2 * 64 + 4 + 5 + 3 + 7
