@@ -242,7 +242,7 @@ class BrokerActor:
         host = f"h{self._catalogue.next_id}"
         self._catalogue.next_id += 1
         self._catalogue.hosts[host] = hosting
-        await asyncio.to_thread(self._catalogue.save, self._directory)
+        await self._save_catalogue()
         failpoint("host.named")
         made = await asyncio.to_thread(self._host, host, hosting)
         await made.where()
@@ -253,17 +253,20 @@ class BrokerActor:
         before = getattr(self._catalogue, field)
         setattr(self._catalogue, field, value)
         try:
-            await asyncio.to_thread(self._catalogue.save, self._directory)
+            await self._save_catalogue()
         except BrokerError:
             setattr(self._catalogue, field, before)
             raise
+
+    async def _save_catalogue(self) -> None:
+        await asyncio.to_thread(self._catalogue.write, self._directory, self._catalogue.image())
 
     async def _drop_host(self, host: HostPort) -> None:
         assert isinstance(host, RemoteHost)
         await runtime.call(host.actor.stop)
         await asyncio.to_thread(runtime.kill, host.actor)
         self._catalogue.hosts.pop(host.spec.host, None)
-        await asyncio.to_thread(self._catalogue.save, self._directory)
+        await self._save_catalogue()
         await asyncio.to_thread(shutil.rmtree, host.spec.directory, ignore_errors=True)
         await asyncio.to_thread(self._observing.dropped, host.spec.host)
 

@@ -86,7 +86,7 @@ class LoopbackDirectory:
         async def save(field: str, value: dict[str, Any]) -> None:
             setattr(kept, field, value)
             if self._store is not None:
-                await asyncio.to_thread(kept.save, self._store)
+                await asyncio.to_thread(kept.write, self._store, kept.image())
 
         self._broker = Broker(
             config,

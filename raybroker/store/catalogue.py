@@ -1,21 +1,30 @@
 """A broker's list of its hosts, the cluster's token, templates and changed properties: one small file, replaced whole.
 
 Written to a temporary file, synced, renamed, and the directory synced, so that a crash leaves the old list or the new
-one.  Only the owner may read it, since whoever has the token may send and receive.
+one.  Writing may be left to other threads, several at a time: an older image never replaces a newer one.  Only the
+owner may read it, since whoever has the token may send and receive.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 
 _NAME = "catalogue.json"
+
+
+class Image(NamedTuple):
+    """What a catalogue was when it had been looked at ``number`` times."""
+
+    number: int
+    body: bytes
 
 
 @dataclass
@@ -31,6 +40,9 @@ class Catalogue:
     hosts: dict[str, str] = field(default_factory=dict)
     templates: dict[str, dict[str, Any]] = field(default_factory=dict)
     properties: dict[str, list[Any]] = field(default_factory=dict)
+    _images: int = field(default=0, init=False, repr=False, compare=False)
+    _written: int = field(default=0, init=False, repr=False, compare=False)
+    _writing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     @classmethod
     def load(cls, directory: Path) -> Catalogue | None:
@@ -51,25 +63,40 @@ class Catalogue:
             fields.get("properties", {}),
         )  # fmt: skip
 
-    def save(self, directory: Path) -> None:
-        """Replace the file; raises StoreError."""
+    def image(self) -> Image:
+        """As it is now, for :meth:`write`; called by the thread that changes it."""
+        self._images += 1
         fields = {
             "token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates,
             "properties": self.properties,
         }  # fmt: skip
-        body = json.dumps(fields).encode()
-        path, temporary = directory / _NAME, directory / (_NAME + ".new")
+        return Image(self._images, json.dumps(fields).encode())
+
+    def write(self, directory: Path, image: Image) -> None:
+        """Replace the file, unless a newer image is in it already; from any thread. Raises StoreError."""
+        with self._writing:
+            if image.number > self._written:
+                _replace(directory, image.body)
+                self._written = image.number
+
+    def save(self, directory: Path) -> None:
+        """Write it as it is now."""
+        self.write(directory, self.image())
+
+
+def _replace(directory: Path, body: bytes) -> None:
+    path, temporary = directory / _NAME, directory / (_NAME + ".new")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(b"%08x\n" % zlib.crc32(body) + body)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        handle = os.open(directory, os.O_RDONLY)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(b"%08x\n" % zlib.crc32(body) + body)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            handle = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be written: {error}") from None
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error}") from None
