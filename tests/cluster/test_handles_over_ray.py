@@ -174,8 +174,15 @@ def both(broker: RayBroker, hosts: tuple[str, str]) -> list[int]:
 
 
 def emptied(broker: RayBroker, hosts: tuple[str, str]) -> None:
+    """Nothing is left in their queues, nor with a client that has just gone."""
+    connection = broker.connect()
+
+    def empty(name: str) -> bool:
+        connection.admin().purge_destination("queue", name)
+        return held(connection, name) == 0
+
     for name in hosts:
-        broker.connect().admin().purge_destination("queue", name)
+        until(lambda name=name: empty(name))
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -328,6 +335,7 @@ def test_the_killing_of_a_host_is_told_and_so_is_its_return(
     told: SimpleQueue[Any] = SimpleQueue()
     connection.on_event(told.put)
     session = connection.session()
+    emptied(broker, hosts)
     producer, consumer = session.producer(hosts[0]), session.consumer(hosts[0])
     kill_host(cluster, connection, hosts[0])
     lost = told.get(timeout=RECOVERY_S)
