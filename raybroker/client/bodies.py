@@ -11,7 +11,7 @@ from typing import Any
 
 from raybroker.model.errors import ConfigError, MessageFormatError
 from raybroker.model.record import Buffer
-from raybroker.wire.content import PICKLE, encode_body
+from raybroker.wire.bodies import PICKLE, encode_body
 
 SERIALIZERS = (None, "pickle")
 

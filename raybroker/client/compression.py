@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from raybroker.wire.content import COMPRESS, decode_header, deflated, encode_header
+from raybroker.wire.bodies import COMPRESS, deflated
+from raybroker.wire.content import decode_header, encode_header
 
 _KEY: Final = COMPRESS.encode()
 

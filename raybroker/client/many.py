@@ -12,7 +12,8 @@ from raybroker.client.options import NAMELESS, check_ms, check_priority
 from raybroker.client.producing import Shared
 from raybroker.client.units import check_unit, unit_header, unit_headers
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
-from raybroker.wire.content import COMPRESS, encode_header
+from raybroker.wire.bodies import COMPRESS
+from raybroker.wire.content import encode_header, many_packer
 
 MANY_MESSAGES: Final = 1024
 """Messages that ``send_many`` takes at a time."""
@@ -70,7 +71,8 @@ class Each:
         if self._properties is not None:
             units = [unit if one is None else check_unit(one) for one in units]
             rows = zip(_some("properties", self._properties, count), units, strict=True)
-            return [encode_header(own, None, None, None, no_id=not named, unit=of) for own, of in rows]
+            pack = many_packer()
+            return [encode_header(own, None, None, None, no_id=not named, unit=of, pack=pack) for own, of in rows]
         if self._units is not None:
             return unit_headers(units, unit, b"" if named else NAMELESS, named=named)
         if unit is not None:
@@ -153,7 +155,7 @@ def encoded(
     _check_size(largest, most)
     own = _PLAIN if each is None else each.next(len(bodies))
     headers = own.headers if each is not None and each.has_properties else None
-    if headers is not None and any(_COMPRESS in header for header in headers):
+    if headers is not None and _COMPRESS in b"".join(headers):
         rows = [compressed(*row) for row in zip(kinds, data, headers, strict=True)]
         kinds, data = bytes([row[0] for row in rows]), [row[1] for row in rows]
         own = own._replace(headers=[row[2] for row in rows])

@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from raybroker.client import bodies, conversions
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
-from raybroker.wire.content import (
-    BODY_TYPES,
-    BYTES,
-    DEFLATED,
-    PICKLE,
-    WORK,
-    Header,
-    decode_body,
-    decode_header,
-    inflated,
-    message_id,
-    work_rows,
-)
+from raybroker.wire.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
+from raybroker.wire.content import Header, decode_header, message_id
 
 if TYPE_CHECKING:
     from raybroker.client.consumer import ConsumerCore

@@ -30,7 +30,7 @@ from raybroker.client.validation import Encode, validating
 from raybroker.model.errors import BrokerError, DestinationPausedError, IllegalStateError, TransactionRolledBackError
 from raybroker.model.record import Buffer
 from raybroker.wire import frames as wire
-from raybroker.wire.content import encode_body
+from raybroker.wire.bodies import encode_body
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore

@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from raybroker.model.errors import ConfigError, MessageFormatError
-from raybroker.wire.content import encode_body
+from raybroker.wire.bodies import encode_body
 
 SCHEMA_BYTES_MAX: Final = 16 << 20
 """Largest schema document."""

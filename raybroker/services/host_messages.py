@@ -18,7 +18,8 @@ from raybroker.engine.host import Host
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, MessageFormatError, ProtocolError, ResourceAllocationError
 from raybroker.services.durable import Durable
-from raybroker.wire.content import PICKLE, decode_body, decode_header, message_id
+from raybroker.wire.bodies import PICKLE, decode_body
+from raybroker.wire.content import decode_header, message_id
 
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")

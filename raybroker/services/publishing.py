@@ -21,7 +21,8 @@ from raybroker.model.settings import ConfigView
 from raybroker.services.measuring import Measuring
 from raybroker.services.registry import Registry
 from raybroker.system import entropy
-from raybroker.wire.content import encode_body, encode_header
+from raybroker.wire.bodies import encode_body
+from raybroker.wire.content import encode_header
 
 log = logging.getLogger("raybroker.metrics")
 

@@ -1,53 +1,27 @@
-"""What a message's body and headers are as bytes (R-16, R-17).
+"""What a message's headers are as bytes, and what a block shows of its messages (R-16).
 
-A body is bytes, text, or a map, list, number, truth value or None in msgpack; which one is its *kind*.  A pickled
-object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
-the bit DEFLATED is that of a body whose bytes were compressed.  Headers are one msgpack map with one-letter keys; a
-message whose headers all have their defaults has none.
+Headers are one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from raybroker.model.block import Block
-from raybroker.model.bounds import MESSAGE_BYTES_MAX, MESSAGE_HEADERS_BYTES_MAX
+from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
 from raybroker.model.record import Buffer
 from raybroker.model.units import UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
-
-BYTES: Final = 0
-TEXT: Final = 1
-OBJECT: Final = 2
-"""A number, a truth value, None, or a map whose keys are not all text."""
-PICKLE: Final = 3
-MAP: Final = 4
-STREAM: Final = 5
-"""A list."""
-WORK: Final = 6
-"""The bodies of a unit of work (W-96): a list of (kind, headers, body, message id) in msgpack."""
-DEFLATED: Final = 0x80
-"""Added to the kind of a body that was compressed with zlib."""
-BODY_TYPES: Final = {
-    BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream",
-    WORK: "object",
-}  # fmt: skip
-"""Kind → what JMS calls a message with such a body."""
-
-COMPRESS: Final = "JMS_SUN_COMPRESS"
-COMPRESSED_SIZE: Final = "JMS_SUN_COMPRESSED_SIZE"
-UNCOMPRESSED_SIZE: Final = "JMS_SUN_UNCOMPRESSED_SIZE"
 
 PROPERTIES_MAX: Final = 1_000
 DEDUP_ID_CHARS_MAX: Final = 255
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
-_TEXT_KEYS = {str}
 _NO_ID: Final = "n"
 DOUBTFUL: Final = "a"
 UNIT: Final = "u"
@@ -57,91 +31,6 @@ UNIT: Final = "u"
 def message_id(producer: int, seq: int) -> str:
     """The id of a message: unique as long as producer numbers are."""
     return f"ID:{producer:016x}-{seq}"
-
-
-def encode_body(body: Any) -> tuple[int, bytes]:
-    """(kind, bytes) of a body; raises MessageFormatError naming the type that cannot travel."""
-    kind = type(body)
-    if kind is bytes:
-        return BYTES, body
-    if kind is bytearray or kind is memoryview:
-        return BYTES, bytes(body)
-    try:
-        if kind is str:
-            return TEXT, body.encode()
-        data: bytes = msgpack.packb(body, use_bin_type=True, strict_types=True)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MessageFormatError(
-            f"a body of type {kind.__qualname__} cannot travel ({error}); send str, bytes, or dict, list, numbers and"
-            ' None of these, or make the producer with serializer="pickle"'
-        ) from None
-    if kind is list:
-        return STREAM, data
-    return MAP if kind is dict and set(map(type, body)) <= _TEXT_KEYS else OBJECT, data
-
-
-def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
-    """The body of a received message; raises MessageFormatError for bytes that are not what the kind says.
-
-    ``most``: bytes that a compressed body may have when it is whole again.
-    """
-    if kind == BYTES:
-        return bytes(data)
-    if kind & DEFLATED:
-        kind, data = inflated(kind, data, most)
-    if kind == WORK:
-        return [decode_body(row.kind, row.body, most) for row in work_rows(data)]
-    try:
-        if kind == TEXT:
-            return str(data, "utf-8")
-        if kind in BODY_TYPES and kind != PICKLE:
-            body = bytes(data) if kind == BYTES else msgpack.unpackb(data, raw=False, strict_map_key=False)
-            if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
-                raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
-            return body
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise MessageFormatError(f"a received body does not decode: {error}") from None
-    raise MessageFormatError(f"a received body has the unknown kind {kind}")
-
-
-class WorkRow(NamedTuple):
-    """One message of a unit of work."""
-
-    kind: int
-    header: bytes
-    body: bytes
-    id: str
-
-
-def work_rows(data: Buffer) -> list[WorkRow]:
-    """The messages in a body of kind WORK; raises MessageFormatError."""
-    try:
-        rows = [WorkRow(*row) for row in msgpack.unpackb(data, raw=False)]
-        if not all(list(map(type, row)) == [int, bytes, bytes, str] and row.kind != WORK for row in rows):
-            raise ValueError("its rows are not (kind, headers, body, id)")
-    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise MessageFormatError(f"a received unit of work does not decode: {error}") from None
-    return rows
-
-
-def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int, bytes, dict[str, Any]]:
-    """(kind, body, properties) of a message that is to travel compressed, because its COMPRESS is True (R-17)."""
-    small = zlib.compress(data)
-    return kind | DEFLATED, small, {**properties, COMPRESSED_SIZE: len(small), UNCOMPRESSED_SIZE: len(data)}
-
-
-def inflated(kind: int, data: Buffer, most: int) -> tuple[int, bytes]:
-    """(kind, body) of a compressed body; raises MessageFormatError when it is damaged or larger than ``most`` bytes."""
-    machine = zlib.decompressobj()
-    try:
-        whole = machine.decompress(data, most + 1)
-    except zlib.error as error:
-        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
-    if len(whole) > most:
-        raise MessageFormatError(f"a compressed body is larger than the {most} bytes allowed by imq.message.max_size")
-    if not machine.eof or machine.unused_data:
-        raise MessageFormatError("a compressed body does not end where it should")
-    return kind & ~DEFLATED, whole
 
 
 class Header(NamedTuple):
@@ -160,6 +49,17 @@ class Header(NamedTuple):
     """Another broker may have stored it already (K-19)."""
 
 
+Pack = Callable[[Any], bytes]
+pack_one: Final[Pack] = partial(msgpack.packb, use_bin_type=True)
+_TEXTS: Final = (("c", "correlation_id"), ("r", "reply_to"), ("t", "type"), ("d", "dedup_id"))
+
+
+def many_packer() -> Pack:
+    """For many headers in a row, at less than half the cost each; threads must not share one."""
+    found: Pack = msgpack.Packer(use_bin_type=True).pack
+    return found
+
+
 def encode_header(
     properties: Mapping[str, Any] | None,
     correlation_id: str | None,
@@ -169,6 +69,7 @@ def encode_header(
     no_id: bool = False,
     unit: str | None = None,
     doubtful: bool = False,
+    pack: Pack = pack_one,
 ) -> bytes:
     """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError.
 
@@ -178,10 +79,8 @@ def encode_header(
     fields: dict[str, Any] = {}
     if properties:
         fields["p"] = check_properties(properties)
-    for key, name, value in (
-        ("c", "correlation_id", correlation_id), ("r", "reply_to", reply_to), ("t", "type", type_),
-        ("d", "dedup_id", dedup_id),
-    ):  # fmt: skip
+    texts = (correlation_id, reply_to, type_, dedup_id)
+    for (key, name), value in zip(_TEXTS, texts, strict=True) if texts != (None, None, None, None) else ():
         if value is not None:
             if not isinstance(value, str):
                 raise MessageFormatError(f"{name} is a {type(value).__name__}; it must be text")
@@ -192,8 +91,11 @@ def encode_header(
         if not is_unit_name(unit):
             raise MessageFormatError(f"unit_of_order {unit!r:.80} is not text of 1 to {UNIT_CHARS_MAX} characters")
         fields[UNIT] = unit
-    fields |= {key: True for key, said in ((_NO_ID, no_id), (DOUBTFUL, doubtful)) if said}
-    data = pack_fields(fields)
+    if no_id:
+        fields[_NO_ID] = True
+    if doubtful:
+        fields[DOUBTFUL] = True
+    data = pack_fields(fields, pack)
     if len(data) > MESSAGE_HEADERS_BYTES_MAX:
         raise MessageTooLargeError(
             f"headers of {len(data)} bytes; at most {MESSAGE_HEADERS_BYTES_MAX}: put bulk into the body"
@@ -201,15 +103,14 @@ def encode_header(
     return data
 
 
-def pack_fields(fields: dict[str, Any]) -> bytes:
+def pack_fields(fields: dict[str, Any], pack: Pack = pack_one) -> bytes:
     """Headers by their one-letter keys as bytes; raises MessageFormatError."""
     if not fields:
         return b""
     try:
-        data: bytes = msgpack.packb(fields, use_bin_type=True)
+        return pack(fields)
     except ValueError as error:
         raise MessageFormatError(f"a header or property cannot travel: {error}") from None
-    return data
 
 
 _PLAIN_TYPES: Final = frozenset((bool, float, str, bytes, type(None)))
@@ -242,7 +143,7 @@ def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
             raise MessageFormatError(
                 f"property {name} is a {type(value).__name__}; allowed are bool, int of 64 bits, float, str, bytes"
             )
-    return dict(properties)
+    return properties if type(properties) is dict else dict(properties)
 
 
 _NO_FIELDS: Final[dict[str, Any]] = {}

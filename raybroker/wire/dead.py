@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.model.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
-from raybroker.wire.content import (
+from raybroker.wire.bodies import (
     BYTES,
     COMPRESS,
     COMPRESSED_SIZE,
@@ -25,10 +25,8 @@ from raybroker.wire.content import (
     STREAM,
     TEXT,
     UNCOMPRESSED_SIZE,
-    BlockContent,
-    message_id,
-    pack_fields,
 )
+from raybroker.wire.content import BlockContent, message_id, pack_fields
 
 REASONS: Final = ("OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR")
 

@@ -18,7 +18,8 @@ from raybroker.model.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
 from raybroker.model.units import is_unit_name
-from raybroker.wire.content import WORK, BlockContent, message_id, pack_fields
+from raybroker.wire.bodies import WORK
+from raybroker.wire.content import BlockContent, message_id, pack_fields
 
 WORK_UNIT: Final = "JMS_BEA_UnitOfWork"
 WORK_NUMBER: Final = "JMS_BEA_UnitOfWorkSequenceNumber"

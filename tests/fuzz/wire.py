@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
 from raybroker.wire import frames as wire
-from raybroker.wire.content import HEADER_NAMES, content_of, decode_body, decode_header
+from raybroker.wire.bodies import decode_body
+from raybroker.wire.content import HEADER_NAMES, content_of, decode_header
 from raybroker.wire.dead import dead_block, dead_wish, revive_block
 from raybroker.wire.expiry_log import expiry_record
 from raybroker.wire.native import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface

@@ -14,7 +14,8 @@ from raybroker.client.bodies import encode_any
 from raybroker.client.message import Delivery, Message, message_id
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError
-from raybroker.wire.content import deflated, encode_body, encode_header
+from raybroker.wire.bodies import deflated, encode_body
+from raybroker.wire.content import encode_header
 
 
 class Session:

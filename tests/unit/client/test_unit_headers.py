@@ -10,7 +10,8 @@ from raybroker.client.options import NAMELESS
 from raybroker.client.producing import Shared
 from raybroker.client.units import HEADERS_KEPT, unit_header, unit_headers
 from raybroker.model.errors import MessageFormatError
-from raybroker.wire.content import decode_header, encode_body
+from raybroker.wire.bodies import encode_body
+from raybroker.wire.content import decode_header
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -15,7 +15,7 @@ import pytest
 from raybroker.client import validation
 from raybroker.client.validation import Validator, validating
 from raybroker.errors import ConfigError, MessageFormatError
-from raybroker.wire.content import encode_body
+from raybroker.wire.bodies import encode_body
 
 XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"{}>{}</xs:schema>'
 ORDER = '<xs:element name="order" type="xs:int"/>'

@@ -15,7 +15,8 @@ from raybroker.model.record import Entry
 from raybroker.model.settings import dead_message_queue, destination_attributes
 from raybroker.services.codec import WireCodec
 from raybroker.store.memory import MemoryStore
-from raybroker.wire.content import WORK, content_of, encode_header, work_rows
+from raybroker.wire.bodies import WORK, work_rows
+from raybroker.wire.content import content_of, encode_header
 
 DMQ = "mq.sys.dmq"
 

@@ -15,7 +15,8 @@ from raybroker.core import work
 from raybroker.core.invariants import check
 from raybroker.engine import inspect
 from raybroker.model.block import Block, encode_block
-from raybroker.wire.content import BYTES, WORK, BlockContent, encode_header, work_rows
+from raybroker.wire.bodies import BYTES, WORK, work_rows
+from raybroker.wire.content import BlockContent, encode_header
 from raybroker.wire.works import WORK_END, WORK_NUMBER, WORK_UNIT, works_of
 from tests.unit.engine.rig import DMQ, Client, Rig
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
-from raybroker.wire import content
-from raybroker.wire.content import (
+from raybroker.wire import bodies, content
+from raybroker.wire.bodies import (
     BYTES,
     COMPRESS,
     COMPRESSED_SIZE,
@@ -26,11 +26,10 @@ from raybroker.wire.content import (
     TEXT,
     UNCOMPRESSED_SIZE,
     decode_body,
-    decode_header,
     deflated,
     encode_body,
-    encode_header,
 )
+from raybroker.wire.content import decode_header, encode_header
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(allow_nan=False), st.text(max_size=9),
@@ -59,7 +58,7 @@ def test_a_body_comes_back_as_it_was_with_its_type(body: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "value"), [(MAP, [1]), (MAP, 1), (STREAM, {"a": 1}), (STREAM, None)])
 def test_a_map_or_stream_that_is_another_thing_is_refused(kind: int, value: Any) -> None:
-    with pytest.raises(MessageFormatError, match=content.BODY_TYPES[kind]):
+    with pytest.raises(MessageFormatError, match=bodies.BODY_TYPES[kind]):
         decode_body(kind, msgpack.packb(value))
 
 

@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.wire import dead
-from raybroker.wire.content import (
-    COMPRESS,
-    DEFLATED,
-    PICKLE,
-    Header,
-    decode_body,
-    decode_header,
-    deflated,
-    encode_body,
-    encode_header,
-    message_id,
-)
+from raybroker.wire.bodies import COMPRESS, DEFLATED, PICKLE, decode_body, deflated, encode_body
+from raybroker.wire.content import Header, decode_header, encode_header, message_id
 from raybroker.wire.dead import REASONS, dead_block, dead_wish, deaths_of, revive_block
 
 NOW = 5_000
