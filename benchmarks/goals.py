@@ -43,8 +43,8 @@ class Goal:
 
 
 BEST_PEER: Final = "best peer"
-PLAIN: Final = (OURS, "through")
-"""The plain queue of the same run."""
+PLAIN: Final = (OURS, "plain")
+"""The plain queue of the same run, with as many messages as features are measured with."""
 
 GOALS: Final[tuple[Goal, ...]] = (
     Goal("persistent, producer → consumer → ack, against the bare pipe", "through", 0.6, (PIPE, "through")),

@@ -30,6 +30,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("queue", "idle queue in a shared host", "kB", False),
     Figure("create", "creating a queue in a shared host", "ms", False),
     Figure("selector_eval", "selector of three comparisons, headers decoded", "µs", False),
+    Figure("plain", "plain queue, as many messages as with features", "msg/s"),
     Figure("each", "plain queue, sent one by one with send_async", "msg/s"),
     Figure("selector", "selector of three comparisons on the consumer", "msg/s"),
     Figure("priority", "priorities 0 to 9 mixed", "msg/s"),
@@ -42,9 +43,9 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("topic_64", "topic, deliveries to 64 subscribers", "msg/s"),
 )
 FEATURES: Final = (
-    "each", "selector", "priority", "expiry", "units", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64",
+    "plain", "each", "selector", "priority", "expiry", "units", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64",
 )  # fmt: skip
-"""What :mod:`benchmarks.ours_features` measures against the plain queue."""
+"""What :mod:`benchmarks.ours_features` measures: the plain queue, and features against it."""
 ONE_BY_ONE: Final = ("selector", "priority", "expiry", "units")
 """Those of them that are sent as "each" is."""
 FIGURE: Final[dict[str, Figure]] = {figure.key: figure for figure in FIGURES}

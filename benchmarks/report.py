@@ -116,7 +116,7 @@ def _ratio_rows(report: Report, spreads: Spreads) -> Iterable[Sequence[str]]:
 
 
 def _feature_rows(spreads: Spreads) -> Iterable[Sequence[str]]:
-    plain, each = spreads.get((OURS, "through")), spreads.get((OURS, "each"))
+    plain, each = spreads.get((OURS, "plain")), spreads.get((OURS, "each"))
     for key in FEATURES:
         mine = spreads.get((OURS, key))
         if mine is None:

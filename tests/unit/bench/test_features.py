@@ -125,7 +125,7 @@ def test_the_report_has_both_ratios_and_the_verdicts() -> None:
     report = Report("now", Amounts(), 1, MACHINE)
     report.readings = [
         Reading(OURS, figure, value, 1, "CPU")
-        for figure, value in {"through": 1000.0, "each": 500.0, "selector": 450.0, "topic_64": 800.0}.items()
+        for figure, value in {"plain": 1000.0, "each": 500.0, "selector": 450.0, "topic_64": 800.0}.items()
     ]
     text = markdown(report)
     assert f"| {FIGURE['selector'].title} | 450 | 0.45 | 0.90 | CPU |" in text
