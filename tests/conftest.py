@@ -23,8 +23,12 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in tests/cluster are marked so and share one xdist worker: a machine has room for one cluster."""
+    """Tests in tests/cluster are marked so and share one xdist worker: a machine has room for one cluster.
+
+    First of all: the worker reads the groups in this hook too.
+    """
     for item in items:
         if item.path.is_relative_to(TESTS / "cluster"):
             item.add_marker("cluster")

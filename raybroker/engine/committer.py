@@ -35,8 +35,10 @@ INLINE_QUICK_NS: Final = 400_000
 """While commits in the engine's thread take no longer than this on average, groups of more than ``INLINE_SMALL_BYTES``
 stay there: about what two changes of thread and the waiting for one's turn in between cost."""
 INLINE_RUN_MAX: Final = 256
-"""Commits in the engine's thread before the other thread gets a chance to tidy the store; and as many that were not
-quick enough for the engine's thread before it is tried again."""
+INLINE_RUN_BYTES: Final = 8 << 20
+"""So many commits, or bytes of them, in the engine's thread before the other one gets a chance to tidy the store."""
+INLINE_TRIAL_EVERY: Final = 256
+"""Commits that go to the thread because it was not quick enough in the engine's, before that is tried again."""
 
 Done = Callable[[], None]
 Batch = tuple[Sequence[Entry], int, Done]
@@ -121,7 +123,7 @@ class ThreadCommitter:
         """The thread is using the store."""
         self._armed = False
         """A commit in the engine's thread is due."""
-        self._inline_run = 0
+        self._inline_run = self._inline_bytes = 0
         self._last_ns = 0
         self._inline_ns = 0
         """What commits in the engine's thread take, smoothed."""
@@ -169,6 +171,7 @@ class ThreadCommitter:
             and self.pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
             and self._last_ns <= INLINE_NS_MAX
             and self._inline_run < INLINE_RUN_MAX
+            and self._inline_bytes < INLINE_RUN_BYTES
         )
 
     def _commit_here(self) -> None:
@@ -179,8 +182,9 @@ class ThreadCommitter:
             if not self._may_commit_here():
                 self._wake.notify()
                 return
-            self._inline_run += 1
             group, size = self._take()
+            self._inline_run += 1
+            self._inline_bytes += size
         if self._commit(group, self._failed):
             self._look_at_time()
             self._finish(group, size)
@@ -189,7 +193,7 @@ class ThreadCommitter:
         """One commit that took long is bad luck; a slow disk shows within three."""
         self._inline_ns += (self._last_ns - self._inline_ns) // 8
         if self._inline_ns > INLINE_QUICK_NS:
-            self._inline_ns, self._not_quick = 0, INLINE_RUN_MAX
+            self._inline_ns, self._not_quick = 0, INLINE_TRIAL_EVERY
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
 
@@ -202,7 +206,7 @@ class ThreadCommitter:
                 if not self._waiting:
                     return
                 self._busy = True
-                self._inline_run = 0
+                self._inline_run = self._inline_bytes = 0
                 group, size = self._take()
             if not self._commit(group, lambda reason: self._post(lambda: self._failed(reason))):
                 return

@@ -120,11 +120,12 @@ def test_a_group_that_grew_too_large_within_the_turn_goes_to_the_thread() -> Non
 def test_on_a_disk_that_is_not_quick_small_groups_stay_and_others_go_until_the_next_trial() -> None:
     with running() as engine:
         engine.takes_ns = cm.INLINE_NS_MAX
-        taken = [engine.commits(MIDDLE) for _ in range(cm.INLINE_RUN_MAX + 20)]
+        taken = [engine.commits(MIDDLE) for _ in range(cm.INLINE_TRIAL_EVERY + 20)]
         trial = taken.index("own")
         assert 1 <= trial <= 5
-        assert taken == ["engine"] * trial + ["own"] * cm.INLINE_RUN_MAX + taken[trial + cm.INLINE_RUN_MAX :]
-        assert taken[trial + cm.INLINE_RUN_MAX :][:trial] == ["engine"] * trial
+        again = trial + cm.INLINE_TRIAL_EVERY
+        assert taken[:again] == ["engine"] * trial + ["own"] * cm.INLINE_TRIAL_EVERY
+        assert taken[again : again + trial] == ["engine"] * trial
         assert engine.commits(MIDDLE) == "own"
         assert engine.commits(SMALL) == "engine"
 
@@ -146,10 +147,13 @@ def test_after_a_commit_that_took_too_long_the_engine_does_not_wait_for_the_next
         assert [engine.commits(SMALL) for _ in range(2)] == ["own", "engine"]
 
 
-def test_the_thread_gets_its_turn_to_tidy_up() -> None:
+@pytest.mark.parametrize(
+    ("nbytes", "run"), [(SMALL, cm.INLINE_RUN_MAX), (MIDDLE, cm.INLINE_RUN_BYTES // MIDDLE + 1)]
+)
+def test_the_thread_gets_its_turn_to_tidy_up(nbytes: int, run: int) -> None:
     with running() as engine:
-        taken = [engine.commits(SMALL) for _ in range(2 * cm.INLINE_RUN_MAX)]
-        assert taken.index("own") == cm.INLINE_RUN_MAX
+        taken = [engine.commits(nbytes) for _ in range(2 * run)]
+        assert taken.index("own") == run
         assert taken.count("own") == 1
 
 
