@@ -36,6 +36,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where workers take tests by their groups, the groups are in the ids, or everything would go anywhere."""
+    if getattr(session.config.option, "loadgroup", False):
+        lost = [item.nodeid for item in session.items if item.get_closest_marker("cluster") and "@" not in item.nodeid]
+        assert not lost, f"pytest and pytest-xdist do not understand each other: {lost[0]} is in no group"
+
+
 def refuse_ray(*args: object, **options: object) -> NoReturn:
     """Stands in for ``ray.init``, which Ray also calls by itself at the first use of an actor."""
     raise RuntimeError("unit tests do not start Ray: move this one to tests/cluster, or test without the actor")
