@@ -28,7 +28,8 @@ from typing import Any
 
 SEQ_BITS = 32
 BATCH = 40
-PAUSE_S = 0.01
+PAUSE_S = 0.03
+"""A long run is about what is killed meanwhile: what was sent has to be drained and judged too."""
 
 
 class Notes:

@@ -227,4 +227,4 @@ class Load:
 
 def count(path: Path, letter: str) -> int:
     """How many lines of a kind a worker has written."""
-    return sum(found == letter for found, _ in lines(path)) if path.exists() else 0
+    return (b"\n" + path.read_bytes()).count(b"\n%s " % letter.encode()) if path.exists() else 0
