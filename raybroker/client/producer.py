@@ -3,7 +3,7 @@
 A handle holds at most ``raybroker.producer.buffer_bytes`` of unsettled messages; whoever sends more waits.  Blocks go
 out when they are full, when somebody waits for one, or ``raybroker.producer.linger_ms`` after the first message.
 
-In a transacted session blocks belong to the open transaction and wait for its commit no longer than the linger time:
+In a transacted session blocks belong to the open transaction and wait for its commit at most twice the linger time:
 once written they are the host's, and what becomes of them is the commit's business; they are never sent again.
 """
 
@@ -35,6 +35,7 @@ from raybroker.wire.bodies import encode_body
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
     from raybroker.client.transaction import Work
+
 
 class ProducerCore:
     """See the module. ``shared`` is what messages have unless a send says otherwise; ``work``: the transactions of its
@@ -69,9 +70,7 @@ class ProducerCore:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._completion = Completion(self._state, self._lock, self.name, connection)
-        self._lingering = Lingering(
-            self._state, self._lock, self._flush, connection, transacted=work is not None
-        )
+        self._lingering = Lingering(self._state, self._lock, self._flush, connection, transacted=work is not None)
         self._room_waiters: list[Future[None]] = []
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False

@@ -138,7 +138,7 @@ class TxLog:
 
 
 def decided(number: int, key: bytes, commit: bool, shared: bool) -> Entry:
-    """The note of every commit: :func:`note` for it, at a fifth of the cost."""
+    """The note of every commit: :func:`note` for it, at a third of the cost."""
     meta = f'["{DECIDED}",{number},"{key.hex()}",{_WORDS[commit]},{_WORDS[shared]}]'
     return Entry(NOTE, 0, 0, meta.encode())
 
