@@ -6,6 +6,7 @@ A simulation proves something only if it notices rules that are switched off; :f
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import traceback
 from collections import Counter
@@ -18,6 +19,14 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from raybroker.model.errors import BrokerError
+
+NICE = 10
+"""Processes that only compute leave the processors to tests that wait for something."""
+
+
+def processes(jobs: int) -> ProcessPoolExecutor:
+    """For functions of modules; each starts with nothing but what it imports."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=os.nice, initargs=(NICE,))
 
 
 @dataclass(slots=True)
@@ -77,7 +86,7 @@ class Simulation:
                 if batch.failure is not None:
                     return
             return
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        with processes(jobs) as pool:
             running = {pool.submit(self.batch, *item) for item in islice(todo, jobs * 2)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -47,6 +47,8 @@ from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
 from raybroker.wire.native import TOKEN_BYTES
 
+MAKE_TIMEOUT_S: Final = 120.0
+"""How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
@@ -245,7 +247,7 @@ class BrokerActor:
         await self._save_catalogue()
         failpoint("host.named")
         made = await asyncio.to_thread(self._host, host, hosting)
-        await made.where()
+        await made.where(MAKE_TIMEOUT_S)
         failpoint("host.made")
         return made
 

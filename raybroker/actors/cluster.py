@@ -18,8 +18,8 @@ from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError
 from raybroker.model.names import check_cluster_name
 from raybroker.system.clock import SystemClock
 
-OPEN_WAIT_S: Final = 60.0
-"""How long ``start`` waits until every broker that it started takes clients."""
+OPEN_WAIT_S: Final = 120.0
+"""How long ``start`` waits until a broker that it started takes clients: processes may take half a minute to start."""
 OPEN_POLL_S: Final = 0.02
 
 
@@ -155,7 +155,7 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + OPEN_WAIT_S * 1_000_000_000
     while True:
-        row = runtime.call_blocking(actor.ready)
+        row = runtime.call_blocking(actor.ready, timeout_s=OPEN_WAIT_S)
         if row["operating"] or alone:
             return
         if clock.monotonic_ns() > deadline_ns:

@@ -24,9 +24,9 @@ class RemoteHost:
     def hosting(self) -> str:
         return self.spec.hosting
 
-    async def where(self) -> tuple[str, int, int]:
+    async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int]:
         """(ip, port, process id)."""
-        found: tuple[str, int, int] = await runtime.call(self.actor.where)
+        found: tuple[str, int, int] = await runtime.call(self.actor.where, timeout_s=timeout_s)
         return found
 
     async def state(self) -> Row:

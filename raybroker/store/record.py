@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -45,9 +46,11 @@ class RecordIO(FileIO):
 
 
 class RecordFile:
-    """One log.  ``open`` comes first, ``close`` last; calls come one at a time, from any thread.
+    """One log.  ``open`` comes first, ``close`` last; calls may come from any thread and take turns.
 
-    After an error while writing nothing more can be written: open the file anew to see what it has.
+    So ``close`` waits for what another thread is writing: whoever asked for that may be gone, and the number of a file
+    that is closed under a thread may be that of another file when it writes on.  After an error while writing nothing
+    more can be written: open the file anew to see what it has.
     """
 
     def __init__(self, path: Path, io: RecordIO | None = None) -> None:
@@ -59,6 +62,7 @@ class RecordFile:
         self._lock = -1
         self._size = 0
         self._dead = ""
+        self._turns = threading.RLock()
 
     # ---- opening
 
@@ -105,11 +109,12 @@ class RecordFile:
 
     def close(self) -> None:
         """Releases the file; may be called again."""
-        for fd in (self._fd, self._lock):
-            if fd >= 0:
-                self._io.close(fd)
-        self._fd = self._lock = -1
-        self._dead = self._dead or "it is closed"
+        with self._turns:
+            for fd in (self._fd, self._lock):
+                if fd >= 0:
+                    self._io.close(fd)
+            self._fd = self._lock = -1
+            self._dead = self._dead or "it is closed"
 
     # ---- writing
 
@@ -117,22 +122,24 @@ class RecordFile:
         """Durable when it returns, all or none.  Raises StoreError."""
         if not frames:
             return
-        self._check()
         batch = encode(frames)
-        try:
-            write_all(self._io, self._fd, [batch], self._size)
-            self._io.fdatasync(self._fd)
-        except OSError as error:
-            raise self._failed(error) from None
-        self._size += len(batch)
+        with self._turns:
+            self._check()
+            try:
+                write_all(self._io, self._fd, [batch], self._size)
+                self._io.fdatasync(self._fd)
+            except OSError as error:
+                raise self._failed(error) from None
+            self._size += len(batch)
 
     def replace(self, frames: Sequence[bytes]) -> None:
         """These frames instead of all there were, at once; durable when it returns.  Raises StoreError."""
-        self._check()
-        try:
-            self._rewrite(frames)
-        except OSError as error:
-            raise self._failed(error) from None
+        with self._turns:
+            self._check()
+            try:
+                self._rewrite(frames)
+            except OSError as error:
+                raise self._failed(error) from None
 
     def _rewrite(self, frames: Sequence[bytes]) -> None:
         new = self._beside()

@@ -42,6 +42,7 @@ def folder() -> Path:
         RAY_AUTH_TOKEN_PATH=str(token),
         RAY_USAGE_STATS_ENABLED="0",
         RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+        RAY_worker_niceness="0",  # As raybroker's own Ray has it: other tests run meanwhile.
         PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
     )
     return made

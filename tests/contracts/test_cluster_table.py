@@ -21,7 +21,7 @@ from tests.contracts import postgres
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, until
 
-TIMEOUT_MS = 1000
+TIMEOUT_MS = 4000
 POSTGRES = pytest.mark.xdist_group("postgres")
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 from tests import seeds
 from tests.seeds import Catch
@@ -33,7 +31,7 @@ def hunt_all(jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:
     if jobs <= 1:
         yield from (hunt(name, seeds_max) for name in names)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with seeds.processes(jobs) as pool:
         yield from pool.map(hunt, names, [seeds_max] * len(names))
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import get_context
 from typing import Any
 
 from raybroker.control import starting
@@ -360,7 +358,7 @@ def hunt_all(names: list[str], jobs: int, seeds_max: int = SEEDS_MAX) -> Iterato
     if jobs <= 1:
         yield from (hunt(name, seeds_max) for name in names)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with seeds.processes(jobs) as pool:
         yield from pool.map(hunt, names, [seeds_max] * len(names))
 
 
