@@ -191,7 +191,9 @@ class Consumer:
         if core.closed:
             return None
         message = core.take_one()
-        return message if message is not None else self._wait_for(core.take_one, timeout)
+        if message is None:  # Whose "take_one" it is changes when the consumer gets members on other brokers meanwhile.
+            message = self._wait_for(lambda: core.take_one(), timeout)  # noqa: PLW0108
+        return message
 
     def _wait_for(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
         """What ``take`` gives as soon as it gives something; None when the time is over or the consumer closed."""

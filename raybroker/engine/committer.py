@@ -244,8 +244,8 @@ class ThreadCommitter:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, failed)
             return False
-        self._last_ns = self._monotonic_ns() - began
-        if entries:
+        if entries:  # What waits for nothing but its turn says nothing about the disk.
+            self._last_ns = self._monotonic_ns() - began
             self.meter.count(self._last_ns, sum(size for _, size, _ in group), len(group))
         return True
 

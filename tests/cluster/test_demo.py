@@ -28,13 +28,14 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.timeout(300)
 def test_the_demo_kills_a_consumer_loses_nothing_and_leaves_nothing(folder: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "RAYBROKER_"))}
     places = {"RAY_TMPDIR": str(folder), "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder)}
     summary = folder / "summary.json"
     done = subprocess.run(
         [sys.executable, "-m", "raybroker", "demo", "--rows", "3000", "--json", str(summary)],
-        capture_output=True, text=True, env={**inherited, **places, "PYTHONPATH": str(ROOT)}, cwd=folder, timeout=100,
+        capture_output=True, text=True, env={**inherited, **places, "PYTHONPATH": str(ROOT)}, cwd=folder, timeout=240,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,23 @@ def test_a_backup_is_with_the_seat_alone_until_it_is_promoted(rig: ClusterRig) -
     sent = fill(rig, name, 5)
     assert sorted(bodies(take(second, 15))) == sorted(sent)
     until(lambda: brokers_of(second) == list(NAMES))
+
+
+def test_whoever_waits_while_a_backup_is_promoted_gets_what_comes_from_any_broker(rig: ClusterRig) -> None:  # D-16
+    name = rig.name()
+    rig.connect("b1").admin().create_destination("queue", name, maxNumActiveConsumers=1, maxNumBackupConsumers=1)
+    first = rig.connect("b2").session().consumer(name)
+    second = rig.connect("b3").session().consumer(name)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(second.receive, WAIT_S)
+        until(lambda: second._core._arrivals.awaited)
+        first.close()
+        until(lambda: brokers_of(second) == list(NAMES))
+        other = next(broker for broker in NAMES if [broker] != seat(rig.connect("b1")))
+        rig.connect(other).session().producer(name).send("now")
+        message = found.result(WAIT_S)
+    assert message is not None
+    assert message.body == "now"
 
 
 def test_when_the_active_consumer_dies_its_messages_go_to_the_backup(rig: ClusterRig) -> None:

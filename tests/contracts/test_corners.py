@@ -44,7 +44,7 @@ def test_a_message_that_expires_before_the_commit_is_never_seen(broker: Loopback
     connection.session().producer(marker).send("x", ttl_ms=40)
     outlive(connection, marker)
     session.commit()
-    assert bodies(take(consumer, 2)) == ["plain", "later"]
+    assert sorted(bodies(take(consumer, 2))) == ["later", "plain"]  # On a slow machine the delay is over by then.
     until(lambda: "short" in [row["body"] for row in dead(connection)])
 
 

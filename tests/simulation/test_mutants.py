@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_mutant_is_caught() -> None:
     catches = list(hunt_all(jobs=2))
     for catch in catches:

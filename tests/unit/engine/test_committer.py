@@ -74,6 +74,12 @@ class Engine:
             if len(self.done) < self._submitted and not self.failures:
                 self.posted.get(timeout=PATIENCE_S)()
 
+    def submit_nothing(self) -> None:
+        """What has nothing to store, and comes after what was submitted before."""
+        number = self._submitted
+        self._submitted += 1
+        self.committer.submit([], lambda: self.done.append(number))
+
     def commits(self, nbytes: int) -> str:
         """Commit one batch; which thread did it."""
         self.submit(nbytes)
@@ -128,6 +134,16 @@ def test_on_a_disk_that_is_not_quick_small_groups_stay_and_others_go_until_the_n
         assert taken[again : again + trial] == ["engine"] * trial
         assert engine.commits(MIDDLE) == "own"
         assert engine.commits(SMALL) == "engine"
+
+
+def test_what_has_nothing_to_store_does_not_make_a_slow_disk_quick() -> None:
+    with running() as engine:
+        engine.takes_ns = cm.INLINE_NS_MAX * 10
+        assert [engine.commits(SMALL) for _ in range(3)] == ["engine", "own", "own"]
+        engine.submit_nothing()
+        engine.finish()
+        assert engine.commits(SMALL) == "own"
+        assert engine.done == [0, 1, 2, 3, 4]
 
 
 def test_one_commit_that_took_long_is_no_slow_disk() -> None:
