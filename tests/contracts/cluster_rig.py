@@ -226,7 +226,7 @@ class ClusterRig:
         return found
 
     async def _opened(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for broker in self.brokers.values():
                 await broker.cluster.clustering.opened.wait()
             for broker in self.brokers.values():

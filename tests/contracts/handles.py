@@ -26,7 +26,7 @@ from raybroker.client.message import Message
 from raybroker.client.xa import Xa
 from raybroker.config import Config
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """How long a test waits for what must come; on a busy machine it may take a while."""
 DMQ = "mq.sys.dmq"
 _numbers = itertools.count(1)

@@ -32,7 +32,7 @@ def in_rig(
     assert unseen == []
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for is seen from outside only
             await asyncio.sleep(0.005)
