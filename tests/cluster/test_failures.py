@@ -48,7 +48,7 @@ def test_a_kill_at_any_step_costs_no_message_and_no_change(trial: Trial, tmp_pat
 
 
 def test_what_took_too_long_is_a_fault() -> None:
-    slow = Figures(detection=[1.0, 3.0, 3.0], failover=[0.5, 19.0])
+    slow = Figures(detection=[1.0, 3.0, 3.0], failover=[0.5, 29.0])
     assert [text.split()[0] for text in failures.faults([Verdict()], slow, timed=True)] == ["detection", "failover"]
     assert [text.split()[0] for text in failures.faults([Verdict()], slow, timed=False)] == ["failover"]
     assert failures.faults([Verdict(lost={1})], Figures(), timed=False)
