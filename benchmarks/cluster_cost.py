@@ -7,10 +7,11 @@
     idle       processor time a second of all brokers and hosts while clients are attached and nothing is sent
     remote     messages that went to a consumer of another broker meanwhile (none may while a local one is there); each
                consumer waits for as many as were sent at its broker
-    ordered    1000 units of order over 8 consumers, against the plain queue of the same run
     paths      new units of order a second that the path service places, and what it costs when they are known
     failover   from SIGKILL of the home broker and its hosts until the next confirmed send of its client
     join       a broker joining a cluster whose record has 10,000 entries, until it takes clients
+
+What units of order cost is measured with the other features: ``python -m benchmarks``.
 """
 
 from __future__ import annotations
@@ -36,15 +37,11 @@ from benchmarks.workers import Team
 PREFETCH: Final = 20_000
 TAKE: Final = 4_000
 SIZE: Final = 1024
-UNITS: Final = 1000
-CONSUMERS: Final = 8
 PATIENCE_S: Final = 60.0
 RECORD_ENTRIES: Final = 10_000
 IDLE_S: Final = 3.0
 QUIET_S: Final = 2.0
 """For how long the idle cluster is watched."""
-LOOK_S: Final = 0.001
-"""How long one of several consumers is looked at when it has nothing: what it could have may be with the next one."""
 
 Facts = dict[str, Any]
 
@@ -66,39 +63,33 @@ def hold(job: Any, address: dict[str, Any], name: str, brokers: int, folder: str
         job.ready({broker: cluster.pids(broker) for broker in cluster.brokers})
 
 
-def produce(job: Any, address: dict[str, Any], name: str, queue: str, broker: str, count: int, units: int) -> Facts:
+def produce(job: Any, address: dict[str, Any], name: str, queue: str, broker: str, count: int) -> Facts:
     rb = _join(address)
     with rb.connect(cluster=name, broker=broker) as connection:
         session = connection.session()
         producer = session.producer(queue, persistent=True)
         bodies = list(stream_of(SIZE, count))
-        options = {"unit_of_order": [f"unit{n * 7919 % units}" for n in range(count)]} if units else {}
         job.ready()
         began, used = monotonic_ns(), process_time()
-        producer.send_many(bodies, **options)
+        producer.send_many(bodies)
         return {"began_ns": began, "ended_ns": monotonic_ns(), "cpu_s": process_time() - used}
 
 
-def consume(
-    job: Any, address: dict[str, Any], name: str, queue: str, broker: str, count: int, sessions: int
-) -> Facts:
-    """Take ``count`` messages, or until nothing came for a while; ``sessions`` consumers in turn."""
+def consume(job: Any, address: dict[str, Any], name: str, queue: str, broker: str, count: int) -> Facts:
+    """Take ``count`` messages, or until nothing came for a while."""
     rb = _join(address)
     with rb.connect(cluster=name, broker=broker) as connection:
-        consumers = [
-            connection.session(ack="client").consumer(queue, prefetch=PREFETCH // sessions) for _ in range(sessions)
-        ]
+        consumer = connection.session(ack="client").consumer(queue, prefetch=PREFETCH)
         job.ready()
         began, used = monotonic_ns(), process_time()
         got = 0
         last = began
         while got < count and monotonic_ns() - last < IDLE_S * 1e9:
-            for consumer in consumers:
-                messages = consumer.receive_many(max=TAKE, timeout=LOOK_S if sessions > 1 else IDLE_S / 4)
-                if messages:
-                    got += len(messages)
-                    messages[-1].acknowledge()
-                    last = monotonic_ns()
+            messages = consumer.receive_many(max=TAKE, timeout=IDLE_S / 4)
+            if messages:
+                got += len(messages)
+                messages[-1].acknowledge()
+                last = monotonic_ns()
         return {"got": got, "began_ns": began, "ended_ns": last, "cpu_s": process_time() - used}
 
 
@@ -151,26 +142,25 @@ def _run(team: Team, work: Callable[..., Any], *args: Any) -> Any:
 
 
 def traffic(
-    head: RayHead, address: dict[str, Any], brokers: int, messages: int, *, pairs: int | None = None, units: int = 0,
-    sessions: int = 1, turn: int = 0,
-) -> Facts:  # fmt: skip
+    head: RayHead, address: dict[str, Any], brokers: int, messages: int, *, pairs: int | None = None, turn: int = 0
+) -> Facts:
     """Pairs of a producer and a consumer at once, one on each broker or all on one; costs and rates.
 
     ``turn``: which of several such runs this is.
     """
     pairs = pairs or brokers
     assert brokers in (1, pairs)
-    name = f"c{brokers}p{pairs}{'u' if units else ''}x{sessions}r{turn}"
+    name = f"c{brokers}p{pairs}r{turn}"
     queues = ["q"] if brokers == pairs else [f"q{number}" for number in range(pairs)]
     with cluster(head, address, name, brokers) as first, Team(head.environment) as team:
         pids = _run(team, administer, address, name, queues, {"localDeliveryPreferred": brokers > 1})
         processes = {pid for found in pids.values() for pid in found.values()}
         each = messages // pairs
         places = list(zip(queues * (pairs // len(queues)), list(first) * (pairs // brokers), strict=True))
-        consumers = [team.start(consume, address, name, *place, each, sessions) for place in places]
+        consumers = [team.start(consume, address, name, *place, each) for place in places]
         for worker in consumers:
             worker.wait_ready()
-        producers = [team.start(produce, address, name, *place, each, units) for place in places]
+        producers = [team.start(produce, address, name, *place, each) for place in places]
         for worker in producers:
             worker.wait_ready()
         idle = _idle(processes)
@@ -282,10 +272,6 @@ def measure(messages: int, brokers: list[int], rounds: int, console: Console) ->
     try:
         console.print(f"{', '.join(map(str, brokers))} brokers …")
         found["traffic"] = compare(head, address, brokers, messages, rounds)
-        console.print("units of order …")
-        plain = traffic(head, address, 1, messages, sessions=CONSUMERS)
-        ordered = traffic(head, address, 1, messages, units=UNITS, sessions=CONSUMERS)
-        found["ordered"] = {"plain": plain, "ordered": ordered, "ratio": ordered["rate"] / plain["rate"]}
         with cluster(head, address, "paths", 2) as pids, Team(head.environment) as team:
             console.print("path service and failover …")
             found["paths"] = _run(team, paths, address, "paths", 100_000)
@@ -314,9 +300,6 @@ def show(found: Facts, console: Console) -> None:
             str(row["remote"]),
         )  # fmt: skip
     console.print(table)
-    rate = found["ordered"]["ordered"]["rate"]
-    console.print(f"{UNITS} units of order over {CONSUMERS} consumers: {rate:,.0f} messages/s,"
-                  f" {found['ordered']['ratio']:.2f} of plain ({found['ordered']['plain']['rate']:,.0f})")  # fmt: skip
     console.print(f"path service: {found['paths']['new_units_per_s']:,.0f} new units/s,"
                   f" {found['paths']['known_units_per_s']:,.0f} messages/s of known ones")  # fmt: skip
     console.print(f"failover: {found['failover']['failover_s']:.2f} s; join: {found['join']['join_s']:.2f} s")
