@@ -155,7 +155,8 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + OPEN_WAIT_S * 1_000_000_000
     while True:
-        row = runtime.call_blocking(actor.ready, timeout_s=OPEN_WAIT_S)
+        left_s = (deadline_ns - clock.monotonic_ns()) / 1_000_000_000
+        row = runtime.call_blocking(actor.ready, timeout_s=max(left_s, OPEN_POLL_S))
         if row["operating"] or alone:
             return
         if clock.monotonic_ns() > deadline_ns:

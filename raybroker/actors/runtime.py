@@ -172,8 +172,10 @@ def create_actor(
     return ray.remote(cls).options(**chosen).remote(*args)
 
 
-def translated(error: Exception, gone: type[BrokerError] = ConnectionLostError) -> BrokerError:
-    """Ray's error as ours; ``gone`` when the actor itself did not answer."""
+def translated(
+    error: Exception, gone: type[BrokerError] = ConnectionLostError, timeout_s: float = CALL_TIMEOUT_S
+) -> BrokerError:
+    """Ray's error as ours; ``gone`` when the actor itself did not answer, within ``timeout_s``."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, BrokerError):
         return error.cause
     if isinstance(error, BrokerError):
@@ -181,7 +183,7 @@ def translated(error: Exception, gone: type[BrokerError] = ConnectionLostError) 
     if isinstance(error, RayActorError | ActorUnschedulableError):
         return gone(f"the actor is gone or restarting: {str(error).splitlines()[0]}")
     if isinstance(error, GetTimeoutError | TimeoutError):
-        return gone(f"no answer from the actor within {CALL_TIMEOUT_S:g} s")
+        return gone(f"no answer from the actor within {timeout_s:g} s")
     return BrokerError(f"an actor call failed: {error}")
 
 
@@ -193,7 +195,7 @@ async def call(
         future = await asyncio.to_thread(lambda: method.remote(*args).future())
         return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
     except (RayError, TimeoutError) as error:
-        raise translated(error, gone) from None
+        raise translated(error, gone, timeout_s) from None
 
 
 def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
@@ -201,7 +203,7 @@ def call_blocking(method: Any, *args: Any, timeout_s: float = CALL_TIMEOUT_S) ->
     try:
         return ray.get(method.remote(*args), timeout=timeout_s)
     except RayError as error:
-        raise translated(error) from None
+        raise translated(error, timeout_s=timeout_s) from None
 
 
 def tell(method: Any, *args: Any) -> None:

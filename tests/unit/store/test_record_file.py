@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -236,7 +237,7 @@ def test_power_can_fail_at_any_time() -> None:
                     one.locked_by = None
 
 
-def test_ten_thousand_entries_load(tmp_path: Path) -> None:
+def test_ten_thousand_entries_load_in_a_fifth_of_a_second(tmp_path: Path) -> None:
     record = ChangeRecord("r", "c", 1)
     frames = list(Saved(1, "c", None, "", record=record).frames())
     attributes = {"maxNumMsgs": 100000, "limitBehavior": "REJECT_NEWEST", "useDMQ": True, "consumerFlowLimit": 1000}
@@ -247,10 +248,16 @@ def test_ten_thousand_entries_load(tmp_path: Path) -> None:
     file, _ = opened(tmp_path / "record")
     file.replace(frames)
     file.close()
-    found = load_frames(frames_of(tmp_path / "record"))
+    best = float("inf")
+    for _ in range(5):
+        began = time.process_time()
+        found = load_frames(frames_of(tmp_path / "record"))
+        best = min(best, time.process_time() - began)
     assert found.record is not None
     assert found.record.number == 10_000
     assert len(found.record.state.destinations) == 10_000
+    print(f"10,000 entries in {best * 1000:.0f} ms of processor time")
+    assert best < 0.2 * 3, "three times the goal: machines that run tests are slow"
 
 
 def test_the_scanner_refuses_what_is_no_record() -> None:
