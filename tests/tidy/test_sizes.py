@@ -1,25 +1,26 @@
-"""A file has at most 400 lines and a function at most 70: what grows past that is two concepts.
+"""A function has at most 70 lines, and a file is one concept: over 600 lines a warning asks whether it still is.
 
-RATCHET names the exceptions with their present size; they may shrink, and the entry has to shrink with them.
+RATCHET names the functions that may be longer, with their present size; they may shrink, and the entry has to shrink
+with them.
 """
 
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator, Mapping
 
 from tests.tidy.source import Sources, read
 
-FILE_LINES_MAX = 400
+FILE_LINES_NOTED = 600
 FUNCTION_LINES_MAX = 70
 RATCHET: dict[str, int] = {}
-"""``path`` or ``path:function`` → lines.  No entry is ever added or raised."""
+"""``path:function`` → lines.  No entry is ever added or raised."""
 
 
 def sizes(sources: Sources) -> Iterator[tuple[str, int, int]]:
-    """(what, lines, most allowed) of every file and every function."""
+    """(what, lines, most allowed) of every function."""
     for path, source in sources.items():
-        yield path, len(source.splitlines()), FILE_LINES_MAX
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1, FUNCTION_LINES_MAX
@@ -38,21 +39,30 @@ def violations(sources: Sources, ratchet: Mapping[str, int]) -> Iterator[str]:
         yield f"{what} is gone: remove it from the ratchet"
 
 
-def test_files_and_functions_keep_their_size() -> None:
-    assert list(violations(read("raybroker", "benchmarks", "deploy"), RATCHET)) == []
+def long_files(sources: Sources) -> list[str]:
+    """Files of more than FILE_LINES_NOTED lines: worth a look, never a reason to cut one concept into slices."""
+    return [path for path, source in sources.items() if len(source.splitlines()) > FILE_LINES_NOTED]
 
 
-def test_a_long_file_and_a_long_function_are_found() -> None:
+def test_functions_keep_their_size() -> None:
+    sources = read("raybroker", "benchmarks", "deploy")
+    for path in long_files(sources):
+        warnings.warn(f"{path} has more than {FILE_LINES_NOTED} lines: is it still one concept?", stacklevel=1)
+    assert list(violations(sources, RATCHET)) == []
+
+
+def test_a_long_function_is_found() -> None:
     function = "def f():\n" + "    pass\n" * 70
-    assert list(violations({"a.py": "x = 1\n" * 401, "b.py": function}, {})) == [
-        "a.py has 401 lines; allowed are 400",
-        "b.py:f has 71 lines; allowed are 70",
-    ]
+    assert list(violations({"b.py": function}, {})) == ["b.py:f has 71 lines; allowed are 70"]
+
+
+def test_a_long_file_is_noted() -> None:
+    assert long_files({"a.py": "x = 1\n" * 601, "b.py": "x = 1\n" * 600}) == ["a.py"]
 
 
 def test_the_ratchet_only_tightens() -> None:
-    source = {"a.py": "x = 1\n" * 450}
-    assert list(violations(source, {"a.py": 450})) == []
-    assert list(violations(source, {"a.py": 449})) == ["a.py has 450 lines; allowed are 449"]
-    assert list(violations(source, {"a.py": 460})) == ["a.py has shrunk to 450 lines: tighten its entry in the ratchet"]
-    assert list(violations(source, {"a.py": 450, "b.py": 500})) == ["b.py is gone: remove it from the ratchet"]
+    source = {"a.py": "def f():\n" + "    pass\n" * 89}
+    assert list(violations(source, {"a.py:f": 90})) == []
+    assert list(violations(source, {"a.py:f": 89})) == ["a.py:f has 90 lines; allowed are 89"]
+    assert list(violations(source, {"a.py:f": 95})) == ["a.py:f has shrunk to 90 lines: tighten its entry in the ratchet"]
+    assert list(violations(source, {"a.py:f": 90, "b.py:g": 80})) == ["b.py:g is gone: remove it from the ratchet"]
