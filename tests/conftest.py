@@ -1,4 +1,7 @@
-"""What holds for every test: unit tests do not start Ray, cluster tests run one by one, seeds are reproducible."""
+"""What holds for every test: unit tests do not start Ray, cluster tests run one by one, seeds are reproducible.
+
+A run without arguments leaves out what takes long (:data:`LEFT_OUT`); files, folders and ``-m`` say otherwise.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,39 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 
+from tests import sweep
+
 TESTS = Path(__file__).parent
 
 # Machines where tests run are slow and busy at times: a deadline would test them rather than us.
 hypothesis.settings.register_profile("here", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+LEFT_OUT = "not (sweep or cluster or spark) or smoke"
+"""What a run without arguments takes: a newcomer has the answer in minutes, and .ci/run has stages for the rest."""
+SWEEP_TIMES = 12
+"""How many times ``--sweep-seconds`` a sweep may take before it counts as hung."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sweep-seconds", type=float, default=sweep.SECONDS, metavar="S",
+        help="what each test marked sweep may spend looking (some take a stated multiple)",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the workers of xdist are made: they get the expression with the other options."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = LEFT_OUT
+
+
+@pytest.fixture
+def sweep_seconds(request: pytest.FixtureRequest) -> float:
+    """What this sweep may spend, in seconds."""
+    return float(request.config.getoption("--sweep-seconds"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(TESTS / "cluster"):
             item.add_marker("cluster")
+        if item.get_closest_marker("sweep") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SWEEP_TIMES * item.config.getoption("--sweep-seconds") + 300))
         if item.get_closest_marker("cluster") is not None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
 

@@ -9,17 +9,21 @@ import argparse
 import os
 import time
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from raybroker.model.errors import BrokerError
+from tests.sweep import Deadline, until
 
+TIMED_PARTS = 25
+"""Where time bounds a run, its batches are that much smaller: one that has begun goes on to its end."""
 NICE = 10
 """Processes that only compute leave the processors to tests that wait for something."""
 
@@ -75,10 +79,11 @@ class Simulation:
             f"seed {seed} failed; run it again with: python -m {self.command} --seeds 1 --start {seed}"
         )
 
-    def batches(self, seeds: range, jobs: int) -> Iterator[Batch]:
-        """Batches as they are done; after one with a failure no more are started."""
-        starts = range(seeds.start, seeds.stop, self.batch_seeds)
-        todo = ((first, min(self.batch_seeds, seeds.stop - first)) for first in starts)
+    def batches(self, seeds: range, jobs: int, seconds: float | None = None) -> Iterator[Batch]:
+        """Batches as they are done; after one with a failure, or after so many seconds, no more are started."""
+        size = self.batch_seeds if seconds is None else max(1, self.batch_seeds // TIMED_PARTS)
+        starts = range(seeds.start, seeds.stop, size)
+        todo = until(Deadline(seconds), ((first, min(size, seeds.stop - first)) for first in starts))
         if jobs <= 1:
             for first, count in todo:
                 batch = self.batch(first, count)
@@ -101,6 +106,7 @@ class Simulation:
         """The command line; ``about``: its description."""
         parser = argparse.ArgumentParser(prog=f"python -m {self.command}", description=about)
         parser.add_argument("--seeds", type=int, default=self.seeds, help="how many seeds")
+        parser.add_argument("--seconds", type=float, help="start no more seeds after so many seconds")
         parser.add_argument("--start", type=int, default=0, help="the first seed")
         parser.add_argument("--jobs", type=int, default=2, help="processes")
         parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -113,7 +119,7 @@ class Simulation:
             seconds = max(time.monotonic() - began, 0.001)
             return f"{seeds} seeds, {events} events, {seconds:.0f} s: {seeds / seconds * 60:.0f} seeds a minute"
 
-        for batch in self.batches(range(args.start, args.start + args.seeds), args.jobs):
+        for batch in self.batches(range(args.start, args.start + args.seeds), args.jobs, args.seconds):
             seeds += batch.seeds
             events += batch.events
             counts.update(batch.counts)
@@ -127,6 +133,9 @@ class Simulation:
         return 0
 
 
+NO_TIME = "no time"
+
+
 class Catch(NamedTuple):
     """``seeds`` were run until ``how`` was raised; 0 seeds: never."""
 
@@ -134,15 +143,27 @@ class Catch(NamedTuple):
     seeds: int
     how: str
 
+    @property
+    def unfinished(self) -> bool:
+        """The time was over before the hunt was: the mutant is neither caught nor missed."""
+        return self.how == NO_TIME
+
 
 def hunt(
-    name: str, applied: Callable[[], AbstractContextManager[None]], world: Callable[[int], Any], seeds_max: int
+    name: str,
+    applied: Callable[[], AbstractContextManager[None]],
+    world: Callable[[int], Any],
+    seeds_max: int,
+    seconds: float | None = None,
 ) -> Catch:
-    """Run seeds with a mutant applied until one fails that does not fail without it.
+    """Run seeds with a mutant applied until one fails that does not fail without it, or the time is over.
 
     Only an assertion or an error of the broker counts: anything else means that the mutant is badly made.
     """
+    deadline = Deadline(seconds)
     for seed in range(seeds_max):
+        if deadline.passed:
+            return Catch(name, 0, NO_TIME)
         with applied():
             try:
                 world(seed).run()
@@ -154,3 +175,32 @@ def hunt(
         text = str(found).splitlines()
         return Catch(name, seed + 1, f"{type(found).__name__}: {text[0][:90] if text else ''}")
     return Catch(name, 0, "not caught")
+
+
+def noted(catches: Sequence[Catch]) -> None:
+    """Warn of mutants that nobody had time for."""
+    late = [catch.name for catch in catches if catch.unfinished]
+    if late:
+        text = f"{len(late)} of {len(catches)} mutants were not hunted to the end, the time was over: {', '.join(late)}"
+        warnings.warn(text, stacklevel=2)
+
+
+def hunt_all(
+    hunt_one: Callable[[str, int, float | None], Catch], names: Sequence[str], jobs: int, seeds_max: int,
+    seconds: float | None = None,
+) -> Iterator[Catch]:  # fmt: skip
+    """``hunt_one`` for every name, in order; what is left when the time is over comes as unfinished."""
+    end = None if seconds is None else time.monotonic() + seconds
+    if jobs <= 1:
+        for name in names:
+            yield _hunt_until(hunt_one, name, seeds_max, end)
+        return
+    with processes(jobs) as pool:
+        yield from pool.map(_hunt_until, repeat(hunt_one, len(names)), names, repeat(seeds_max), repeat(end))
+
+
+def _hunt_until(
+    hunt_one: Callable[[str, int, float | None], Catch], name: str, seeds_max: int, end: float | None
+) -> Catch:
+    """The clock is the one of the whole machine, so that processes share the end."""
+    return hunt_one(name, seeds_max, None if end is None else end - time.monotonic())

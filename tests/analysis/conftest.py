@@ -19,10 +19,12 @@ def missing(what: str) -> NoReturn:
     pytest.skip(f"{what} is not installed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark run in one worker, one after another."""
+    """Tests with Spark are marked so and run in one worker, one after another.  Before marks choose among the tests."""
     for item in items:
         if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))
 

@@ -26,6 +26,7 @@ from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 # ---- starting and connecting -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_what_is_sent_by_one_connection_is_received_by_another(cluster: Any) -> None:
     assert (cluster.name, cluster.brokers) == ("default", ["b1"])
     with rb.connect() as first, rb.connect(broker="b1") as second:
@@ -34,6 +35,7 @@ def test_what_is_sent_by_one_connection_is_received_by_another(cluster: Any) -> 
         assert take(consumer, 1)[0].body == {"id": 1}
 
 
+@pytest.mark.smoke
 def test_connecting_to_a_cluster_that_is_not_there_says_how_to_start_one(own_ray: str) -> None:
     with pytest.raises(NoClusterError, match=r"raybroker up --name nowhere") as caught:
         rb.connect(cluster="nowhere")
@@ -83,6 +85,7 @@ def test_a_stopped_cluster_is_gone_and_its_processes_have_ended(own_ray: str, tm
 # ---- hosts and restarts ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_a_dedicated_queue_has_a_host_of_its_own_that_ends_with_it_and_shared_ones_share(cluster: Any) -> None:
     with rb.connect() as connection:
         admin = connection.admin()
@@ -123,6 +126,7 @@ def test_after_stopping_and_starting_a_cluster_over_the_same_store_everything_pe
             assert found[0].redelivered, "it was in the buffer of the last consumer"
 
 
+@pytest.mark.smoke
 def test_a_killed_host_and_a_killed_broker_come_back_and_handles_go_on(cluster: Any) -> None:
     with rb.connect() as connection:
         connection.admin().create_destination("queue", "killed")
@@ -177,6 +181,7 @@ def test_a_handle_whose_host_does_not_come_back_says_how_long_it_tried(own_ray: 
 # ---- consumer actors -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 def test_deployed_listeners_share_a_queue_and_a_killed_one_loses_nothing(cluster: Any, tmp_path: Path) -> None:
     notes = tmp_path / "handled"
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.wire import examine, main, targets
+from tests.fuzz.wire import by_hypothesis, examine, main, targets
 
-EXAMPLES = {"service": 250}
+FEW = 30
 
 
 @pytest.mark.parametrize("name", targets())
-def test_hostile_bytes_do_no_harm(name: str) -> None:
+def test_some_hostile_bytes_do_no_harm(name: str) -> None:
     target, strategy = targets()[name]
-    examine(target, strategy, EXAMPLES.get(name, 400))
+    examine(target, strategy, FEW)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", targets())
+def test_hostile_bytes_do_no_harm(name: str, sweep_seconds: float) -> None:
+    tried = by_hypothesis([name], sweep_seconds, first=1)
+    print(f"{tried[name]} inputs")
+    assert tried[name] > 0
 
 
 def test_the_command_runs_and_says_what_it_tried(capsys: pytest.CaptureFixture[str]) -> None:

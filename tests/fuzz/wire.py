@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import itertools
+import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgpack
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from raybroker.model.block import Block, encode_block
@@ -31,7 +32,10 @@ from raybroker.wire.expiry_log import expiry_record
 from raybroker.wire.native import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
 from tests.fuzz import samples
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
+from tests.sweep import Deadline, until
 
+ROUND = 100
+"""Inputs that are tried at a time."""
 Target = Callable[[bytes], None]
 
 
@@ -186,32 +190,34 @@ def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
     }
 
 
-def examine(target: Target, strategy: st.SearchStrategy[bytes], examples: int, *, same: bool | None = None) -> None:
+def examine(
+    target: Target, strategy: st.SearchStrategy[bytes], examples: int, *, drawn_from: int | None = None
+) -> None:
     """Try so many inputs; raises what the target raised, with the smallest input that does it in its notes.
 
-    ``same``: the same inputs every time; by default as hypothesis is told to.
+    ``drawn_from``: the same number means the same inputs; without one it is as hypothesis is told to.
     """
 
     @settings(
         max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
-        derandomize=settings.default.derandomize if same is None else same,  # type: ignore[union-attr]
+        derandomize=settings.default.derandomize if drawn_from is None else False,  # type: ignore[union-attr]
     )  # fmt: skip
     @given(strategy)
     def check(data: bytes) -> None:
         target(data)
 
-    check()
+    (check if drawn_from is None else seed(drawn_from)(check))()
 
 
-def by_hypothesis(names: list[str], seconds: float) -> dict[str, int]:
-    """Rounds over all targets until the time is over; name → inputs tried."""
+def by_hypothesis(names: list[str], seconds: float, first: int) -> dict[str, int]:
+    """Rounds over all targets until the time is over; name → inputs tried.  Rounds are numbered from ``first``, and
+    the number decides the inputs."""
     known, tried = targets(), dict.fromkeys(names, 0)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    for number in until(Deadline(seconds), itertools.count(first)):
         for name in names:
             target, strategy = known[name]
-            examine(target, strategy, 100, same=False)
-            tried[name] += 100
+            examine(target, strategy, ROUND, drawn_from=number)
+            tried[name] += ROUND
     return tried
 
 
@@ -227,7 +233,7 @@ def by_atheris(name: str, seconds: float) -> int:
 
 def _samples(strategy: st.SearchStrategy[bytes], count: int) -> list[bytes]:
     found: list[bytes] = []
-    examine(found.append, strategy, count, same=False)
+    examine(found.append, strategy, count, drawn_from=random.randrange(1 << 32))
     return found
 
 
@@ -256,7 +262,9 @@ def main(arguments: list[str]) -> int:
         failed = [name for name in names if by_atheris(name, options.seconds / len(names)) != 0]
         print(f"failed: {', '.join(failed)}" if failed else "nothing found")
         return 1 if failed else 0
-    for name, inputs in by_hypothesis(names, options.seconds).items():
+    first = random.randrange(1 << 32)
+    print(f"the first round is drawn from {first}")
+    for name, inputs in by_hypothesis(names, options.seconds, first).items():
         print(f"{name}: {inputs} inputs, nothing found")
     return 0
 

@@ -14,7 +14,7 @@ from tests.cluster import rays
 from tests.metrics import server
 from tests.metrics.load import SETTINGS, Load, loaded
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 NAME = "live"
 VARIABLES = {"cluster": NAME, "broker": ".*", "destination": ".*", "__rate_interval": "10s"}
 DATA_S = 90.0

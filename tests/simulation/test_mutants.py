@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from tests.seeds import NO_TIME, noted
 from tests.simulation.mutant_table import TABLE, Mutant, Patch, applied
 from tests.simulation.mutants import SEEDS_MAX, Catch, hunt_all, missed
 from tests.simulation.world import World
 
+PARTS = 4
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_mutant_is_caught() -> None:
-    catches = list(hunt_all(jobs=2))
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_mutant_is_caught(part: int, sweep_seconds: float) -> None:
+    names = [m.name for m in TABLE][part::PARTS]
+    catches = list(hunt_all(names, jobs=1, seconds=sweep_seconds * 5))
     for catch in catches:
         print(f"{catch.name:32} {catch.seeds or '-':>5}  {catch.how}")
     assert missed(catches) == [], f"not caught within {SEEDS_MAX} seeds"
+    noted(catches)
 
 
 def test_a_mutant_is_gone_when_its_block_ends() -> None:
@@ -37,3 +42,11 @@ def test_a_mutant_nobody_notices_is_missed_unless_it_is_called_equivalent(monkey
     monkeypatch.setattr("tests.simulation.mutants.TABLE", table)
     assert missed([Catch("harmless", 0, ""), Catch("excused", 0, "")]) == ["harmless"]
     assert missed([Catch("harmless", 3, ""), Catch("excused", 3, "")]) == ["excused"]
+    assert missed([Catch("harmless", 0, NO_TIME), Catch("excused", 0, NO_TIME)]) == []
+
+
+def test_a_hunt_without_time_is_unfinished_and_noted() -> None:
+    catches = list(hunt_all([m.name for m in TABLE[:2]], jobs=1, seconds=0.0))
+    assert [catch.unfinished for catch in catches] == [True, True]
+    with pytest.warns(UserWarning, match="2 of 2 mutants"):
+        noted(catches)

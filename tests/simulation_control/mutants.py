@@ -348,18 +348,16 @@ def nobody_is_told(patch: Patch) -> None:
     patch(Teller, "_instances", lambda self: {})
 
 
-def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
+def hunt(name: str, seeds_max: int = SEEDS_MAX, seconds: float | None = None) -> Catch:
     """See tests.seeds."""
-    return seeds.hunt(name, lambda: applied(name), World, seeds_max)
+    return seeds.hunt(name, lambda: applied(name), World, seeds_max, seconds)
 
 
-def hunt_all(names: list[str], jobs: int, seeds_max: int = SEEDS_MAX) -> Iterator[Catch]:
+def hunt_all(
+    names: list[str], jobs: int, seeds_max: int = SEEDS_MAX, seconds: float | None = None
+) -> Iterator[Catch]:
     """These mutants, in order."""
-    if jobs <= 1:
-        yield from (hunt(name, seeds_max) for name in names)
-        return
-    with seeds.processes(jobs) as pool:
-        yield from pool.map(hunt, names, [seeds_max] * len(names))
+    return seeds.hunt_all(hunt, names, jobs, seeds_max, seconds)
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.journal import Report, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, open_journal, payload_of
+from tests.sweep import Deadline
 
 MARK = "commit.mark"
 SECTOR_BYTES = 512
@@ -127,8 +128,10 @@ def meaningful(now: Image, earlier: Image, image: Image, sound: Report) -> bool:
     return False
 
 
-def run(parent: Path, *, damages: int, seed: int) -> Counter[str]:
-    """How many damages showed where; AssertionError with the seed at the first that is not noticed."""
+def run(parent: Path, *, damages: int, seed: int, seconds: float | None = None) -> Counter[str]:
+    """How many damages showed where: that many, or what the seconds allow; AssertionError with the seed at the first
+    that is not noticed."""
+    deadline = Deadline(seconds)
     draw = random.Random(seed)
     counts: Counter[str] = Counter()
     stores = max(1, damages // 500)
@@ -150,6 +153,8 @@ def run(parent: Path, *, damages: int, seed: int) -> Counter[str]:
             except BaseException as error:
                 error.add_note(where)
                 raise
+            if deadline.passed:
+                return counts
     return counts
 
 

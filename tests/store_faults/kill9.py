@@ -22,6 +22,7 @@ from pathlib import Path
 from raybroker.model.record import Buffer
 from raybroker.store.journal import FileIO
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
+from tests.sweep import Deadline, until
 
 _ACK = struct.Struct("<Q")
 
@@ -134,12 +135,13 @@ def acks_until_death(pid: int, reader: int, kill_after: int | None) -> tuple[int
     return (_ACK.unpack_from(data, (whole - 1) * _ACK.size)[0] if whole else 0), status
 
 
-def run(directory: Path, *, kills: int, seed: int, sync: bool = True) -> int:
-    """The number of valid kills; AssertionError with the seed at the first fault."""
+def run(directory: Path, *, kills: int, seed: int, sync: bool = True, seconds: float | None = None) -> int:
+    """The number of valid kills, of which no more are made after so many seconds; AssertionError with the seed at the
+    first fault."""
     draw = random.Random(seed)
     model = Model(seed)
     counted = 0
-    for number in range(kills):
+    for number in until(Deadline(seconds), range(kills)):
         pid, reader, suicidal = start(directory, seed, draw, sync=sync)
         acked, status = acks_until_death(pid, reader, None if suicidal else draw.randrange(1, 40))
         where = f"seed {seed}, kill {number}"
@@ -161,12 +163,16 @@ def run(directory: Path, *, kills: int, seed: int, sync: bool = True) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seconds", type=float, help="make no more kills after so many seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-sync", action="store_true")
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as parent:
-        kills = run(Path(parent) / "store", kills=arguments.kills, seed=arguments.seed, sync=not arguments.no_sync)
+        kills = run(
+            Path(parent) / "store", kills=arguments.kills, seed=arguments.seed, sync=not arguments.no_sync,
+            seconds=arguments.seconds,
+        )  # fmt: skip
     print(f"seed {arguments.seed}: {kills} kills, nothing acknowledged was lost, no batch was there by half")
 
 

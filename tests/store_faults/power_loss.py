@@ -25,6 +25,7 @@ from raybroker.model.errors import StoreError
 from raybroker.model.record import Buffer
 from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
+from tests.sweep import Deadline
 
 SECTOR_BYTES = 512
 SUBSETS_MAX = 8
@@ -295,8 +296,10 @@ def check(image: Image, seed: int, parent: Path) -> Image:
     return image
 
 
-def run(parent: Path, *, images: int, seed: int, operations: int = 120) -> int:
-    """Checks that many images; AssertionError or StoreError, with the seed and the cut, at the first fault."""
+def run(parent: Path, *, images: int, seed: int, operations: int = 120, seconds: float | None = None) -> int:
+    """The number of images checked: that many, or what the seconds allow; AssertionError or StoreError, with the seed
+    and the cut, at the first fault."""
+    deadline = Deadline(seconds)
     draw = random.Random(seed)
     done = 0
     for trace_seed in itertools.count(seed * 1000):
@@ -317,7 +320,7 @@ def run(parent: Path, *, images: int, seed: int, operations: int = 120) -> int:
             except Exception as error:
                 error.add_note(f"seed {seed}, trace {trace_seed}, cut {where}, {image.what}")
                 raise
-            if done >= images:
+            if done >= images or deadline.passed:
                 return done
     return done
 

@@ -10,12 +10,17 @@ import pytest
 from tests.store_faults import power_loss
 from tests.store_faults.power_loss import Call, Disk
 
-IMAGES = 200
+FEW, MANY = 40, 2000
 
 
+def test_a_few_legal_images_lose_no_acknowledged_operation(tmp_path: Path) -> None:
+    assert power_loss.run(tmp_path, images=FEW, seed=1) >= FEW
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", [1, 2])
-def test_no_legal_image_loses_an_acknowledged_operation(tmp_path: Path, seed: int) -> None:
-    assert power_loss.run(tmp_path, images=IMAGES, seed=seed) >= IMAGES
+def test_no_legal_image_loses_an_acknowledged_operation(tmp_path: Path, seed: int, sweep_seconds: float) -> None:
+    assert power_loss.run(tmp_path, images=MANY, seed=seed, seconds=sweep_seconds) >= 1
 
 
 def test_an_unsynced_write_may_be_lost_torn_or_kept() -> None:
