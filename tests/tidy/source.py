@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,9 +37,15 @@ def package() -> dict[str, str]:
     return read("raybroker")
 
 
+@cache
+def tree_of(source: str) -> ast.Module:
+    """The syntax tree, which several tests walk and nobody changes."""
+    return ast.parse(source)
+
+
 def imports(source: str) -> Iterator[tuple[int, str]]:
     """(line, dotted module) of every import, wherever it stands; ``from a import b`` gives ``a.b``."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -49,7 +56,7 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 def reached_names(source: str) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything taken from other modules: the imports, and attributes used through them."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

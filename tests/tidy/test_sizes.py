@@ -10,7 +10,7 @@ import ast
 import warnings
 from collections.abc import Iterator, Mapping
 
-from tests.tidy.source import Sources, read
+from tests.tidy.source import Sources, read, tree_of
 
 FILE_LINES_NOTED = 600
 FUNCTION_LINES_MAX = 70
@@ -21,7 +21,7 @@ RATCHET: dict[str, int] = {}
 def sizes(sources: Sources) -> Iterator[tuple[str, int, int]]:
     """(what, lines, most allowed) of every function."""
     for path, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(tree_of(source)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1, FUNCTION_LINES_MAX
 
