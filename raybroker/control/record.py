@@ -21,7 +21,7 @@ Attributes = Mapping[str, object]
 Kind = Literal[
     "create_destination", "update_destination", "destroy_destination", "create_subscription", "destroy_subscription",
     "set_template", "drop_template", "add_broker", "remove_broker", "place_service", "drop_service",
-    "create_forwarding", "destroy_forwarding",
+    "create_forwarding", "destroy_forwarding", "pause_destination", "resume_destination",
 ]  # fmt: skip
 
 DIGEST_BYTES: Final = 16
@@ -35,6 +35,9 @@ class Change:
 
     key   (type, name) of a destination, (client id or "", name) of a durable subscription, (name,) of a template or
           a broker or a service or a forwarding agent
+
+    A pause names what it stops as attributes, each with the time in milliseconds at which it ends by itself, 0 for
+    never; what a resume names goes on.
     """
 
     kind: Kind
@@ -95,7 +98,8 @@ class RecordState:
     """What there is after some entry.  Keys as in Change; ``brokers`` are names in the order in which they were added.
 
     A subscription has the fields topic, shared, selector, no_local; its topic may be one that is in no record, such as
-    an auto-created one (K-07).  A service has the field broker: where it keeps its data (W-120).
+    an auto-created one (K-07).  A service has the field broker: where it keeps its data (W-120).  ``pauses`` holds what
+    of a destination is paused and until when (D-26); the destination may be in no record as well.
 
     ``past``: destinations that were destroyed, and may still be on the broker whose copy this is.  It says nothing of
     the cluster: copies are equal whatever theirs is.
@@ -108,6 +112,7 @@ class RecordState:
         self.added: dict[Key, dict[str, object]] = {}
         self.services: dict[Key, dict[str, object]] = {}
         self.forwardings: dict[Key, dict[str, object]] = {}
+        self.pauses: dict[Key, dict[str, object]] = {}
         self.past: set[Key] = set()
 
     @property
@@ -132,6 +137,13 @@ class RecordState:
         match change.kind:
             case "update_destination":
                 table[change.key] = {**table[change.key], **change.attributes}
+            case "pause_destination":
+                table[change.key] = {**table.get(change.key, {}), **change.attributes}
+            case "resume_destination":
+                paused = table.pop(change.key, {})
+                left = {part: until for part, until in paused.items() if part not in change.attributes}
+                if left:
+                    table[change.key] = left
             case (
                 "destroy_destination" | "destroy_subscription" | "drop_template" | "remove_broker" | "drop_service"
                 | "destroy_forwarding"
@@ -143,6 +155,7 @@ class RecordState:
             self.past.discard(change.key)
         elif change.kind == "destroy_destination":
             self.past.add(change.key)
+            self.pauses.pop(change.key, None)
         if change.kind == "destroy_destination" and change.key[0] == "topic":
             for key in [k for k, fields in self.subscriptions.items() if fields.get("topic") == change.key[1]]:
                 del self.subscriptions[key]
@@ -166,7 +179,7 @@ class RecordState:
         try:
             for table in _TABLES:
                 rows = getattr(state, table)
-                for key, attributes in found[table]:
+                for key, attributes in found.get(table, ()) if table in _LATER else found[table]:
                     rows[tuple(key)] = dict(attributes)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"not a state of the configuration: {error!r}") from None
@@ -182,7 +195,9 @@ class RecordState:
         return any(getattr(self, table) for table in _TABLES)
 
 
-_TABLES: Final = ("templates", "destinations", "subscriptions", "added", "services", "forwardings")
+_TABLES: Final = ("templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses")
+_LATER: Final = frozenset({"pauses"})
+"""Tables that records of earlier releases do not have."""
 _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "create_destination": ("destinations", False, "destination"),
     "update_destination": ("destinations", True, "destination"),
@@ -197,6 +212,8 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "drop_service": ("services", True, "service"),
     "create_forwarding": ("forwardings", False, "forwarding agent"),
     "destroy_forwarding": ("forwardings", True, "forwarding agent"),
+    "pause_destination": ("pauses", None, "pause"),
+    "resume_destination": ("pauses", None, "pause"),
 }
 """Kind → where it belongs, whether the thing has to be there before, and what it is called."""
 
@@ -242,7 +259,23 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
         Change("create_forwarding", key, fields)
         for key, fields in want.forwardings.items() if have.forwardings.get(key) != fields
     ]  # fmt: skip
-    return (*gone, *come)
+    return (*gone, *come, *_pauses(have, want))
+
+
+def _pauses(have: RecordState, want: RecordState) -> list[Change]:
+    """What is paused and should not be goes on, and the inverse; a destination that is destroyed needs neither."""
+    found = []
+    for key, fields in have.pauses.items():
+        ended = {part: 0 for part in fields if part not in want.pauses.get(key, {})}
+        if ended and (key in want.destinations or key not in have.destinations):
+            found.append(Change("resume_destination", key, ended))
+    for key, fields in want.pauses.items():
+        gone = key in have.destinations and key not in want.destinations
+        known = {} if gone else have.pauses.get(key, {})
+        begun = {part: until for part, until in fields.items() if known.get(part) != until or part not in known}
+        if begun:
+            found.append(Change("pause_destination", key, begun))
+    return found
 
 
 # ---- the record

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from raybroker.core import command as cmd
@@ -31,6 +32,10 @@ PAUSES: Final = {
     "insertion": ("insertion",),
 }
 """What an administrator may pause, as what the core pauses (D-26, W-123 … W-125)."""
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""
 
 
 class Catalogue:
@@ -75,9 +80,7 @@ class Catalogue:
                 needed = home.ledger.messages or home.has_durable_lanes() or found.schedules.needs(number)
                 if needed or not definition.auto_created:
                     self._install(home, definition)
-                    for part in ("production", "insertion", "consumption"):
-                        if getattr(definition.attributes, f"{part}PausedAtStartup"):
-                            home.paused[part] = 0
+                    self._pause_again(home, definition)
                 elif home.producers.taken:
                     self.dormant[definition.key] = definition, home
                     self._host.wake(number, self._reap_at(home))
@@ -87,6 +90,18 @@ class Catalogue:
             if dead:
                 self._host.store.free(number, dead)
         return gone
+
+    def _pause_again(self, home: Destination, definition: Definition) -> None:
+        """What an administrator has paused stays so, and what its attributes say is paused at each start."""
+        now_ms = self._host.clock.now_ms()
+        for part, until_ms in definition.paused.items():
+            if until_ms == 0 or until_ms > now_ms:
+                home.paused[part] = until_ms
+                if until_ms:
+                    self._host.wake(home.number, until_ms)
+        for part in ("production", "insertion", "consumption"):
+            if getattr(definition.attributes, f"{part}PausedAtStartup"):
+                home.paused[part] = 0
 
     def forget_dormant(self, number: int) -> None:
         """The reap time of a dormant destination is over."""
@@ -131,6 +146,7 @@ class Catalogue:
         if wanted.auto_created or wanted.owner is not None or not known.auto_created:
             self._host.append([], done)
             return
+        wanted = replace(wanted, paused=known.paused)
         self.definitions[home.number] = wanted
         home.reap_ms = None
         self._host.perform(home, cmd.Update(wanted.attributes))
@@ -143,7 +159,7 @@ class Catalogue:
         home = self._host.named(kind, name)
         old = self.definitions[home.number]
         attributes = updated_attributes(old.attributes, changes, home.kind, name=name)
-        new = Definition(name, old.auto_created, attributes, kind, old.owner)
+        new = replace(old, attributes=attributes)
         self.definitions[home.number] = new
         self._host.perform(home, cmd.Update(new.attributes))
         self._host.meters.thresholds.take(home)
@@ -188,21 +204,26 @@ class Catalogue:
         self._host.halted.pop(home.number, None)
         self._host.append([], done)
 
-    def pause(self, name: str, which: str, until_ms: int, kind: str = "queue") -> None:
-        """Stop producers, consumers, all or insertion (D-26); raises IllegalStateError for the dead message queue."""
+    def pause(
+        self, name: str, which: str, until_ms: int, kind: str = "queue", done: Callable[[], None] = _nobody
+    ) -> None:
+        """Stop producers, consumers, all or insertion; it stays so over a restart (D-26).
+
+        Raises IllegalStateError for the dead message queue. A pause whose end has passed ends at once.
+        """
         if name == DMQ:
             raise IllegalStateError(f"{DMQ} cannot be paused (D-24)")
-        self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms))
+        self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms), done)
         self._host.report(f"{kind} {name} paused: {which}")
 
-    def resume(self, name: str, which: str, kind: str = "queue") -> None:
+    def resume(self, name: str, which: str, kind: str = "queue", done: Callable[[], None] = _nobody) -> None:
         parts = ("production", "consumption", "insertion") if which == "all" else PAUSES.get(which)
-        self._each(name, parts, which, kind, lambda home, part: cmd.Resume(part))
+        self._each(name, parts, which, kind, lambda home, part: cmd.Resume(part), done)
         self._host.report(f"{kind} {name} resumed: {which}")
 
     def _each(
         self, name: str, parts: Sequence[str] | None, which: str, kind: str,
-        make: Callable[[Destination, str], cmd.Pause | cmd.Resume],
+        make: Callable[[Destination, str], cmd.Pause | cmd.Resume], done: Callable[[], None],
     ) -> None:  # fmt: skip
         self._host.require_running()
         if parts is None:
@@ -210,6 +231,12 @@ class Catalogue:
         home = self._host.named(kind, name)
         for part in parts:
             self._host.perform(home, make(home, part))
+        old = self.definitions[home.number]
+        new = self.definitions[home.number] = replace(old, paused=dict(home.paused))
+        if new.paused == old.paused or new.owner is not None:
+            self._host.append([], done)
+        else:
+            self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=new.encode()), done)
 
     # ---- subscriptions and temporary destinations ------------------------------------------------------------------
 
@@ -277,7 +304,3 @@ class Catalogue:
 
     def _reap_ms(self, definition: Definition) -> int | None:
         return self._host.config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from raybroker.core import notes
@@ -29,13 +29,15 @@ _ATTRIBUTES_HEAD: Final = len(notes.encode(notes.ATTRIBUTES, 0))
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What identifies a destination. ``kind`` "queue" or "topic"; ``owner``: connection of a temporary one (D-23)."""
+    """What identifies a destination. ``kind`` "queue" or "topic"; ``owner``: connection of a temporary one (D-23);
+    ``paused``: what an administrator has paused → until when, milliseconds, 0 until resumed (D-26)."""
 
     name: str
     auto_created: bool
     attributes: DestinationAttributes
     kind: str = "queue"
     owner: str | None = None
+    paused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -45,6 +47,8 @@ class Definition:
         fields = {
             "name": self.name, "auto": self.auto_created, "kind": self.kind, "attributes": self.attributes.as_dict(),
         }  # fmt: skip
+        if self.paused:
+            fields["paused"] = dict(self.paused)
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -52,7 +56,8 @@ class Definition:
         try:
             fields = json.loads(data)
             kind = fields["kind"]
-            return cls(fields["name"], fields["auto"], destination_attributes(fields["attributes"], type=kind), kind)
+            attributes = destination_attributes(fields["attributes"], type=kind)
+            return cls(fields["name"], fields["auto"], attributes, kind, paused=fields.get("paused", {}))
         except (ValueError, KeyError, TypeError) as error:
             raise StoreDamagedError(f"a stored destination definition does not decode: {error!r}") from None
 

@@ -7,11 +7,12 @@ cluster keeps its messages and takes the attributes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.control.record import Change, RecordState, differences
+from raybroker.engine.catalogue import PAUSES
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
 from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
+
+ONLY_HERE: Final = "isLocalOnly"
+PARTS: Final = {which: parts for which, parts in PAUSES.items() if len(parts) == 1}
+"""What an administrator pauses → what the core does."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -72,20 +77,26 @@ class Applying:
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields
         for template in await self._broker.templates.list_all():
             have.templates[(template["name"],)] = dict(template["attributes"])
-        for key in registry.keys(None):
-            if key in registry.auto or key in registry.owners or key[1].startswith("mq."):
-                continue
-            if registry.traits.get(key, {}).get("isLocalOnly"):
-                continue
-            attributes = wanted.destinations.get(key)
-            if attributes is not None:
-                row = await registry.where[key].query(*key)
-                attributes = {name: row["attributes"].get(name, value) for name, value in attributes.items()}
-            have.destinations[key] = dict(attributes or {})
+        for host in list(registry.hosts):
+            for row in await host.destinations():
+                key = (check_destination_type(row["type"]), row["name"])
+                if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
+                    self._add(have, wanted, key, row)
         have.added.update(wanted.added)
         have.services.update(wanted.services)
         have.forwardings.update(wanted.forwardings)
         return have
+
+    def _add(self, have: RecordState, wanted: RecordState, key: Key, row: Row) -> None:
+        """One destination; ``row`` as a host shows what it serves."""
+        there: Row = row["traits"]
+        paused = _paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
+        if paused:
+            have.pauses[key] = paused
+        if key in self._broker.registry.auto or there.get(ONLY_HERE):
+            return
+        attributes = wanted.destinations.get(key, {})
+        have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
 
     async def _all(self, kind: str, changes: list[Change]) -> None:
         if kind == "create_destination":
@@ -98,6 +109,8 @@ class Applying:
             "destroy_subscription": self._unsubscribe,
             "set_template": self._set_template,
             "drop_template": self._drop_template,
+            "pause_destination": self._pause,
+            "resume_destination": self._resume,
         }.get(kind)
         for change in changes if work is not None else ():
             assert work is not None
@@ -129,6 +142,23 @@ class Applying:
         if host is not None:
             await self._broker.destroy(key, host)
 
+    async def _pause(self, change: Change) -> None:
+        """Where there is no such destination now, it is paused when it comes: see Broker.create."""
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            return
+        for which, until_ms in change.attributes.items():
+            await host.pause(*key, which, int(str(until_ms)))
+
+    async def _resume(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            return
+        for which in change.attributes:
+            await host.resume(*key, which)
+
     async def _subscribe(self, change: Change) -> None:
         client_id, name = change.key
         fields: dict[str, Any] = dict(change.attributes)
@@ -153,6 +183,15 @@ class Applying:
 
 def _key(change: Change) -> Key:
     return (check_destination_type(change.key[0]), change.key[1])
+
+
+def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What of a destination is paused, in the record's words; not what its attributes pause at each start (W-123)."""
+    found: dict[str, object] = {}
+    for which, (part, *_) in PARTS.items():
+        if part in paused and (which in wanted or not attributes.get(f"{part}PausedAtStartup")):
+            found[which] = paused[part]
+    return found
 
 
 def _changeable(name: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from raybroker.config.live import live
@@ -76,6 +76,8 @@ class Broker:
         self.destinations = Destinations(self)
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
+        self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
+        """What of a destination is paused, until when, as the configuration change record has it (D-26)."""
         self._changing: dict[Key, asyncio.Lock] = {}
         self._begun: dict[Key, HostPort] = {}
         """Where a destination may be whose creation was not answered; it is created there or nowhere."""
@@ -138,6 +140,9 @@ class Broker:
                     self.registry.remove_host(host)
                     await self._drop_host(host)
                 raise
+            if key not in self.registry.where:
+                for which, until_ms in self.recorded_pauses(key).items():
+                    await host.pause(*key, which, until_ms)
             self._begun.pop(key, None)
             self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host

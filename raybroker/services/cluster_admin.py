@@ -26,7 +26,11 @@ _LARGEST: Final = (
     "messages_threshold_ms", "bytes_threshold_ms",
 )  # fmt: skip
 """Consumers are known to all members; each member has thresholds of its own."""
-SAME: Final = frozenset({"pause_destination", "resume_destination", "reset_destination"})
+MIXED: Final = "MIXED"
+"""State of a destination whose members have different ones; ``members`` says which has which."""
+_OF_EACH: Final = ("paused", "messages", "bytes", "messages_in", "messages_out")
+"""What is shown of each member."""
+SAME: Final = frozenset({"reset_destination"})
 """Verbs that concern the same destinations on all brokers."""
 
 Answer = tuple[str, Any]
@@ -92,9 +96,12 @@ class ClusterAdmin:
         return [self._merged(found[key]) for key in sorted(found)]
 
     def _merged(self, answers: list[Answer]) -> Row:
-        """The row of the seat, or of the first that knows anything, with the counts of all."""
+        """The row of the seat, or of the first that knows anything, with the counts of all and the state of each."""
         known = [(broker, row) for broker, row in answers if row["state"] != "UNKNOWN"] or answers
         row = dict(next((found for broker, found in known if broker == self._asker.seat), known[0][1]))
+        states = {other["state"] for _, other in known}
+        if len(states) > 1:
+            row["state"] = MIXED
         for key in SUMMED & row.keys():
             row[key] = sum(other.get(key, 0) for _, other in known)
         for key in _LARGEST:
@@ -104,7 +111,7 @@ class ClusterAdmin:
             row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
         row["members"] = [
             {"broker": broker, "host": other.get("host"), "state": other["state"],
-             **{key: other[key] for key in ("messages", "bytes", "messages_in", "messages_out") if key in other}}
+             **{key: other[key] for key in _OF_EACH if key in other}}
             for broker, other in answers
         ]  # fmt: skip
         return row
@@ -195,8 +202,8 @@ class ClusterAdmin:
 
 
 COUNTED: Final = (
-    "purge_destination", "pause_destination", "resume_destination", "purge_subscription", "delete_messages",
-    "move_messages", "retry_messages", "reset_destination",
+    "purge_destination", "purge_subscription", "delete_messages", "move_messages", "retry_messages",
+    "reset_destination",
 )  # fmt: skip
 CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
 FIRST: Final = ("query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "destroy_schedule")

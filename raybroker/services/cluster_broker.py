@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from raybroker.control.messages import Envelope
@@ -41,6 +41,7 @@ from raybroker.services.destinations import DMQ
 from raybroker.services.elsewhere import HostElsewhere
 from raybroker.services.forwarding import Forwarding
 from raybroker.services.paths import Paths
+from raybroker.services.pausing import Pausing
 from raybroker.services.peers import Peers
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.properties import ClusterProperties
@@ -48,6 +49,8 @@ from raybroker.services.registry import Key
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""
+PROPOSED_MAX: Final = 64
+"""Changes that are proposed at a time: the master remembers so many of each broker, and more."""
 BOOTSTRAP_RETRY_S: Final = 1.0
 """Until what could not be written into a new record is tried again."""
 PEER_TIMEOUT_S: Final = 10.0
@@ -74,7 +77,11 @@ class ClusterBroker:
         self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes)
         self.agents = Agents(clustering, self._propose, hands)
         self._properties = ClusterProperties(local.properties, self)
-        self._verbs = {**self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table()}
+        pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
+        local.recorded_pauses = pausing.of
+        self._verbs = {
+            **self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table(), **pausing.table()
+        }
         self.forwarding = Forwarding(local, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
 
@@ -245,7 +252,20 @@ class ClusterBroker:
 
         One that takes longer carries it out later; what is durable at the master is so for good.
         """
-        number = await self.clustering.propose(change)
+        await self._propose_all([change])
+
+    async def _propose_all(self, changes: Sequence[Change]) -> None:
+        """Make changes, in no order, and wait as :meth:`_propose`; raises the first error after having tried all of
+        the same PROPOSED_MAX."""
+        if not changes:
+            return
+        number = 0
+        for start in range(0, len(changes), PROPOSED_MAX):
+            work = (self.clustering.propose(change) for change in changes[start : start + PROPOSED_MAX])
+            for answer in await asyncio.gather(*work, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                number = max(number, answer)
         others = (name for name in self.live() if name != self.name)
         args = {"number": number}
         work = (self._peers.ask(name, "reached", args, timeout_s=REACH_TIMEOUT_S) for name in others)

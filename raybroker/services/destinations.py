@@ -98,9 +98,8 @@ class Destinations:
         ``which``: producers, consumers, all or insertion. ``until_ms``: milliseconds since 1970 at which it resumes by
         itself; 0: until resumed.
         """
-        if until_ms < 0:
-            raise ConfigError(f"until_ms = {until_ms}; it is a time in milliseconds since 1970, or 0")
-        keys = self._chosen(type, name, which, "paused")
+        check_pause(which, until_ms, "paused")
+        keys = self._chosen(type, name, "paused")
         await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
         return len(keys)
 
@@ -108,28 +107,27 @@ class Destinations:
         self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
     ) -> int:
         """Resume one destination, or all (of a type); how many (A-36)."""
-        keys = self._chosen(type, name, which, "resumed")
+        check_pause(which, 0, "resumed")
+        keys = self._chosen(type, name, "resumed")
         await self._each(keys, lambda key, host: host.resume(*key, which))
         return len(keys)
 
     async def reset(self, type: str | None = None, name: str | None = None) -> int:  # noqa: A002
         """Set to zero what is counted of one destination, or of all (of a type); how many (W-128)."""
         if name is not None:
-            keys = [self._known(_named(type, name), name)[0]]
+            keys = [self._known(named(type, name), name)[0]]
         else:
             self._registry.require_all_asked("every destination")
             keys = self._registry.keys(None if type is None else check_destination_type(type))
         await self._each(keys, lambda key, host: host.reset(*key))
         return len(keys)
 
-    def _chosen(self, type_: str | None, name: str | None, which: str, done: str) -> list[Key]:
-        if which not in PAUSABLE:
-            raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
+    def _chosen(self, type_: str | None, name: str | None, done: str) -> list[Key]:
         if name is None:
             self._registry.require_all_asked("every destination")
             return [key for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
                     if key != DMQ]  # fmt: skip
-        key, _ = self._known(_named(type_, name), name)
+        key, _ = self._known(named(type_, name), name)
         self._refuse_dmq(key, done)
         return [key]
 
@@ -172,7 +170,16 @@ class Destinations:
             raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place (D-24)")
 
 
-def _named(type_: str | None, name: str) -> str:
+def check_pause(which: str, until_ms: int, done: str) -> None:
+    """Raises ConfigError for what cannot be paused, and for a time that is none."""
+    if which not in PAUSABLE:
+        raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
+    if until_ms < 0:
+        raise ConfigError(f"until_ms = {until_ms}; it is a time in milliseconds since 1970, or 0")
+
+
+def named(type_: str | None, name: str) -> str:
+    """The type of a destination that is named; raises ConfigError when it is missing."""
     if type_ is None:
         raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
     return type_

@@ -228,10 +228,10 @@ class HostService(HostMessages):
         return live_units(self.host.find(type, name), names)
 
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
-        self.host.catalogue.pause(name, which, until_ms, type)
+        await self.durable(lambda done: self.host.catalogue.pause(name, which, until_ms, type, done))
 
     async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
-        self.host.catalogue.resume(name, which, type)
+        await self.durable(lambda done: self.host.catalogue.resume(name, which, type, done))
 
     async def reset(self, type: str, name: str) -> None:  # noqa: A002
         counted.reset(self.host, self.host.named(type, name))
@@ -239,7 +239,8 @@ class HostService(HostMessages):
     async def destinations(self) -> list[dict[str, Any]]:
         return [
             {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
-             "traits": d.attributes.as_dict(check_destination_type(d.kind))}
+             "traits": d.attributes.as_dict(check_destination_type(d.kind)),
+             "paused": dict(self.host.destinations[d.key].paused)}
             for d in self.host.definitions.values()
         ]  # fmt: skip
 

@@ -265,14 +265,6 @@ def test_a_destination_can_be_paused_from_the_start_of_its_host(store: OneStore,
     until(lambda: take(consumer, 1)[0].body == "y")
 
 
-def test_a_pause_by_an_administrator_ends_with_the_host(store: OneStore) -> None:
-    """W-126: run-time operations are not kept"""
-    connection = store.open().connect()
-    create(connection, "orders")
-    pause(connection, "orders", "all")
-    assert state_of(store.open().connect(), "orders")["state"] == "RUNNING"
-
-
 def test_moving_and_deleting_need_a_pause_of_consumers(broker: LoopbackBroker) -> None:
     """W-129"""
     connection = broker.connect()
@@ -288,3 +280,18 @@ def test_moving_and_deleting_need_a_pause_of_consumers(broker: LoopbackBroker) -
             with pytest.raises(IllegalStateError, match=f"{name}.*paused|pause"):
                 call()
     assert held(connection, name) == 1
+
+
+def test_a_pause_holds_over_a_restart_until_it_is_resumed(store: OneStore) -> None:
+    with store.open().connect() as connection:
+        for name, which in (("orders", "producers"), ("billing", "all"), ("stock", "insertion")):
+            connection.admin().create_destination("queue", name)
+            pause(connection, name, which)
+        connection.admin().update_destination("queue", "orders", maxNumMsgs=10)
+        connection.admin().resume_destination("queue", "billing", "consumers")
+    with store.crash().connect() as connection:
+        found = [state_of(connection, name)["state"] for name in ("orders", "billing", "stock")]
+        assert found == ["PRODUCERS_PAUSED"] * 3
+        connection.admin().resume_destination()
+    with store.crash().connect() as connection:
+        assert [state_of(connection, name)["state"] for name in ("orders", "billing", "stock")] == ["RUNNING"] * 3

@@ -66,7 +66,7 @@ class Clients:
         kind = rng.choice(("queue", "topic"))
         key: tuple[str, ...] = (kind, f"{kind[0]}{rng.randrange(5)}")
         marks = {"tag": tag}
-        match rng.randrange(8):
+        match rng.randrange(10):
             case 0 | 1 | 2:
                 return Change("create_destination", key, marks)
             case 3:
@@ -78,6 +78,10 @@ class Clients:
                 return Change("create_subscription", ("", f"s{rng.randrange(5)}"), {"topic": topic, **marks})
             case 6:
                 return Change("destroy_subscription", ("", f"s{rng.randrange(5)}"), marks)
+            case 7:
+                return Change("pause_destination", key, {rng.choice(("producers", "consumers")): tag, **marks})
+            case 8:
+                return Change("resume_destination", key, {rng.choice(("producers", "consumers")): 0, **marks})
             case _:
                 return Change("set_template", (f"m{rng.randrange(3)}",), marks)
 

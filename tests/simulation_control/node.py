@@ -254,6 +254,9 @@ def carry_out(node: Node, action: ev.Apply, record: str, part: float) -> None:
 
 
 def _one(actual: RecordState, change: Change) -> None:
+    if change.kind in ("pause_destination", "resume_destination"):
+        actual.apply(change)
+        return
     there: Any = {
         "destination": actual.destinations, "subscription": actual.subscriptions, "template": actual.templates,
         "broker": actual.added,
