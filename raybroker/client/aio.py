@@ -15,6 +15,7 @@ from raybroker.client import opening
 from raybroker.client.admin import Admin
 from raybroker.client.aio_handles import Browser, Consumer, Producer
 from raybroker.client.aio_listening import Listening
+from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.events import ConnectionEvent, ConsumerEvent
@@ -35,10 +36,10 @@ __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnec
 E = TypeVar("E")
 
 
-def _confirmed(confirmations: list[Future[int]]) -> Awaitable[None]:
+def _confirmed(confirmations: Confirmations) -> Awaitable[None]:
     async def wait() -> None:
-        for confirmation in confirmations:
-            await asyncio.wrap_future(confirmation)
+        await asyncio.gather(*map(asyncio.wrap_future, confirmations), return_exceptions=True)
+        check(confirmations)
 
     return wait()
 
@@ -64,6 +65,7 @@ class Connection:
     async def session(
         self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
     ) -> Session:
+        self._core.require_open()
         mode = session_mode(ack, transacted)
         session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
         self._sessions.append(session)
@@ -78,7 +80,7 @@ class Connection:
     def admin(self) -> Admin:
         """Administration; each method returns an awaitable."""
         core = self._core
-        return Admin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.directory.admin(verb, args))))
+        return Admin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.admin(verb, args))))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         self._core.on_exception = handler
@@ -284,6 +286,7 @@ class Session:
             await self._listening.stop()
         with contextlib.suppress(ConnectionLostError, IllegalStateError):
             await self._come_back()
+        self._core.closed = True
         if self._core.work is not None:
             with contextlib.suppress(BrokerError):
                 await self._run(self._core.work.close())
@@ -324,6 +327,7 @@ class Session:
     def _require_open(self) -> None:
         if self.closed:
             raise IllegalStateError("the session is closed")
+        self._core.connection.require_open()
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:
@@ -337,5 +341,6 @@ class Session:
     async def _come_back(self) -> None:
         core = self._core
         if core.comes_back and core.unsettled:
-            with contextlib.suppress(ConnectionLostError):
-                await _confirmed(core.before_more())
+            for confirmation in core.before_more():
+                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
+                    await asyncio.wrap_future(confirmation)

@@ -12,11 +12,11 @@ from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
-from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
+from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
 from raybroker.client.options import send_options
 from raybroker.client.producing import Shared
 from raybroker.client.scheduling import plan_of, scheduled
-from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
+from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from raybroker.client.aio import Session
@@ -149,7 +149,7 @@ class Consumer:
         self.session._require_no_listener()
         await self.session._come_back()
         if self._core.closed:
-            return None
+            raise closed_consumer(self._core)
         message = self._core.take_one()
         if message is None:
             self._core.wait(0)
@@ -161,6 +161,10 @@ class Consumer:
         self.session._require_no_listener()
         await self.session._come_back()
         core, loop = self._core, asyncio.get_running_loop()
+        if self._closed():
+            raise closed_consumer(core)
+        if not core._connection.started:
+            core._connection.warn_unless_started()
         left, since_s = timeout, loop.time()
         while not core.closed:
             found = core.take(max)
@@ -177,6 +181,9 @@ class Consumer:
     async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
         """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
         core: Any = self._core
+        if core.closed:
+            raise closed_consumer(core)
+        core._connection.warn_unless_started()
         core.listener = listener
         self.session._listen()
         return self
@@ -202,9 +209,17 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._iterate()
 
+    def _closed(self) -> bool:
+        return self._core.closed
+
     async def _iterate(self) -> AsyncIterator[Message]:
-        while not self._core.closed:
-            message = await self.receive()
+        while not self._closed():
+            try:
+                message = await self.receive()
+            except IllegalStateError:
+                if self._closed():
+                    return  # Another task has closed it at this moment.
+                raise
             if message is not None:
                 yield message
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client import opening
 from raybroker.client.admin import Admin
+from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.events import ConnectionEvent, ConsumerEvent
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from raybroker.client.destinations import Destination
 
 
-def _confirmed(confirmations: list[Future[int]]) -> None:
+def _confirmed(confirmations: Confirmations) -> None:
     for confirmation in confirmations:
-        confirmation.result()
+        confirmation.exception()  # Waits; what it is, is checked once all are there.
+    check(confirmations)
 
 
 class Connection:
@@ -54,6 +56,7 @@ class Connection:
         transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
         redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
         """
+        self._core.require_open()
         mode = session_mode(ack, transacted)
         session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
         self._sessions.append(session)
@@ -69,7 +72,7 @@ class Connection:
 
     def admin(self) -> Admin:
         """Administration: one method a verb of the command line."""
-        return Admin(lambda verb, args: self._core.io.run(self._core.directory.admin(verb, args)))
+        return Admin(lambda verb, args: self._core.io.run(self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         """``handler`` is called, on the IO thread, with the error that ended a handle.
@@ -327,6 +330,7 @@ class Session:
             self._listening.stop()
         with contextlib.suppress(ConnectionLostError, IllegalStateError):
             self._come_back()
+        self._core.closed = True
         if self._core.work is not None:
             with contextlib.suppress(BrokerError):
                 self._run(self._core.work.close())
@@ -366,13 +370,15 @@ class Session:
     def _require_open(self) -> None:
         if self.closed:
             raise IllegalStateError("the session is closed")
+        self._core.connection.require_open()
 
     def _come_back(self) -> None:
         """The application asks for more: what "auto" handed out before is acknowledged, and confirmed (R-07)."""
         core = self._core
         if core.comes_back and core.unsettled:
-            with contextlib.suppress(ConnectionLostError):
-                _confirmed(core.before_more())
+            for confirmation in core.before_more():
+                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
+                    confirmation.result()
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:

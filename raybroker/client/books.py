@@ -76,6 +76,12 @@ def within(ranges: Ranges, tag: int, start: int, end: int) -> frozenset[int]:
     return frozenset(found)
 
 
+def common(rows: Rows, ranges: Ranges) -> Ranges:
+    """The deliveries that are in the rows and in the ranges."""
+    found = [(max(first, row[0]), min(last, row[1])) for first, last in ranges for row in rows]
+    return [(first, last) for first, last in found if first <= last]
+
+
 def cut_ranges(rows: Rows, ranges: Ranges) -> int:
     """Take deliveries out of the rows; returns how many were in them."""
     before = count(rows)

@@ -15,6 +15,7 @@ from raybroker.client.arrivals import Arrivals
 from raybroker.client.flow import CreditFlow, PrefetchFlow
 from raybroker.client.message import Delivery, Message
 from raybroker.client.purse import Share
+from raybroker.client.returned import WITHDRAWN, Returned
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
 
@@ -56,6 +57,8 @@ class Buffer:
         self._failure: BrokerError | None = None
         self.consumed: books.Rows = []
         """Handed out and not acknowledged, ascending."""
+        self.returned = Returned()
+        """What was handed out and went back unsettled."""
         self._settled_up_to = 0
         """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
 
@@ -189,6 +192,7 @@ class Buffer:
                     continue
                 waiting += len(void)
                 self._void(index, delivery, start, before | void)
+            self.returned.add(self.epoch, books.common(self.consumed, ranges), WITHDRAWN)
             held = books.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
             self._flow.settled(waiting + held)
@@ -263,6 +267,16 @@ class Buffer:
                 return [(message.tag, message.tag)]
         return []
 
+    def why_returned(self, message: Message) -> str | None:
+        """Why a message that was received here went back unsettled; None when it did not."""
+        with self._lock:
+            return self.returned.why(message._delivery.epoch, message.tag)
+
+    def went_back(self, epoch: int, ranges: books.Ranges, why: str) -> None:
+        """Messages that were taken out of the books were not settled after all."""
+        with self._lock:
+            self.returned.add(epoch, ranges, why)
+
     def serial_of(self, message: Message) -> int | None:
         """The serial of a message that is in the books, or None."""
         with self._lock:
@@ -276,10 +290,11 @@ class Buffer:
         if wanted:
             self._connection.io.post(self._send_credit, wanted, self.epoch)
 
-    def _drop_all(self) -> None:
+    def _drop_all(self, why: str) -> None:
         """Empty the buffer and the books; the flow is told by whoever knows what comes next."""
         self._deliveries.clear()
         self._at = 0
+        self.returned.add(self.epoch, self.consumed, why)
         self.consumed.clear()
 
     def _send_credit(self, credit: int, epoch: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -41,6 +42,10 @@ RETRY_FIRST_S: Final = 0.02
 RECOVER_APART_S: Final = 0.2
 """A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
 IDENTITY_BYTES: Final = 12
+NOT_STARTED_S: Final = 1.0
+"""Whoever waits for messages of a connection that was never started is warned after that time."""
+
+log = logging.getLogger("raybroker.client")
 
 Endpoint = Any
 """A producer, consumer or browser core."""
@@ -61,6 +66,7 @@ class ConnectionCore:
         self.clock = SystemClock()
         self.message_bytes_max = message_bytes_max(attributes["imq.message.max_size"])
         self.started = False
+        self._was_started = self._start_awaited = False
         self.closed = False
         self.used = False
         """True once anything was done with it: the client id is fixed from then on (R-18)."""
@@ -96,6 +102,31 @@ class ConnectionCore:
         if self.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session (R-18)")
         self.client_id = check_client_id(client_id)
+
+    def require_open(self) -> None:
+        """Raises IllegalStateError when it is closed."""
+        if self.closed:
+            raise IllegalStateError("the connection is closed")
+
+    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        """One verb of administration."""
+        self.require_open()
+        return await self.directory.admin(verb, args)
+
+    def warn_unless_started(self) -> None:
+        """Somebody waits for messages: one who has never started the connection is told so, once, in any thread."""
+        if self._was_started or self._start_awaited:
+            return
+        self._start_awaited = True
+
+        def look() -> None:
+            if not self._was_started and not self.closed:
+                log.warning(
+                    "somebody has been waiting for messages for %g s on a connection that was never started;"
+                    " nothing comes before conn.start(), or `with conn:`", NOT_STARTED_S,
+                )
+
+        self.io.post(lambda: self.io.loop.call_later(NOT_STARTED_S, look))
 
     # ---- channels --------------------------------------------------------------------------------------------------
 
@@ -281,7 +312,8 @@ class ConnectionCore:
 
     async def start(self) -> None:
         """Let messages in (C-12)."""
-        self.started = True
+        self.require_open()
+        self.started = self._was_started = True
         await self._tell_channels("start")
         for session in self.sessions:
             for consumer in session.consumers:
@@ -289,6 +321,7 @@ class ConnectionCore:
 
     async def stop(self) -> None:
         """No more messages until start(); what is buffered stays where it is (C-12)."""
+        self.require_open()
         self.started = False
         await self._tell_channels("stop")
 

@@ -16,10 +16,11 @@ from raybroker.client.buffer import Buffer, Watched
 from raybroker.client.channel import Channel, ended_by
 from raybroker.client.destinations import Destination
 from raybroker.client.flow import CreditFlow, PrefetchFlow
-from raybroker.client.io import fulfil
+from raybroker.client.io import refuse
 from raybroker.client.lease import Lease
 from raybroker.client.message import Delivery, Message
 from raybroker.client.purse import Order, Purse, Share
+from raybroker.client.returned import CLOSED, LOST, RECOVERED, not_settled
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -136,7 +137,7 @@ class ConsumerCore(Buffer):
         channel = self._channel
         if channel is None or epoch != self.epoch:
             if confirmed is not None:
-                fulfil(confirmed, sum(last - first + 1 for first, last in ranges))
+                refuse(confirmed, not_settled("the acknowledgement", LOST))
             return
         channel.acknowledge(self._handle, epoch, ranges, confirmed)
 
@@ -147,7 +148,7 @@ class ConsumerCore(Buffer):
         channel = self._channel
         if channel is None or epoch != self.epoch:
             if confirmed is not None:
-                fulfil(confirmed, sum(last - first + 1 for first, last in ranges))
+                refuse(confirmed, not_settled(f"{outcome}()", LOST))
             return
         channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
 
@@ -213,7 +214,7 @@ class ConsumerCore(Buffer):
 
     def _forget(self) -> None:
         """The buffer and the books are void: the broker will deliver everything unacknowledged again."""
-        self._drop_all()
+        self._drop_all(LOST)
         self._settled_up_to = 0
         self._connection.handed_out(self._flow.buffered)
         self._flow.restart()
@@ -280,7 +281,7 @@ class ConsumerCore(Buffer):
                 channel.link.write(wire.drain(self._handle, epoch, 0))
             credit = self._flow.limit if share is None or share.standing else 0
             last = self.consumed[-1][1] if self.consumed else self._settled_up_to
-            self._drop_all()
+            self._drop_all(RECOVERED)
             self._min_tag = 1 << 62
             self._settled_up_to = 0
 
@@ -360,6 +361,8 @@ class ConsumerCore(Buffer):
             self._lease.stop()
         self._connection.handed_out(self._flow.buffered)
         self._flow.restart()
+        with self._lock:
+            self._drop_all(CLOSED)
         self.session.forget(self)
         if channel is not None and not channel.lost:
             await channel.call("close_consumer", {"handle": self._handle})

@@ -15,10 +15,10 @@ from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
-from raybroker.client.opening import AnyConsumer, AnyProducer, closed_while_full, closing_s
+from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
 from raybroker.client.options import send_options
 from raybroker.client.scheduling import plan_of, scheduled
-from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
+from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from raybroker.client.blocking import Session
@@ -182,14 +182,18 @@ class Consumer:
         self._core = core
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message; None when ``timeout`` seconds are over, or the consumer was closed (R-05)."""
+        """The next message; None when ``timeout`` seconds are over, or the consumer is closed meanwhile (R-05).
+
+        Raises IllegalStateError when it was closed before. While the connection is not started nothing comes; that is
+        logged as a warning, once.
+        """
         session, core = self.session, self._core
         if session._listening is not None:
             session._require_no_listener()
         if session._core.comes_back and session._core.unsettled:
             session._come_back()
         if core.closed:
-            return None
+            raise closed_consumer(core)
         message = core.take_one()
         if message is None:  # Whose "take_one" it is changes when the consumer gets members on other brokers meanwhile.
             message = self._wait_for(lambda: core.take_one(), timeout)  # noqa: PLW0108
@@ -198,6 +202,8 @@ class Consumer:
     def _wait_for(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
         """What ``take`` gives as soon as it gives something; None when the time is over or the consumer closed."""
         core = self._core
+        if not core._connection.started:
+            core._connection.warn_unless_started()
         left, since_ns = timeout, core._connection.clock.monotonic_ns()
         while core.wait(left) and not core.closed:
             found = take()
@@ -214,7 +220,7 @@ class Consumer:
         self.session._require_no_listener()
         self.session._come_back()
         if self._core.closed:
-            return None
+            raise closed_consumer(self._core)
         message = self._core.take_one()
         if message is None:
             self._core.wait(0)
@@ -225,8 +231,10 @@ class Consumer:
         self.session._require_no_listener()
         self.session._come_back()
         core = self._core
-        found = [] if core.closed else core.take(max)
-        if not found and not core.closed:
+        if core.closed:
+            raise closed_consumer(core)
+        found = core.take(max)
+        if not found:
             found = self._wait_for(lambda: core.take(max), timeout) or []
         return found
 
@@ -238,6 +246,9 @@ class Consumer:
         committed together, and rolled back when one of them raises (W-42).
         """
         core: Any = self._core
+        if core.closed:
+            raise closed_consumer(core)
+        core._connection.warn_unless_started()
         core.listener = listener
         self.session._listen()
         return self
@@ -263,10 +274,18 @@ class Consumer:
         if self in self.session._consumers:
             self.session._consumers.remove(self)
 
+    def _closed(self) -> bool:
+        return self._core.closed
+
     def __iter__(self) -> Iterator[Message]:
         """Messages as they come, until the consumer is closed."""
-        while not self._core.closed:
-            message = self.receive()
+        while not self._closed():
+            try:
+                message = self.receive()
+            except IllegalStateError:
+                if self._closed():
+                    return  # Another thread has closed it at this moment.
+                raise
             if message is not None:
                 yield message
 

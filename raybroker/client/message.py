@@ -220,6 +220,10 @@ class Message:
         """The unit of order that it belongs to (W-76)."""
         return self._headers().unit
 
+    def __bool__(self) -> bool:
+        """True, also with an empty body: ``while m := consumer.receive(2)`` must not end at one."""
+        return True
+
     def __len__(self) -> int:
         """Bytes of the body."""
         return self._delivery.block.body(self._index).nbytes
@@ -228,8 +232,10 @@ class Message:
         """Acknowledge everything the session has consumed so far, or with acknowledgePolicy=Previous up to this message
         (R-08, W-40); ignored unless the session is "client".
 
-        Returns when the broker has confirmed it, and raises ConnectionLostError when it cannot; with asyncio this and
-        the others are to be awaited.
+        Returns when the broker has confirmed it; with asyncio this and the others are to be awaited. A message that is
+        acknowledged already is no error. This and the others raise, and change nothing, when the message went back:
+        ConnectionLostError when the connection to its broker was lost, and IllegalStateError after ``recover``, after
+        the ack deadline, and when its consumer, session or connection is closed.
         """
         return self._delivery.consumer.session.acknowledge_by_policy(self)
 

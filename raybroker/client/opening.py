@@ -116,6 +116,11 @@ async def temporary_topic(core: SessionCore, run: Any) -> TemporaryTopic:
     return TemporaryTopic(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
 
 
+def closed_consumer(core: AnyConsumer) -> IllegalStateError:
+    """What a receive of a closed consumer raises."""
+    return IllegalStateError(f"the consumer of {core.name} is closed")
+
+
 def closing_s(core: AnyProducer) -> float:
     """How long closing a producer waits for a destination that is full, seconds."""
     return float(core._connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)

@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.confirmation import Confirmation, Confirmations
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.message import Message
+from raybroker.client.returned import not_settled
 from raybroker.client.transaction import Work
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.setting import INT_MAX
@@ -34,8 +35,6 @@ OUTCOMES: Final = ("reject", "release", "fail")
 GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
-Confirmations = list[Future[int]]
-
 
 class SessionCore:
     """``finish`` is how this face waits for confirmations: blocking, or by returning something to await."""
@@ -50,6 +49,7 @@ class SessionCore:
         self.mode = mode
         self.keeps_track = mode != "none"
         self.finish = finish
+        self.closed = False
         self.consumers: list[ConsumerCore] = []
         self.producers: list[ProducerCore] = []
         self.unsettled = 0
@@ -115,7 +115,7 @@ class SessionCore:
         for consumer in list(self.consumers):
             epoch, ranges = consumer.settle(up_to)
             if ranges:
-                confirmed: Future[int] = Future()
+                confirmed = Confirmation(consumer, epoch, ranges)
                 consumer.acknowledge(epoch, ranges, confirmed)
                 confirmations.append(confirmed)
         return confirmations
@@ -131,40 +131,64 @@ class SessionCore:
             assert self.work.transaction is not None
         return []
 
+    def require_open(self) -> None:
+        """Raises IllegalStateError when the session or its connection is closed."""
+        self.connection.require_open()
+        if self.closed:
+            raise IllegalStateError("the session is closed")
+
     # ---- called through messages -----------------------------------------------------------------------------------
 
     def acknowledge_by_policy(self, message: Message) -> Any:
         """What ``message.acknowledge()`` means: all that was consumed, or with acknowledgePolicy=Previous up to this
         message (R-08, W-40)."""
-        return self.acknowledge(message if self._to_previous else None)
+        if self._to_previous:
+            return self.acknowledge(message)
+        self.require_open()
+        if self.mode == "client":
+            self._require_here(message, "acknowledge()")
+        return self.acknowledge(None)
 
     def acknowledge(self, up_to: Message | None) -> Any:
         """All that the session has consumed, or up to a message; ignored in other modes than "client" (R-08)."""
+        self.require_open()
         if self.mode != "client":
             return self.finish([])
         if up_to is None:
             return self.finish(self.settle())
         serial = up_to._delivery.consumer.serial_of(up_to)
+        if serial is None:
+            self._require_here(up_to, "the acknowledgement")
         return self.finish(self.settle(serial) if serial is not None else [])
 
     def acknowledge_one(self, message: Message) -> Any:
+        self.require_open()
         if self.mode != "client":
             return self.finish([])
         consumer = message._delivery.consumer
         ranges = consumer.settle_one(message)
         if not ranges:
+            self._require_here(message, "acknowledge_this()")
             return self.finish([])
-        confirmed: Future[int] = Future()
+        confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
         consumer.acknowledge(message._delivery.epoch, ranges, confirmed)
         return self.finish([confirmed])
+
+    def _require_here(self, message: Message, what: str) -> None:
+        """Raises when a message went back unsettled: ``what`` would do nothing for it."""
+        why = message._delivery.consumer.why_returned(message)
+        if why is not None:
+            raise not_settled(what, why)
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
         """End one message otherwise than by acknowledging it: "reject", "release" or "fail" (B8, B9).
 
         ``delay_ms`` None: the session's redelivery delay, and without one the destination's.  Raises IllegalStateError
-        unless the session is "client", or is "auto" and its listener has the message in hand.
+        unless the session is "client", or is "auto" and its listener has the message in hand; and for a message that is
+        settled or went back.
         """
         assert outcome in OUTCOMES
+        self.require_open()
         if self.mode != "client" and not (self.mode == "auto" and self.in_hand is not None):
             raise IllegalStateError(
                 f"{outcome}() is for sessions with ack=\"client\" and for listeners of \"auto\" sessions;"
@@ -175,8 +199,9 @@ class SessionCore:
         consumer = message._delivery.consumer
         ranges = consumer.settle_one(message)
         if not ranges:
-            return self.finish([])
-        confirmed: Future[int] = Future()
+            self._require_here(message, f"{outcome}()")
+            raise IllegalStateError(f"{outcome}() did nothing: the message is settled already")
+        confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
         if outcome in GIVEN_BACK and message.unit_of_order is not None:
             self.holds_back += 1
             confirmed.add_done_callback(lambda _: self.connection.io.post(self._let_go))
@@ -190,7 +215,12 @@ class SessionCore:
             consumer.started()
 
     def extend(self, message: Message) -> Any:
-        """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for."""
+        """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for.
+
+        Raises for a message that is known to have gone back.
+        """
+        self.require_open()
+        self._require_here(message, "extend()")
         message._delivery.consumer.extend(message)
         return self.finish([])
 
@@ -198,6 +228,7 @@ class SessionCore:
 
     async def recover(self) -> None:
         """Stop, give everything unacknowledged back, start with the oldest of it (R-11)."""
+        self.require_open()
         if self.mode == "none":
             raise IllegalStateError("recover() in a session that does not acknowledge")
         if self.work is not None:
@@ -222,7 +253,9 @@ class SessionCore:
             raise fault
 
     def transacted_work(self) -> Work:
-        """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01)."""
+        """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01), or is
+        closed: its transaction was rolled back."""
+        self.require_open()
         if self.work is None:
             raise IllegalStateError(
                 f"commit() and rollback() are for transacted sessions; this one acknowledges {self.mode!r}"

@@ -27,6 +27,7 @@ async def watch(
 
     Raises InvalidDestinationError for a pattern.
     """
+    connection.require_open()
     if destination.is_pattern:
         raise InvalidDestinationError(f"{destination.name} is a pattern; consumers of one destination can be watched")
     before = connection.watches.pop(destination, None)

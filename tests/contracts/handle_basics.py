@@ -42,6 +42,16 @@ class Basics:
         for body, message in zip(BODIES, take(consumer, len(BODIES)), strict=True):
             assert (message.body, type(message.body)) == (body, type(body))
 
+    def test_a_message_with_an_empty_body_is_true(self, broker: Broker) -> None:
+        session, name = broker.connect().session(), broker.name()
+        session.producer(name).send_many(["", b"", "last"])
+        consumer, found = session.consumer(name), []
+        while message := consumer.receive(timeout=WAIT_S):
+            found.append((len(message), message.body))
+            if message.body == "last":
+                break
+        assert found == [(0, ""), (0, b""), (4, "last")]
+
     def test_a_message_has_what_it_was_sent_with(self, broker: Broker) -> None:
         session, name = broker.connect().session(), broker.name()
         producer, consumer = session.producer(session.queue(name), priority=7), session.consumer(session.queue(name))
@@ -134,7 +144,6 @@ class Basics:
             if len(found) == 4:
                 consumer.close()
         assert found == [0, 1, 2, 3]
-        assert consumer.receive(timeout=0.01) is None
 
     def test_a_pickled_body_needs_the_consent_of_both_sides(self, broker: Broker) -> None:
         connection, name = broker.connect(), broker.name()
@@ -261,7 +270,8 @@ class Basics:
             producer.send("x")
         with pytest.raises(IllegalStateError, match="closed"):
             producer.send_async("x")
-        assert consumer.receive() is None
+        with pytest.raises(IllegalStateError, match="closed"):
+            consumer.receive()
         session.close()
         with pytest.raises(IllegalStateError, match="closed"):
             session.producer(name)

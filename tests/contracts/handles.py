@@ -178,6 +178,9 @@ class Blocking:
     def __len__(self) -> int:
         return len(self.inner)
 
+    def __bool__(self) -> bool:
+        return bool(self.inner)
+
     def __eq__(self, other: object) -> bool:
         return self.inner == (other.inner if isinstance(other, Blocking) else other)
 

@@ -87,8 +87,10 @@ def test_acknowledging_again_or_what_is_not_in_the_books_any_more_settles_nothin
     cut(connection)
     again = take(consumer, 3)
     assert bodies(again) == [1, 2, 3]
-    second.acknowledge_this()
-    second.acknowledge_up_to()
+    first.acknowledge_this()
+    for call in (second.acknowledge_this, second.acknowledge_up_to):
+        with pytest.raises(ConnectionLostError, match="lost"):
+            call()
     assert held(connection, name) == 3, "a message of the lost connection acknowledges nothing"
     again[0].acknowledge()
     assert held(connection, name) == 0
@@ -172,16 +174,14 @@ def test_a_non_persistent_message_is_redelivered_too_while_the_broker_lives(brok
     assert [(m.body, m.redelivered) for m in take(consumer, 3)] == [(0, True), (1, True), (2, True)]
 
 
-def test_an_acknowledgement_that_cannot_be_confirmed_says_so(broker: LoopbackBroker) -> None:
+def test_an_acknowledgement_on_a_closed_connection_says_so(broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack="client")
     session.producer(name).send_many(range(2))
     message = take(session.consumer(name), 2)[0]
     connection.close()
-    try:
+    with pytest.raises(IllegalStateError, match="connection is closed"):
         message.acknowledge()
-    except ConnectionLostError:
-        pass
     assert held(broker.connect(), name) == 2
 
 

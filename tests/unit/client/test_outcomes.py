@@ -37,7 +37,8 @@ def test_each_outcome_is_told_with_its_delay_and_reason_and_confirmed() -> None:
         messages[4].acknowledge()
         await turns()
         assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(5, 5)]], "the others are out of the books"
-        assert messages[0].reject("again") == []
+        with pytest.raises(IllegalStateError, match="settled already"):
+            messages[0].reject("again")
 
     run(work)
 

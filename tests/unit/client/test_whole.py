@@ -287,7 +287,8 @@ def test_handles_on_a_pattern_reach_every_topic_that_matches_also_later(connect:
     producer.send("z")
     until(lambda: heard == ["z", "z"])
     consumer.close()
-    assert consumer.receive(timeout=0.01) is None
+    with pytest.raises(errors.IllegalStateError, match="closed"):
+        consumer.receive(timeout=0.01)
     producer.close()
     with pytest.raises(errors.IllegalStateError, match="closed"):
         producer.send("late")
