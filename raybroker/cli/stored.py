@@ -15,13 +15,14 @@ from raybroker.cli.groups import groups
 from raybroker.cli.messages import plain_body
 from raybroker.cli.objects import Cluster, Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
 from raybroker.model.block import Block
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
 
 COLUMNS: Final = {
     "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
-    "preview": "body",
+    "preview": "body", "why": "why dead",
 }  # fmt: skip
 PREVIEW_CHARS: Final = 40
+WHY_CHARS: Final = 80
 PAGE: Final = 500
 BODY_BYTES: Final = 65536
 """Bytes of each body that --json shows."""
@@ -41,14 +42,20 @@ def list_msg(
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Look at the messages of a destination, oldest first; nothing is taken."""
+    """Look at the messages of a destination, oldest first; nothing is taken.
+
+    Of dead messages the last column says why: the reason, and the exception of their consumer if there was one. --json
+    shows all properties, with the exception's traceback as RAYBROKER_TRACEBACK.
+    """
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
         rows = _browse(admin, kind, name, selector, most, BODY_BYTES if json else 4 * PREVIEW_CHARS)
     if json:
         output.as_json([{**row, "body": plain_body(row["body"])} for row in rows])
     else:
-        output.table([_shown(row) for row in rows], COLUMNS, empty="no messages")
+        shown = [_shown(row) for row in rows]
+        columns = {key: title for key, title in COLUMNS.items() if key != "why" or any(row["why"] for row in shown)}
+        output.table(shown, columns, empty="no messages")
 
 
 def _browse(admin: Any, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[dict[str, Any]]:
@@ -71,9 +78,24 @@ def _browse(admin: Any, kind: str, name: str, selector: str | None, most: int, b
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     body = row["body"]
     text = body if isinstance(body, str) else repr(body)
+    return {
+        **row, "time": moment(row["timestamp"]), "preview": _cut(text, PREVIEW_CHARS),
+        "why": _cut(_why_dead(row["properties"]), WHY_CHARS),
+    }  # fmt: skip
+
+
+def _cut(text: str, most: int) -> str:
     text = " ".join(text.split())
-    cut = text if len(text) <= PREVIEW_CHARS else text[: PREVIEW_CHARS - 1] + "…"
-    return {**row, "time": moment(row["timestamp"]), "preview": cut}
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _why_dead(properties: dict[str, Any]) -> str:
+    """Reason and exception of a dead message, or the broker's comment without an exception; "" for any other."""
+    reason = properties.get(DEAD_REASON)
+    if reason is None:
+        return ""
+    more = properties.get(DEAD_EXCEPTION) or properties.get(DEAD_COMMENT)
+    return f"{reason}: {more}" if more else str(reason)
 
 
 @groups["delete"].command("msg")

@@ -270,8 +270,12 @@ class ConsumerCore(Buffer):
         if self.listener is not None:
             self.session.wake_listeners()
 
-    async def release(self) -> None:
-        """Give everything unacknowledged back and start again (recover); failures are what was handed out (W-69)."""
+    async def release(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Give everything unacknowledged back and start again (recover); failures are what was handed out (W-69).
+
+        ``delay_ms`` is the pause before those come again, None the session's; ``reason`` is written on those that are
+        dead by it.
+        """
         channel, epoch = self._channel, self.epoch
         if channel is None or channel.lost or not epoch:
             return  # Whoever attaches, which may be under way, starts with everything.
@@ -298,7 +302,7 @@ class ConsumerCore(Buffer):
 
         args = {
             "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last,
-            "delay_ms": self.session.redelivery_delay_ms,
+            "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms, "reason": reason,
         }  # fmt: skip
         await channel.call("release", args, released)
 

@@ -226,25 +226,27 @@ class SessionCore:
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
-    async def recover(self) -> None:
-        """Stop, give everything unacknowledged back, start with the oldest of it (R-11)."""
+    async def recover(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Stop, give everything unacknowledged back, start with the oldest of it (R-11); see :meth:`give_back`."""
         self.require_open()
         if self.mode == "none":
             raise IllegalStateError("recover() in a session that does not acknowledge")
         if self.work is not None:
             raise IllegalStateError("recover() in a transacted session; use rollback()")
-        await self.give_back()
+        await self.give_back(delay_ms, reason)
 
-    async def give_back(self) -> None:
+    async def give_back(self, delay_ms: int | None = None, reason: str = "") -> None:
         """Every consumer gives back what is not acknowledged, and starts again.
 
+        What was handed out has failed: it comes again after ``delay_ms`` milliseconds (None: the session's redelivery
+        delay), or is dead, with ``reason`` written on it.
         One whose connection is lost has given it back by that. Raises the first other error, after all of them.
         """
         self.unsettled = 0
         fault: BrokerError | None = None
         for consumer in list(self.consumers):
             try:
-                await consumer.release()
+                await consumer.release(delay_ms, reason)
             except ConnectionLostError:
                 continue
             except BrokerError as error:

@@ -147,14 +147,15 @@ class Work:
                 raise type(error)(f"{error}; the transaction was rolled back") from None
             await self._end(transaction, None)
 
-    async def rollback(self) -> None:
-        """Sends are destroyed; what was consumed comes again, flagged (T-03)."""
-        await self.connection.to_the_end(self._roll_back())
+    async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Sends are destroyed; what was consumed comes again, flagged (T-03); see :meth:`SessionCore.give_back`."""
+        await self.connection.to_the_end(self._roll_back(delay_ms, reason))
 
-    async def _roll_back(self) -> None:
+    async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
         async with self._ending:
             self._session.unsettled = 0
-            await self._end(self.transaction, TransactionRolledBackError("the transaction was rolled back"))
+            error = TransactionRolledBackError("the transaction was rolled back")
+            await self._end(self.transaction, error, delay_ms, reason)
 
     async def close(self) -> None:
         """The session ends: what is not committed is not to be."""
@@ -251,7 +252,9 @@ class Work:
             )
         return None
 
-    async def _end(self, transaction: Transaction, error: BrokerError | None) -> None:
+    async def _end(
+        self, transaction: Transaction, error: BrokerError | None, delay_ms: int | None = None, reason: str = ""
+    ) -> None:
         """It is over. With an error everything it holds comes back."""
         if error is not None:
             for producer in self._session.producers if not transaction.complete else ():
@@ -259,7 +262,7 @@ class Work:
             if not isinstance(error, UNKNOWN):  # With an unknown outcome the hosts find out by themselves.
                 await roll_back(transaction)
             with contextlib.suppress(BrokerError):
-                await self._session.give_back()
+                await self._session.give_back(delay_ms, reason)
         for producer in self._session.producers:
             producer.end_transaction()
         self.forget_closed()

@@ -109,7 +109,7 @@ class XaWork(Work):
     async def commit(self, *, cancellable: bool = True) -> None:
         raise TransactionInProgressError("commit() in an XA session: the transaction manager calls xa.commit(xid)")
 
-    async def rollback(self) -> None:
+    async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
         raise TransactionInProgressError("rollback() in an XA session: the transaction manager calls xa.rollback(xid)")
 
     async def close(self) -> None:

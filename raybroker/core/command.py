@@ -171,7 +171,8 @@ class Release(NamedTuple):
     """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover, R-11).
 
     In drain mode a credit of 0 keeps that mode, and another one ends it.
-    Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67).
+    Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67);
+    ``reason`` is what is written on those that are dead by it.
     """
 
     attachment: int
@@ -179,6 +180,7 @@ class Release(NamedTuple):
     request: int
     consumed: int = 0
     delay_ms: int = 0
+    reason: str = ""
 
 
 class Hold(NamedTuple):

@@ -145,7 +145,7 @@ def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
         if command.outcome == "reject":
             lane.rejected(items, command.reason, out)
         elif command.outcome == "fail":
-            lane.failed(items, max(command.delay_ms, 0), out)
+            lane.failed(items, max(command.delay_ms, 0), out, reason=command.reason)
         elif command.outcome == "expired":
             lane.done(items)
             for item in items:
@@ -182,7 +182,7 @@ def release(home: Destination, command: cmd.Release, out: Outcome) -> None:
         rest = list(consumer.unsettled)
         consumer.unsettled.clear()
         lane.give_back(rest, out)
-        lane.failed(consumed, command.delay_ms, out)
+        lane.failed(consumed, command.delay_ms, out, reason=command.reason)
         lane.consumers.restart(consumer, command.credit)
         _go_on(home, lane, consumer)
         next_tag = consumer.next_tag

@@ -106,7 +106,8 @@ class Retire(NamedTuple):
 class Bury(NamedTuple):
     """Messages are dead: put them where the destination's dead go, or nowhere, and answer with Buried (D-24, W-57).
 
-    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR (D-25); ``comment`` says more.
+    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR (D-25); ``comment`` says more, and
+    ``failure`` is what its consumer said of the last attempt (``model.failure``).
     """
 
     lane: int
@@ -115,6 +116,7 @@ class Bury(NamedTuple):
     attempts: int
     reason: str
     comment: str
+    failure: str = ""
 
 
 class Compose(NamedTuple):

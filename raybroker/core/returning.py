@@ -14,6 +14,7 @@ from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumers, Delivery
 from raybroker.core.outcome import Bury, Outcome
 from raybroker.core.withdrawing import back
+from raybroker.model.failure import parted
 
 if TYPE_CHECKING:
     from raybroker.core.destination import Destination
@@ -60,11 +61,13 @@ class Returning:
         for item in reversed(deliveries):
             self.put_back(item.run)
 
-    def failed(self, deliveries: list[Delivery], delay_ms: int, out: Outcome, *, rest: bool = True) -> None:
+    def failed(
+        self, deliveries: list[Delivery], delay_ms: int, out: Outcome, *, rest: bool = True, reason: str = ""
+    ) -> None:
         """Handing these out has failed: they rest and come again (W-67), or are dead (W-69).
 
         ``delay_ms`` is what the consumer wants; the destination's own value beats it (W-68). Without ``rest`` they come
-        again at once: their consumer is gone (W-67).
+        again at once: their consumer is gone (W-67). ``reason`` is written on the dead.
         """
         attributes = self.home.attributes
         rows: list[notes.Row] = []
@@ -89,7 +92,7 @@ class Returning:
         for item in with_them:
             self.put_back(item.run)
         for run in reversed(dead):
-            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out)
+            self.bury(run, "UNDELIVERABLE", f"failed {run.failures} times, {limit} are allowed", out, reason)
         if rows:
             self.home.note_rows(out, notes.FAILED, self._lane(), rows)
 
@@ -109,7 +112,7 @@ class Returning:
         self.done(deliveries)
         rows = []
         for item in deliveries:
-            self.bury(item.run._replace(failures=notes.REJECTED), "ERROR", reason, out)
+            self.bury(item.run._replace(failures=notes.REJECTED), "ERROR", parted(reason)[0], out, reason)
             if self.durable and self.home.ledger.held[item.run.ordinal].stored:
                 rows.append(notes.Row(item.run.ordinal, item.run.picks, notes.REJECTED, 0))
         if rows:
@@ -120,8 +123,8 @@ class Returning:
         if self.order is not None:
             self.order.done([item.run for item in deliveries])
 
-    def bury(self, run: Run, reason: str, comment: str, out: Outcome) -> None:
-        """Messages are dead; they stay held until it is settled where they go."""
+    def bury(self, run: Run, reason: str, comment: str, out: Outcome, failure: str = "") -> None:
+        """Messages are dead; they stay held until it is settled where they go. For the arguments see Bury."""
         block = self.home.ledger.held[run.ordinal]
         picks = run.picks
         if self.owes is not None and reason != "UNDELIVERABLE" and reason != "ERROR":
@@ -132,7 +135,7 @@ class Returning:
                 self.home.settle(self._lane(), [(run.ordinal, told)], out)
         if picks:
             self.set_aside(run._replace(picks=picks))
-            out.immediate.append(Bury(self.number, run.ordinal, picks, run.attempts, reason, comment))
+            out.immediate.append(Bury(self.number, run.ordinal, picks, run.attempts, reason, comment, failure))
 
     def set_aside(self, run: Run) -> None:
         """Hold messages for whoever decides where they go."""

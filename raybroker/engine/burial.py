@@ -20,6 +20,7 @@ from raybroker.engine.ports import Death
 from raybroker.engine.steps import Step
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.model.failure import parted
 
 if TYPE_CHECKING:
     from raybroker.engine.host import Host
@@ -109,7 +110,7 @@ class Burial:
             wish = self._host.codec.wish(block, index)[1]
             if always if wish is None else wish:
                 name = f"message {index} of block {effect.ordinal} of {home.kind} {home.name}"
-                self._host.report(f"[B2148] {name} is dead: {effect.reason} {effect.comment}".rstrip())
+                self._host.report(f"[B2148] {name} is dead: {effect.reason} {_why(effect)}".rstrip())
 
     # ---- the way there ---------------------------------------------------------------------------------------------
 
@@ -121,7 +122,8 @@ class Burial:
             for index in pk.indexes(effect.picks):
                 self._send(home, effect._replace(picks=1 << index), block, name, truncate)
             return
-        death = Death(effect.reason, effect.comment, effect.attempts, (home.kind, home.name), host.broker)
+        origin = home.kind, home.name
+        death = Death(effect.reason, effect.comment, effect.attempts, origin, host.broker, effect.failure)
         seq = self.take_seqs(effect.picks.bit_count())
         data = host.codec.dead_block(
             block, effect.picks, death, producer=host.identity, first_seq=seq, now_ms=host.clock.now_ms(),
@@ -186,6 +188,12 @@ class Burial:
         waiting, self.waiting = self.waiting, []
         for home, effect in waiting:
             self.bury(home, effect, again=True)
+
+
+def _why(effect: Bury) -> str:
+    """In one line: what the destination says, and what the consumer said of the last attempt."""
+    summary = parted(effect.failure)[0]
+    return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"
 
 
 def own_send(host: Host, target: Destination, block: Block) -> Step:

@@ -96,6 +96,7 @@ class Death:
     reason        OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE or ERROR
     origin        type and name of the destination where they died
     broker        of that destination
+    failure       what its consumer said of the last attempt (``model.failure``)
     """
 
     reason: str
@@ -103,6 +104,7 @@ class Death:
     attempts: int
     origin: tuple[str, str]
     broker: str
+    failure: str = ""
 
 
 class Codec(Protocol):

@@ -14,6 +14,7 @@ from raybroker.engine.browsing import Browser
 from raybroker.engine.forcing import effective_limit
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
+from raybroker.model.failure import REASON_CHARS_MAX
 
 if TYPE_CHECKING:
     from raybroker.engine.session import Session
@@ -116,7 +117,8 @@ def _release(session: Session, request: int, args: dict[str, Any]) -> None:
     if not -1 <= credit <= CREDIT_MAX:
         raise ProtocolError(f"a credit of {credit}; it is -1 to {CREDIT_MAX}")
     consumed, delay_ms = int(args.get("consumed", 0)), max(int(args.get("delay_ms", 0)), 0)
-    session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms))
+    reason = str(args.get("reason", ""))[:REASON_CHARS_MAX]
+    session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms, reason))
 
 
 def _units(session: Session, request: int, args: dict[str, Any]) -> None:

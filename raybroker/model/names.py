@@ -32,6 +32,13 @@ DESTINATION_TYPE_SHORT: Final[dict[str, DestinationType]] = {"q": "queue", "t": 
 
 RESERVED_PREFIX: Final = "mq."
 DEAD_MESSAGE_QUEUE: Final = "mq.sys.dmq"
+DEAD_REASON: Final = "JMS_SUN_DMQ_UNDELIVERED_REASON"
+"""A property of dead messages; so are the next ones."""
+DEAD_COMMENT: Final = "JMS_SUN_DMQ_UNDELIVERED_COMMENT"
+DEAD_EXCEPTION: Final = "JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"
+"""Type and text of the exception with which its consumer failed last, or the reason with which it was rejected."""
+DEAD_TRACEBACK: Final = "RAYBROKER_TRACEBACK"
+"""The traceback of that exception; the beginning of a long one is left out."""
 """The queue of dead messages, there from the start and for good (D-24)."""
 TEMPORARY_PREFIX: Final = "mq.temp."
 """Temporary destinations are ``mq.temp.q.<broker>.…`` and ``mq.temp.t.<broker>.…``: the letter keeps one name to one

@@ -13,8 +13,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from raybroker.model import names
 from raybroker.model.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
+from raybroker.model.failure import parted
 from raybroker.wire.bodies import (
     BYTES,
     COMPRESS,
@@ -30,10 +32,11 @@ from raybroker.wire.content import BlockContent, message_id, pack_fields
 
 REASONS: Final = ("OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR")
 
-REASON: Final = "JMS_SUN_DMQ_UNDELIVERED_REASON"
+REASON: Final = names.DEAD_REASON
 TIMESTAMP: Final = "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"
-EXCEPTION: Final = "JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"
-COMMENT: Final = "JMS_SUN_DMQ_UNDELIVERED_COMMENT"
+EXCEPTION: Final = names.DEAD_EXCEPTION
+TRACEBACK: Final = names.DEAD_TRACEBACK
+COMMENT: Final = names.DEAD_COMMENT
 DELIVERY_COUNT: Final = "JMS_SUN_DMQ_DELIVERY_COUNT"
 PRODUCING_BROKER: Final = "JMS_SUN_DMQ_PRODUCING_BROKER"
 DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
@@ -53,7 +56,7 @@ _COLUMNS_BYTES: Final = 10
 """Of a message: lengths of body and headers, kind and priority."""
 
 _TAKEN_OFF: Final = frozenset(
-    (REASON, TIMESTAMP, EXCEPTION, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN)
+    (REASON, TIMESTAMP, EXCEPTION, TRACEBACK, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN)
 )
 _TRUTH: Final = {"true": True, "false": False}
 _EMPTY: Final = {BYTES: b"", TEXT: b"", OBJECT: b"\xc0", MAP: b"\x80", STREAM: b"\x90"}
@@ -66,7 +69,8 @@ Revived = tuple[str, str, int, bytes]
 class Death(Protocol):
     """Why messages are dead.
 
-    ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries.
+    ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries;
+    ``failure`` is what the consumer said of the last attempt.
     """
 
     @property
@@ -79,6 +83,8 @@ class Death(Protocol):
     def origin(self) -> tuple[str, str]: ...
     @property
     def broker(self) -> str: ...
+    @property
+    def failure(self) -> str: ...
 
 
 def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
@@ -113,7 +119,9 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
     """What the messages become; ``cuts`` says for the wish of one whether its body is cut."""
     content = BlockContent(block)
     rows = _Rows()
-    comment = death.comment[:COMMENT_CHARS_MAX].encode("utf-8", "replace").decode()
+    comment = _text(death.comment)
+    exception, trace = parted(death.failure or (comment if death.reason == "ERROR" else ""))
+    exception = _text(exception)
     for index in _indexes(picks):
         properties = _own_properties(content, index)
         kind = block.kind_of(index)
@@ -122,18 +130,16 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
             kind, body = _cut(kind, properties)
         fields = _own_fields(content, index)
         history = _history(properties.pop(DEATHS, None), death, comment, now_ms)
-        properties.pop(EXCEPTION, None)
-        properties.pop(COMMENT, None)
-        texts = {COMMENT: comment} if comment else {}
-        if comment and death.reason == "ERROR":
-            texts[EXCEPTION] = comment
+        for name in (EXCEPTION, TRACEBACK, COMMENT):
+            properties.pop(name, None)
+        texts = {name: text for name, text in ((COMMENT, comment), (EXCEPTION, exception)) if text}
         properties.setdefault(PRODUCING_BROKER, death.broker)
         properties.setdefault(ORIGINAL_ID, message_id(block.producer, block.seq_of(index)))
         properties |= {
             REASON: death.reason, TIMESTAMP: now_ms, DELIVERY_COUNT: death.attempts, DEAD_BROKER: death.broker,
             BODY_TRUNCATED: cut, ORIGIN: ":".join(death.origin),
         }  # fmt: skip
-        rows.add(kind, body, _fitting(fields, properties, texts, history), block.priority_of(index))
+        rows.add(kind, body, _fitting(fields, properties, texts, history, trace), block.priority_of(index))
     return rows
 
 
@@ -257,9 +263,17 @@ def _history(old: object, death: Death, comment: str, now_ms: int) -> str:
     return json.dumps(rows[-DEATHS_MAX:], separators=(",", ":"))
 
 
-def _fitting(fields: dict[str, Any], properties: dict[str, Any], texts: dict[str, str], history: str) -> bytes:
+def _text(text: str) -> str:
+    """At most COMMENT_CHARS_MAX characters that can be encoded."""
+    return text[:COMMENT_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+def _fitting(
+    fields: dict[str, Any], properties: dict[str, Any], texts: dict[str, str], history: str, trace: str
+) -> bytes:
     """The headers, with as much of what may be left out as there is room for."""
-    for extra in ({DEATHS: history, **texts}, texts):
+    whole = {DEATHS: history, **texts}
+    for extra in ({**whole, TRACEBACK: trace} if trace else whole, whole, texts):
         header = pack_fields({**fields, "p": {**properties, **extra}})
         if len(header) <= MESSAGE_HEADERS_BYTES_MAX:
             return header

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from raybroker.model import failure
 from raybroker.model.block import BLOCK_BYTES_MAX, Block
 from raybroker.model.errors import ProtocolError
 from raybroker.model.record import Buffer
@@ -36,7 +37,7 @@ MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
 
 OUTCOMES: Final = frozenset(("reject", "release", "fail", "expired"))
 """What can become of a delivery that is not acknowledged."""
-REASON_CHARS_MAX: Final = 1_024
+REASON_CHARS_MAX: Final = failure.REASON_CHARS_MAX
 """A longer reason of an outcome is cut when it is sent."""
 DELAY_MS_MAX: Final = (1 << 53) - 1
 """Longest delay that can be asked for: added to the time of day it stays within 64 bits."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
+from raybroker.model.failure import describe
 from raybroker.wire import dead
 from raybroker.wire.bodies import COMPRESS, DEFLATED, PICKLE, decode_body, deflated, encode_body
 from raybroker.wire.content import Header, decode_header, encode_header, message_id
@@ -26,6 +27,7 @@ class Killed(NamedTuple):
     attempts: int = 21
     origin: tuple[str, str] = ("queue", "orders")
     broker: str = "b1"
+    failure: str = ""
 
 
 def block_of(headers: list[bytes], bodies: list[Any] | None = None, **columns: Any) -> Block:
@@ -79,6 +81,34 @@ def test_the_exception_is_named_for_errors_alone(reason: str) -> None:
     assert properties[dead.REASON] == reason
     assert properties.get(dead.EXCEPTION) == ("boom" if reason == "ERROR" else None)
     assert dead.COMMENT not in header_of(buried(block_of([b""]), death=Killed(reason, ""))).properties
+
+
+def failure_of(text: str) -> str:
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        return describe(error)
+
+
+def test_the_exception_of_the_last_attempt_is_written_on_a_dead_message_with_its_traceback() -> None:
+    killed = Killed("UNDELIVERABLE", "failed 21 times, 20 are allowed", failure=failure_of("no such\ncustomer"))
+    properties = header_of(buried(block_of([b""]), death=killed)).properties
+    assert properties[dead.EXCEPTION] == "ValueError: no such customer"
+    assert properties[dead.COMMENT] == "failed 21 times, 20 are allowed"
+    assert properties[dead.TRACEBACK].startswith("Traceback (most recent call last):\n")
+    assert 'in failure_of\n    raise ValueError(text)\n' in properties[dead.TRACEBACK]
+    assert deaths_of(properties)[0]["comment"] == "failed 21 times, 20 are allowed"
+
+
+def test_a_traceback_is_the_first_to_go_when_headers_have_no_room_and_goes_when_a_message_is_sent_back() -> None:
+    killed = Killed(failure=failure_of("x" * 9_000))
+    full = block_of([encode_header({"own": "o" * (MESSAGE_HEADERS_BYTES_MAX - 2_500)}, None, None, None)])
+    properties = header_of(buried(full, death=killed)).properties
+    assert dead.TRACEBACK not in properties
+    assert properties[dead.EXCEPTION].startswith("ValueError: xxx")
+    assert len(properties[dead.EXCEPTION]) <= dead.COMMENT_CHARS_MAX
+    ((_, _, _, data),) = revive_block(buried(block_of([b""]), death=killed), 1, producer=1, first_seq=1, now_ms=NOW)
+    assert header_of(Block(data)).properties.keys() == {dead.DEATHS, dead.ORIGINAL_ID}
 
 
 properties_ = st.dictionaries(

@@ -394,7 +394,7 @@ def test_the_settle_frame_of_this_file_without_a_fault_is_right() -> None:
 
 
 def test_a_reason_is_cut_and_made_text_when_it_is_sent() -> None:
-    (found,) = host_end().receive_data(wire.settle(1, 1, 0, "reject", -1, "\ud800" + "x" * 5_000, []))
+    (found,) = host_end().receive_data(wire.settle(1, 1, 0, "reject", -1, "\ud800" + "x" * 9_000, []))
     assert isinstance(found, wire.Settle)
     assert found.reason == "?" + "x" * (wire.REASON_CHARS_MAX - 1)
 
