@@ -2,11 +2,16 @@
 
 The window is bounded in time (``duplicateWindowMs``) and in number (``duplicateIdsMax``); the oldest are forgotten
 first.
+
+An id is taken when its message is: when that is stored, or with the commit of its transaction.  An open or prepared
+transaction reserves nothing: another sender's message with the same id is stored, and the commit leaves its own out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from raybroker.core import picks as pk
 
 
 class Duplicates:
@@ -19,6 +24,12 @@ class Duplicates:
 
     def known(self, text: str | None) -> bool:
         return text is not None and text in self.taken
+
+    def without_known(self, ids: Sequence[str | None], picks: int) -> int:
+        """Those of ``picks`` whose ids are not in the window."""
+        if not self.taken:
+            return picks
+        return picks & ~pk.of_indexes(index for index in pk.indexes(picks) if ids[index] in self.taken)
 
     def take(self, ids: Iterable[tuple[str, int]], most: int) -> None:
         for text, at_ms in ids:
@@ -34,3 +45,16 @@ class Duplicates:
             if self.taken[oldest] >= before_ms:
                 return
             del self.taken[oldest]
+
+
+def first_of_each(ids: Sequence[str | None], picks: int) -> int:
+    """Those of ``picks`` that have no id, or are the first of these with theirs."""
+    seen: set[str] = set()
+    first = 0
+    for index in pk.indexes(picks):
+        text = ids[index]
+        if text is None or text not in seen:
+            first |= 1 << index
+        if text is not None:
+            seen.add(text)
+    return first

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from raybroker.core import command as cmd
 from raybroker.core import dying, limit, notes, work
 from raybroker.core import picks as pk
+from raybroker.core.duplicates import first_of_each
 from raybroker.core.ledger import Held
 from raybroker.core.outcome import Gate, Outcome, Refused, Sent
 from raybroker.core.ranges import Ranges
@@ -62,38 +63,87 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
             lost = Refused(0, count, TransactionRolledBackError.code, "the producer has left the connection")
             out.immediate.append(Sent(command.attachment, first, count, (lost,)))
         return
-    offered: Ranges = [(0, count)]
-    refused: list[Refused] = []
+    offered, refused = (1 << count) - 1, list[Refused]()
     if command.persistent and not command.txn and command.attachment:
         fresh, passed = home.producers.fresh(producer, first, first + count, command.floor)
-        offered = [(a - first, b - first) for a, b in fresh]
-        late: Ranges = [(a - first, b - first) for a, b in passed]
-        if command.dedup_ids is not None and late:
-            late, refused = _without_duplicates(home, command, late)
-        refused += [limit.out_of_order(a, b) for a, b in late]
+        offered = pk.of_ranges((a - first, b - first) for a, b in fresh)
+        late = pk.of_ranges((a - first, b - first) for a, b in passed)
+        if late:
+            late = _without_known(home, command, late, refused)
+            refused += [limit.out_of_order(a, b) for a, b in pk.runs_of(late)]
     if command.dedup_ids is not None and home.attributes.duplicateWindowMs > 0:
-        offered, twice = _without_duplicates(home, command, offered)
-        refused += twice
-    paused = _paused(home)
-    if paused is not None:
-        admitted: Ranges = []
-        refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in offered]
-    elif command.room or not command.persistent:
-        admitted, too_many = limit.admit(home.name, _limits(home), *_charged(home), command.sizes, offered)
-        refused += too_many
-        if home.works is not None and command.columns.works is not None:
-            admitted, faults = home.works.admit(command, admitted, home.message_bytes_max)
-            refused += faults
+        admitted = _admit_each_once(home, command, command.dedup_ids, offered, refused)
     else:
-        admitted = []
-        refused += [limit.store_full(a, b) for a, b in offered]
+        admitted = _admit(home, command, offered, 0, refused)
     if admitted:
-        _accept(home, command, pk.of_ranges(admitted), out)
+        _accept(home, command, admitted, out)
         _make_room(home, out)
     home.counters.refused += sum(r.end - r.start for r in refused if r.code != DUPLICATE)
     if command.persistent if command.confirm is None else command.confirm:
         refused.sort()
         _confirm(home, command, Sent(command.attachment, first, count, tuple(refused)), out)
+
+
+def _admit(home: Destination, command: cmd.Send, offered: int, before: int, refused: list[Refused]) -> int:
+    """Which of the offered messages are taken; the others go to ``refused``. ``before``: messages of the block that
+    were admitted already, for the limits."""
+    some: Ranges = list(pk.runs_of(offered))
+    paused = _paused(home)
+    if paused is not None:
+        refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in some]
+        return 0
+    if command.persistent and not command.room:
+        refused += [limit.store_full(a, b) for a, b in some]
+        return 0
+    held_messages, held_bytes = _charged(home)
+    if before:
+        held_messages += before.bit_count()
+        held_bytes += sum(pk.chosen(command.sizes, before))
+    admitted, too_many = limit.admit(home.name, _limits(home), held_messages, held_bytes, command.sizes, some)
+    refused += too_many
+    if home.works is not None and command.columns.works is not None:
+        admitted, faults = home.works.admit(command, admitted, home.message_bytes_max)
+        refused += faults
+    return pk.of_ranges(admitted)
+
+
+def _admit_each_once(
+    home: Destination, command: cmd.Send, ids: Sequence[str | None], offered: int, refused: list[Refused]
+) -> int:
+    """As :meth:`_admit`, leaving out ids of the window; of equal ones in the block the first that is admitted counts.
+
+    An open transaction takes no ids: its commit decides which of its messages are duplicates.
+    """
+    offered, admitted = _without_known(home, command, offered, refused), 0
+    if command.txn:
+        return _admit(home, command, offered, 0, refused)
+    while offered:
+        first = first_of_each(ids, offered)
+        some = _admit(home, command, first, admitted, refused)
+        admitted |= some
+        taken, left = {ids[index] for index in pk.indexes(some)}, offered & ~first
+        twins = pk.of_indexes(index for index in pk.indexes(left) if ids[index] in taken)
+        _refuse_duplicates(home, ids, twins, refused)
+        offered = left & ~twins
+    return admitted
+
+
+def _without_known(home: Destination, command: cmd.Send, offered: int, refused: list[Refused]) -> int:
+    """Leave out messages whose id is in the window."""
+    ids = command.dedup_ids
+    if ids is None or home.attributes.duplicateWindowMs <= 0:
+        return offered
+    home.duplicates.forget(home.now_ms - home.attributes.duplicateWindowMs)
+    fresh = home.duplicates.without_known(ids, offered)
+    _refuse_duplicates(home, ids, offered & ~fresh, refused)
+    return fresh
+
+
+def _refuse_duplicates(
+    home: Destination, ids: Sequence[str | None], picks: int, refused: list[Refused]
+) -> None:
+    home.counters.duplicates += picks.bit_count()
+    refused += [Refused(index, index + 1, DUPLICATE, ids[index] or "") for index in pk.indexes(picks)]
 
 
 def composed(home: Destination, command: cmd.Composed, out: Outcome) -> None:
@@ -165,36 +215,16 @@ def _paused(home: Destination) -> str | None:
     return None
 
 
-def _without_duplicates(home: Destination, command: cmd.Send, offered: Ranges) -> tuple[Ranges, list[Refused]]:
-    """Take out messages whose id is in the window, or stands earlier in the block."""
-    ids = command.dedup_ids
-    assert ids is not None
-    home.duplicates.forget(home.now_ms - home.attributes.duplicateWindowMs)
-    kept, seen = 0, set()
-    twice: list[Refused] = []
-    for start, end in offered:
-        for index in range(start, end):
-            text = ids[index]
-            if text is not None and (home.duplicates.known(text) or text in seen):
-                twice.append(Refused(index, index + 1, DUPLICATE, text))
-                home.counters.duplicates += 1
-            else:
-                kept |= 1 << index
-                seen.add(text)
-    return list(pk.runs_of(kept)), twice
-
-
 def _accept(home: Destination, command: cmd.Send, picks: int, out: Outcome) -> None:
     count, sizes = len(command.sizes), notes.pack_sizes(command.sizes)
     block = Held(count, sizes, command.persistent, command.columns, stored=False)
     home.counters.messages_in += picks.bit_count()
     home.counters.bytes_in += block.bytes_of(picks)
-    ids = _take_ids(home, command, picks)
     if command.txn:
-        _stage(home, command, block, picks, ids, out)
+        _stage(home, command, block, picks, out)
         return
-    if command.persistent:
-        note_ids(home, ids, out)
+    if command.dedup_ids is not None:
+        take_ids(home, command.dedup_ids, picks, out, persistent=command.persistent)
     if command.persistent and command.attachment:
         for a, b in pk.runs_of(picks):
             home.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
@@ -228,30 +258,39 @@ def _settle_rest(home: Destination, ordinal: int, block: Held, owed: int) -> Non
         home.ledger.settle(ordinal, rest)
 
 
-def _take_ids(home: Destination, command: cmd.Send, picks: int) -> list[tuple[str, int]]:
-    if command.dedup_ids is None or home.attributes.duplicateWindowMs <= 0:
-        return []
-    ids = [(text, home.now_ms) for i in pk.indexes(picks) if (text := command.dedup_ids[i]) is not None]
-    home.duplicates.take(ids, home.attributes.duplicateIdsMax)
-    return ids
-
-
-def note_ids(home: Destination, ids: Sequence[tuple[str, int]], out: Outcome, txn: int = 0) -> None:
-    """Write down deduplication ids of messages that are taken, for good or if a prepared transaction commits."""
-    out.records.extend(home.note(note) for note in notes.dedup_notes(ids, txn))
-
-
-def _stage(
-    home: Destination, command: cmd.Send, block: Held, picks: int, ids: list[tuple[str, int]], out: Outcome
+def take_ids(
+    home: Destination, ids: Sequence[str | None], picks: int, out: Outcome, *, persistent: bool
 ) -> None:
+    """The deduplication ids of messages that are taken are in the window from now on, and on disk if they are."""
+    if home.attributes.duplicateWindowMs <= 0:
+        return
+    taken = [(text, home.now_ms) for index in pk.indexes(picks) if (text := ids[index]) is not None]
+    home.duplicates.take(taken, home.attributes.duplicateIdsMax)
+    if persistent:
+        out.records.extend(home.note(note) for note in notes.dedup_notes(taken))
+
+
+def leave_out_duplicates(home: Destination, ids: Sequence[str | None], picks: int) -> int:
+    """Which messages of a transaction that commits are none: their ids were taken since they were sent, or stand
+    before them."""
+    if home.attributes.duplicateWindowMs <= 0:
+        return picks
+    home.duplicates.forget(home.now_ms - home.attributes.duplicateWindowMs)
+    fresh = first_of_each(ids, home.duplicates.without_known(ids, picks))
+    home.counters.duplicates += (picks & ~fresh).bit_count()
+    return fresh
+
+
+def _stage(home: Destination, command: cmd.Send, block: Held, picks: int, out: Outcome) -> None:
     """Hold the block for its transaction: it is charged, and nobody sees it (T-04, W-06)."""
     block.transacted = True
     ordinal = out.accepted = home.ledger.accept(block)
     _settle_rest(home, ordinal, block, picks)
     home.ledger.note_peak()
     staged = StagedBlock(
-        ordinal, picks, command.producer, command.first_seq, command.content, command.origin, command.persistent, ids
-    )
+        ordinal, picks, command.producer, command.first_seq, command.content, command.origin, command.persistent,
+        command.attachment, command.dedup_ids,
+    )  # fmt: skip
     home.stage(command.txn).blocks.append(staged)
     if block.ordered:  # Whoever is to get it keeps its place in its units from now on (W-86).
         for number, chosen in home.claims(picks, command.content, command.origin).items():
@@ -331,13 +370,24 @@ def _make_room(home: Destination, out: Outcome) -> None:
             home.counters.slowed += 1
             home.counters.slow_since_ms = home.now_ms
             tell_producers(home, out)
-    elif behavior in REMOVING:
+    else:
+        discard_excess(home, out)
+
+
+def discard_excess(home: Destination, out: Outcome) -> None:
+    """REMOVE_OLDEST and REMOVE_LOW_PRIORITY; what open transactions have sent counts from their commits on."""
+    behavior = home.attributes.limitBehavior
+    if behavior in REMOVING:
         _discard(home, "OLDEST" if behavior == "REMOVE_OLDEST" else "LOW_PRIORITY", out)
 
 
 def _excess(home: Destination) -> int:
     """How many messages have to go at least before the limits hold."""
     attributes, (messages, held_bytes) = home.attributes, _charged(home)
+    for staged in home.staged.values():
+        for block in staged.blocks:
+            messages -= block.picks.bit_count()
+            held_bytes -= home.ledger.held[block.ordinal].bytes_of(block.picks)
     count = messages - attributes.maxNumMsgs if attributes.maxNumMsgs >= 0 else 0
     if count <= 0 and 0 <= attributes.maxTotalMsgBytes < held_bytes:
         count = 1

@@ -11,7 +11,7 @@ but for message bodies.  Both ends stand here side by side: what is written and 
     LANE         lane; a subscription, encoded (topics)
     LANE_GONE    lane
     STAGED       lane; picks whose acknowledgement waits for a transaction, whose number follows
-    DEDUP        a transaction or 0, and deduplication ids with when they were taken
+    DEDUP        deduplication ids with when they were taken
     LIVE         lane; spans of blocks that the lane has something of (in snapshots, as the next two)
     OWED         lane; what a topic's lane is owed of blocks
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
@@ -321,15 +321,10 @@ def encode_dedup(ids: Sequence[tuple[str, int]]) -> bytes:
     return b"".join(_DEDUP.pack(at_ms, len(text)) + text for text, at_ms in texts)
 
 
-def dedup_notes(ids: Sequence[tuple[str, int]], txn: int = 0) -> Iterator[bytes]:
-    """DEDUP notes; ``txn``: the ids are taken if this prepared transaction commits, 0 for good."""
+def dedup_notes(ids: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+    """DEDUP notes."""
     for some, _ in in_notes(ids, ()):
-        yield encode(DEDUP, 0, (), (), encode_number(txn) + encode_dedup(some))
-
-
-def split_dedup(data: bytes) -> tuple[int, list[tuple[str, int]]]:
-    """(transaction, ids) of what follows a DEDUP note."""
-    return decode_number(data[: _NUMBER.size]), decode_dedup(data[_NUMBER.size :])
+        yield encode(DEDUP, 0, (), (), encode_dedup(some))
 
 
 def decode_dedup(data: bytes) -> list[tuple[str, int]]:

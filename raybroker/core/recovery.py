@@ -91,8 +91,6 @@ class Recovery:
         """Blocks that had come and were not written when the snapshot was made."""
         self.taken: dict[int, ranges.Ranges] = {}
         self.dedup: list[tuple[str, int]] = []
-        self.ids_of: dict[int, list[tuple[str, int]]] = {}
-        """Prepared transaction → deduplication ids that are taken if it commits."""
         self._snapshot_end = 1
 
     def load(self, data: bytes) -> None:
@@ -186,8 +184,7 @@ class Recovery:
         self.waiting.update((o, txn) for first, last, _ in note.spans for o in range(first, last + 1))
 
     def _ids(self, note: Note) -> None:
-        txn, ids = notes.split_dedup(note.rest)
-        (self.ids_of.setdefault(txn, []) if txn else self.dedup).extend(ids)
+        self.dedup.extend(notes.decode_dedup(note.rest))
 
     def _block(self, ordinal: int, meta: BlockMeta) -> None:
         if ordinal < self._snapshot_end and ordinal not in self.late:
@@ -227,8 +224,7 @@ class Recovery:
         home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
         home.now_ms = now_ms
         home.producers.taken = self.taken
-        ids = [row for txn, rows in self.ids_of.items() if decided.get(txn, True) for row in rows]
-        home.duplicates.take(sorted([*self.dedup, *ids], key=lambda row: row[1]), attributes.duplicateIdsMax)
+        home.duplicates.take(sorted(self.dedup, key=lambda row: row[1]), attributes.duplicateIdsMax)
         if isinstance(home, Topic):
             home.next_lane = self.next_lane
             for number, found in sorted(self.lanes.items()):
@@ -269,11 +265,7 @@ class Recovery:
             staged = home.stage(txn)
             staged.prepared = True
             staged.claims[ordinal] = owed
-            staged.blocks.append(
-                StagedBlock(
-                    ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True, self.ids_of.pop(txn, ())
-                )
-            )
+            staged.blocks.append(StagedBlock(ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True))
             for number, picks in owed.items() if block.ordered else ():
                 home.lanes[number].reserve(ordinal, picks)
             if home.works is not None:

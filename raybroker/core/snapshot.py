@@ -46,9 +46,7 @@ def snapshot(home: Destination) -> bytes:
     parts = [HEAD.pack(home.ledger.next_ordinal, next_lane, 0)]
     rows = [(producer, a, b) for producer, taken in home.producers.taken.items() for a, b in taken]
     parts.append(section(b"".join(TAKEN.pack(*row) for row in rows)))
-    undecided = {text for s in home.staged.values() for block in s.blocks for text, _ in block.ids}
-    ids = [row for row in home.duplicates.taken.items() if row[0] not in undecided]
-    parts.append(section(notes.encode_dedup(ids)))
+    parts.append(section(notes.encode_dedup(list(home.duplicates.taken.items()))))
     for lane in home.lanes.values():
         if lane.durable:
             parts.extend(section(note) for note in _lane(home, lane))
@@ -123,7 +121,6 @@ def _staged(home: Destination, txn: int, staged: Staged) -> Iterator[bytes]:
     ordinals = sorted(b.ordinal for b in staged.blocks if home.ledger.held[b.ordinal].stored)
     live = [notes.Span(a, b) for a, b in spans(ordinals)]
     yield notes.encode(notes.WAITING, 0, live, (), notes.encode_number(txn))
-    yield from notes.dedup_notes([row for block in staged.blocks for row in block.ids], txn)
     missing = [notes.Row(o, done) for o in ordinals if (done := home.ledger.held[o].done)]
     for some, _ in notes.in_notes(missing, ()):
         yield notes.encode(notes.REFUSED, 0, (), some)

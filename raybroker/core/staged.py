@@ -13,7 +13,8 @@ from raybroker.core.selector.content import Content
 class StagedBlock(NamedTuple):
     """Messages ``picks`` of a held block wait for their transaction. ``first_seq``, ``producer``: as they were sent.
 
-    ``ids``: their deduplication ids and when they were taken, which a rollback forgets (B25).
+    ``attachment``: their producer's, 0 after a restart. ``ids``: the deduplication id of each message of the block, if
+    any has one (B25); None after a restart too, when ``content`` is None and the headers have to be read again.
     """
 
     ordinal: int
@@ -23,7 +24,8 @@ class StagedBlock(NamedTuple):
     content: Content | None
     origin: tuple[str, str]
     persistent: bool
-    ids: Sequence[tuple[str, int]] = ()
+    attachment: int = 0
+    ids: Sequence[str | None] | None = None
 
 
 @dataclass(slots=True)

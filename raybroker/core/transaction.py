@@ -14,7 +14,8 @@ from raybroker.core import intake, notes, work
 from raybroker.core import picks as pk
 from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumer, Delivery
-from raybroker.core.outcome import Outcome
+from raybroker.core.ledger import Held
+from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.staged import Staged, StagedBlock
 from raybroker.model.errors import TransactionRolledBackError
 
@@ -83,8 +84,6 @@ def _write(home: Destination, staged: StagedBlock, claims: dict[int, int], txn: 
     for a, b in pk.runs_of(staged.picks):
         if staged.persistent:
             home.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
-    if staged.persistent and staged.ids:
-        intake.note_ids(home, staged.ids, out, txn)
     intake.store(home, staged.ordinal, block, staged.picks, claims, staged.producer, staged.first_seq, txn, out)
 
 
@@ -94,27 +93,14 @@ def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
         return
     if command.commit:
         _commit(home, staged, out)
+        intake.discard_excess(home, out)
     else:
         _roll_back(home, staged, command.delay_ms, out)
 
 
 def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
     for waiting in staged.blocks:
-        ordinal = waiting.ordinal
-        claims = _claims(home, staged, waiting, out)
-        block = home.ledger.held[ordinal]
-        if not staged.prepared:
-            _write(home, waiting, claims, 0, out)
-        owed = 0
-        for chosen in claims.values():
-            owed |= chosen
-        block.claims = len(claims)
-        _keep_places(home, waiting, claims)
-        rest = waiting.picks & ~owed
-        if rest and home.ledger.settle(ordinal, rest):
-            home.gone(ordinal, block, out)
-        else:
-            home.accepted(ordinal, claims, waiting.content)
+        _show(home, staged, waiting, out)
     by_lane: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_lane.setdefault(number, []).append(delivery)
@@ -122,6 +108,62 @@ def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
         if number in home.lanes:
             _unstage(home.lanes[number], deliveries)
             home.acknowledged(home.lanes[number], deliveries, out)
+
+
+def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> None:
+    """The messages of a block become visible, without those whose deduplication ids were taken meanwhile."""
+    ordinal, everything = waiting.ordinal, waiting
+    block = home.ledger.held[ordinal]
+    waiting = _without_duplicates(home, waiting, out)
+    claims = _claims(home, staged, waiting, out) if waiting.picks or staged.prepared else {}
+    if not staged.prepared and waiting.picks:
+        _write(home, waiting, claims, 0, out)
+    elif staged.prepared and waiting is not everything:
+        claims = _leave_out(home, block, waiting, claims, out)
+    owed = 0
+    for chosen in claims.values():
+        owed |= chosen
+    block.claims = len(claims)
+    _keep_places(home, everything, claims)
+    rest = everything.picks & ~owed
+    if rest and home.ledger.settle(ordinal, rest):
+        home.gone(ordinal, block, out)
+    else:
+        home.accepted(ordinal, claims, waiting.content)
+
+
+def _without_duplicates(home: Destination, waiting: StagedBlock, out: Outcome) -> StagedBlock:
+    """The ids of what is committed are taken now; the producer is told of those that others took before."""
+    ids = waiting.ids
+    if ids is None and not waiting.attachment and home.attributes.duplicateWindowMs > 0:
+        content = home.peek(waiting.ordinal)  # It was prepared before a restart.
+        ids = content.dedup_ids() if content is not None else None
+    if ids is None:
+        return waiting
+    fresh = intake.leave_out_duplicates(home, ids, waiting.picks)
+    intake.take_ids(home, ids, fresh, out, persistent=waiting.persistent)
+    twice = waiting.picks & ~fresh
+    if not twice:
+        return waiting
+    if home.works is not None:
+        home.works.release(home.ledger.held[waiting.ordinal], twice)
+    rows = tuple([Refused(a, b, intake.DUPLICATE, "") for a, b in pk.runs_of(twice)])
+    count = home.ledger.held[waiting.ordinal].count
+    out.after_durable.append(Sent(waiting.attachment, waiting.first_seq, count, rows))
+    return waiting._replace(picks=fresh)
+
+
+def _leave_out(
+    home: Destination, block: Held, waiting: StagedBlock, claims: dict[int, int], out: Outcome
+) -> dict[int, int]:
+    """A prepared block was written with messages that nobody gets: write that down, and return who gets the others."""
+    for number, chosen in claims.items():
+        dropped = chosen & ~waiting.picks
+        if dropped and block.stored and home.lanes[number].durable:
+            row = notes.Row(waiting.ordinal, dropped)
+            out.records.append(home.note(notes.encode(notes.ACKED, number, (), [row])))
+    kept = {number: chosen & waiting.picks for number, chosen in claims.items()}
+    return {number: chosen for number, chosen in kept.items() if chosen}
 
 
 def _unstage(lane: Lane, deliveries: list[Delivery]) -> None:
@@ -154,8 +196,6 @@ def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcom
 def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -> None:
     for waiting in staged.blocks:
         block = home.ledger.held[waiting.ordinal]
-        for text, _ in waiting.ids:
-            home.duplicates.taken.pop(text, None)
         _keep_places(home, waiting, {})
         if home.works is not None:
             home.works.release(block, waiting.picks)

@@ -247,7 +247,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Deliver nothing from the host's start until consumption is resumed. Takes effect at the next start."),
     Setting("duplicateWindowMs", "millis", 0, "destination", "own",
             "How long the deduplication ids of messages are remembered; one that comes again meanwhile is taken once. "
-            "0: off.", unit="ms", low=0, high=7 * DAY_MS, reload=_LIVE),
+            "An id is taken when its message is stored, in a transaction with the commit: of messages with one id that "
+            "are sent meanwhile, the one that is stored or committed first stays. 0: off.",
+            unit="ms", low=0, high=7 * DAY_MS, reload=_LIVE),
     Setting("duplicateIdsMax", "int", 20000, "destination", "own",
             "Most deduplication ids remembered; the oldest goes first, also before its duplicateWindowMs.",
             unit="ids", low=1, high=10_000_000, reload=_LIVE),

@@ -108,6 +108,30 @@ def test_what_is_discarded_without_the_dead_message_queue_is_gone(broker: Loopba
     assert bodies(take(session.consumer(name), 1)) == [9]
 
 
+@pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+@pytest.mark.parametrize("limit", [{"maxNumMsgs": 3}, {"maxTotalMsgBytes": 3}])
+def test_a_commit_removes_what_is_too_much_and_a_rollback_removes_nothing(
+    broker: LoopbackBroker, behaviour: str, limit: dict[str, int]
+) -> None:
+    """D-11, D-12, T-04: what an open transaction holds displaces nothing before its commit"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), limitBehavior=behaviour, useDMQ=False, **limit)
+    connection.session().producer(name).send_many("abc")
+    session = connection.session(transacted=True)
+    producer = session.producer(name)
+    producer.send_many("0123456789")
+    until(lambda: state_of(connection, name)["in_transaction"] == 10)
+    session.rollback()
+    assert bodies(list(session.browser(name))) == ["a", "b", "c"]
+    producer.send_many("0123456789")
+    until(lambda: state_of(connection, name)["in_transaction"] == 10)
+    connection.session().producer(name).send("d")
+    assert bodies(list(session.browser(name))) == ["b", "c", "d"]
+    session.commit()
+    until(lambda: state_of(connection, name)["messages"] == 3)
+    assert bodies(list(session.browser(name))) == ["7", "8", "9"]
+
+
 # ---- FLOW_CONTROL (D-10) ---------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,12 @@ class Twin:
         dead = dying - alive
         return len(self.messages) - len(dead), self.bytes_held - sum(self.messages[key].size for key in dead)
 
+    def settled(self) -> tuple[int, int]:
+        """:meth:`charged` without what open transactions have sent: it makes nothing go before its commit."""
+        count, held_bytes = self.charged()
+        open_ones = [message for staged in self.staged.values() for message in staged.blocks.values()]
+        return count - len(open_ones), held_bytes - sum(message.size for message in open_ones)
+
     def full(self) -> bool:
         limits = self.home.attributes
         count, held_bytes = self.charged()
@@ -154,7 +160,8 @@ class Twin:
         check_withdrawn(self, out)
         self._rank(command)
         self._deaths(effects.get(Bury, []), effects.get(Deliver, []))
-        if out.accepted is not None and isinstance(command, cmd.Send):
+        committed = isinstance(command, cmd.Decide) and command.commit
+        if committed or (out.accepted is not None and isinstance(command, cmd.Send)):
             self._check_limits()
         if Deliver in effects:
             self._handed_out(effects[Deliver], early_count)
@@ -348,7 +355,7 @@ class Twin:
             units = False
             plain = not waiting or min(order(row) for row in lane.waiting) >= max(map(order, rows))
             assert plain or min(waiting) >= last, "a message was discarded before an older one"
-        count, held_bytes = self.charged()
+        count, held_bytes = self.settled()
         count, held_bytes = count + len(others), held_bytes + sum(others)
         biggest = max(self.messages[row[2]].size for rows in removed.values() for row in rows)
         assert (
@@ -359,7 +366,7 @@ class Twin:
         """After a message was taken, what is too much has gone, as far as it is with nobody."""
         limits = self.home.attributes
         if limits.limitBehavior.startswith("REMOVE"):
-            too_many = 0 <= limits.maxNumMsgs < self.charged()[0]
+            too_many = 0 <= limits.maxNumMsgs < self.settled()[0]
             waiting = any(lane.waiting for lane in self.lanes.values())
             assert not (too_many and waiting), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
 

@@ -52,6 +52,9 @@ class _Nothing:
     def header(self, index: int, name: str) -> Any:
         return None
 
+    def dedup_ids(self) -> None:
+        return None
+
 
 _NOTHING: Final = _Nothing()
 _NUMBERS: Final[dict[str, Callable[[Any, Any], bool]]] = {

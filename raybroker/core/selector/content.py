@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -20,4 +20,8 @@ class Content(Protocol):
         ("PERSISTENT" or "NON_PERSISTENT"), JMSCorrelationID (str), JMSType (str), JMS_BEA_UnitOfOrder (str), and names
         that begin with JMSX; for a name with JMSX that is None, the property of that name holds.
         """
+        ...
+
+    def dedup_ids(self) -> Sequence[str | None] | None:
+        """The deduplication id of each message; None when no message has one."""
         ...

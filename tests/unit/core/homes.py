@@ -24,9 +24,13 @@ NOW = 1_000_000
 
 
 class Rows:
-    """The content of a block: properties of each message, and its headers."""
+    """The content of a block: properties of each message, its headers, and its deduplication ids."""
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], headers: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rows: Sequence[Mapping[str, Any]], headers: Mapping[str, Any] | None = None,
+        ids: Sequence[str | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.ids = ids
         self.rows = rows
         self.headers = headers or {}
 
@@ -35,6 +39,9 @@ class Rows:
 
     def header(self, index: int, name: str) -> Any:
         return self.headers.get(name)
+
+    def dedup_ids(self) -> Sequence[str | None] | None:
+        return self.ids
 
 
 def columns(
@@ -132,6 +139,7 @@ class Home:
         out = self.do(command)
         if out.accepted is not None:
             self.contents[out.accepted] = content or Rows([{}] * len(sizes))
+            self.contents[out.accepted].ids = more.get("dedup_ids")
         return out
 
     def consumer(self, limit: int = -1, flow: str = "credit", *, no_ack: bool = False, **more: Any) -> int:

@@ -24,6 +24,9 @@ class Messages:
         self.looks.append((index, name))
         return self.headers[index].get(name) if self.headers else None
 
+    def dedup_ids(self) -> None:
+        return None
+
 
 def selects(text: str, attempts: int = 0, header: Mapping[str, Any] | None = None, /, **properties: Any) -> bool:
     """Whether a message with these properties is selected, asked in both ways."""
