@@ -274,10 +274,12 @@ class BrokerActor:
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
-    async def locate(self, kind: str, name: str, create: bool) -> tuple[str, str, int, bytes, str, dict[str, Any]]:
+    async def locate(
+        self, kind: str, name: str, create: bool, guest: bool = False
+    ) -> tuple[str, str, int, bytes, str, dict[str, Any]]:
         """(key, ip, port, token, broker, traits) of the host of this broker's member of a destination."""
         await self._ready()
-        host, traits = await self._cluster.locate(kind, name, create)
+        host, traits = await self._cluster.locate(kind, name, create, guest)
         failpoint("located")
         assert isinstance(host, RemoteHost)
         ip, port, _ = await host.where()

@@ -140,7 +140,8 @@ class ClusterDirectory:
     async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
         broker = broker or home_of_temporary(name)
         if broker and broker != self._home:
-            return self._calls.place(await self._calls.call(broker, "locate", kind, name, create))
+            guest = not home_of_temporary(name)
+            return self._calls.place(await self._calls.call(broker, "locate", kind, name, create, guest))
         return self._calls.place(await self._ask("locate", kind, name, create))
 
     async def create_temporary(self, kind: str, owner: str) -> str:

@@ -44,6 +44,8 @@ OWNER_BYTES: Final = 8
 _WORK_UNIT: Final = WORK_UNIT.encode()
 RENEWALS: Final = 3
 """The path service is told so often within its lease that the producer is still there."""
+ONLY_HERE: Final = "isLocalOnly"
+"""Attribute of a destination that has no members on other brokers."""
 BY_SERVICE: Final = "PathService"
 WORK_KEY: Final = "\0work:"
 """Before the name of a unit of work, where units of order stand."""
@@ -150,6 +152,8 @@ class RoutedProducer:
     async def _places(self, units: list[str]) -> dict[str, str]:
         """The broker of each unit."""
         hashed = [unit for unit in units if not self._by_service or unit.startswith(WORK_KEY)]
+        if self.home.traits.get(ONLY_HERE):
+            return dict.fromkeys(units, self._connection.directory.home)
         if hashed:
             if not self._names:
                 self._names = [row.name for row in (await self._connection.brokers.view()).members]

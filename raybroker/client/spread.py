@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from raybroker.client.brokers import alive, seat
 from raybroker.client.buffers import Buffers
@@ -24,15 +24,13 @@ from raybroker.client.destinations import Destination
 from raybroker.client.directory import View
 from raybroker.client.message import Message
 from raybroker.client.placement import is_pinned, place
+from raybroker.client.routing import ONLY_HERE
 from raybroker.client.section import Key, Section
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
     from raybroker.client.session import SessionCore
-
-ONLY_HERE: Final = "isLocalOnly"
-"""Attribute of a destination that has no members on other brokers."""
 
 
 class SpreadConsumer(Buffers):
@@ -103,14 +101,21 @@ class SpreadConsumer(Buffers):
         section.follow()
 
     async def _open_first(self) -> None:
-        """Open the member that decides whether the consumer is active; elsewhere when the seat goes meanwhile."""
+        """Open the member that decides whether the consumer is active; elsewhere when the seat goes meanwhile, or has
+        the destination for its own clients alone (D-20)."""
+        closed: set[str] = set()
         while True:
             view = await self._connection.brokers.view()
             if self._policy and self._only not in alive(view):
                 self._only = await place(self._connection, self.destination, self._policy)
-            first = self._only or seat(view)
+            first = self._only or next((name for name in (seat(view), *alive(view)) if name not in closed), view.home)
             try:
                 await self._begin(first)
+            except LocalDestinationError:
+                if first in closed:
+                    raise
+                closed.add(first)
+                self._sections.pop(first).stop()
             except BrokerError:
                 if first in self._sections:
                     raise

@@ -14,6 +14,7 @@ own bugs.
     ├── NotSupportedError         the feature is not built
     ├── InvalidClientIDError      malformed, or in use by another connection
     ├── InvalidDestinationError   no such destination, a bad name, or the wrong type
+    │   └── LocalDestinationError  it is for clients of its own broker alone
     ├── InvalidSelectorError      the selector does not parse
     ├── MessageFormatError        a body or property of a type that cannot travel
     ├── SecurityError             not authenticated, or not permitted
@@ -103,6 +104,12 @@ class InvalidDestinationError(BrokerError):
     """The destination does not exist, has a bad name, or is of the other type (D-04)."""
 
     code = "invalid_destination"
+
+
+class LocalDestinationError(InvalidDestinationError):
+    """A broker has a destination for its own clients alone, and somebody else's asks for it (isLocalOnly, D-20)."""
+
+    code = "local_destination"
 
 
 class InvalidSelectorError(BrokerError):

@@ -98,6 +98,9 @@ class Applying:
         attributes = wanted.destinations.get(key, {})
         have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
 
+    def _is_local(self, key: Key) -> bool:
+        return bool(self._broker.registry.traits.get(key, {}).get(ONLY_HERE))
+
     async def _all(self, kind: str, changes: list[Change]) -> None:
         if kind == "create_destination":
             await self._create(changes)
@@ -121,7 +124,10 @@ class Applying:
         many: list[Row] = []
         for change in changes:
             key, attributes = _key(change), dict(change.attributes)
-            if not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
+            if self._is_local(key):
+                log.error("%s %s of the configuration change record is not made here: this broker has one for its own"
+                          " clients alone (isLocalOnly); destroy that one, and restart the broker", *key)  # fmt: skip
+            elif not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
                 many.append({"type": key[0], "name": key[1], "attributes": attributes})
             else:
                 await self._broker.create(key, attributes)
@@ -162,6 +168,8 @@ class Applying:
     async def _subscribe(self, change: Change) -> None:
         client_id, name = change.key
         fields: dict[str, Any] = dict(change.attributes)
+        if self._is_local(("topic", str(fields["topic"]))):
+            return  # Its messages are for clients of this broker alone, and their subscriptions are in no record.
         await self._broker.locate("topic", fields["topic"], True)
         await self._broker.subscriptions.install(
             fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])

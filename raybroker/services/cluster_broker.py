@@ -18,9 +18,11 @@ from raybroker.control.record import Change
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.model.errors import (
     BrokerError,
+    BrokerGoneError,
     ConfigError,
     IllegalStateError,
     InvalidDestinationError,
+    LocalDestinationError,
     MasterUnavailableError,
     RequestTimeoutError,
 )
@@ -32,7 +34,7 @@ from raybroker.model.names import (
 )
 from raybroker.model.settings import check_attribute_names, destination_attributes
 from raybroker.services.agents import Agents, Hands
-from raybroker.services.applying import merged
+from raybroker.services.applying import ONLY_HERE, merged
 from raybroker.services.broker import Broker
 from raybroker.services.cluster_admin import ClusterAdmin
 from raybroker.services.cluster_itself import ABOUT_CLUSTER, ClusterItself
@@ -122,9 +124,17 @@ class ClusterBroker:
     async def brokers_changed(self, version: int, timeout_s: float) -> int:
         return await self.clustering.changed(version, timeout_s)
 
-    async def locate(self, kind: str, name: str, create: bool) -> tuple[HostPort, Row]:
-        """The host of this broker's member of a destination, and the attributes that a client acts on."""
+    async def locate(self, kind: str, name: str, create: bool, guest: bool = False) -> tuple[HostPort, Row]:
+        """The host of this broker's member of a destination, and the attributes that a client acts on.
+
+        ``guest``: the home broker of the client is another one. Raises LocalDestinationError when only clients of this
+        broker may use the destination (D-20).
+        """
         self.clustering.require_open()
+        if guest and self._is_local(kind, name):
+            raise LocalDestinationError(
+                f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly, D-20)"
+            )
         host = await self.local.locate(kind, name, create)
         return host, dict(self.local.registry.traits.get((check_destination_type(kind), name), {}))
 
@@ -290,7 +300,7 @@ class ClusterBroker:
 
     def _is_local(self, type_: str, name: str) -> bool:
         traits = self.local.registry.traits.get((check_destination_type(type_), name), {})
-        return bool(traits.get("isLocalOnly"))
+        return bool(traits.get(ONLY_HERE))
 
     def _recorded(self, key: Key) -> Row | None:
         found = self.clustering.member.agreed.destinations.get(key)
@@ -304,10 +314,26 @@ class ClusterBroker:
         check_attribute_names(attributes, key[0])
         given = self.local.templates.applied(attributes, key[0])
         checked = destination_attributes(given, self.local.config, key[0]).as_dict(key[0])
-        if checked.get("isLocalOnly"):
+        if checked.get(ONLY_HERE):
             await self.local.admin("create_destination", {"type": type, "name": name, "attributes": attributes})
         else:
+            await self._refuse_local_elsewhere(key)
             await self._propose(Change("create_destination", key, checked))
+
+    async def _refuse_local_elsewhere(self, key: Key) -> None:
+        """What a broker has for its own clients cannot be a member of a destination of the whole cluster (D-20)."""
+        if self.live() == [self.name]:
+            return
+        try:
+            rows = await self.everywhere("query_destination", {"type": key[0], "name": key[1]})
+        except (InvalidDestinationError, BrokerGoneError):
+            return
+        for broker, row in rows:
+            if row["attributes"].get(ONLY_HERE):
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists already on broker {broker}, for clients of that broker alone"
+                    " (isLocalOnly): destroy it there, or take another name"
+                )
 
     async def _update_destination(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
         key: Key = (check_destination_type(type), name)
