@@ -3,6 +3,9 @@
     no unit           the member of the home broker, whichever that is
                       of a distributed destination: the member whose turn it is (W-110)
     a unit of work    where the destination composes them, the member that the hash of its name says (W-94)
+    a dedup_id        where the destination remembers them, the member that the hash of the id says: one member decides
+                      whether it has come before, whichever broker a sender has (B25); a message with a unit goes with
+                      that
     a unit            the member that the hash of its name says, over all brokers there are (W-119), or the path service
                       (W-120); with one broker that cannot be reached the send fails, and no other gets it (U13)
 
@@ -49,6 +52,8 @@ ONLY_HERE: Final = "isLocalOnly"
 BY_SERVICE: Final = "PathService"
 WORK_KEY: Final = "\0work:"
 """Before the name of a unit of work, where units of order stand."""
+ID_KEY: Final = "\0id:"
+"""Before a deduplication id, likewise."""
 
 
 class RoutedProducer:
@@ -80,6 +85,8 @@ class RoutedProducer:
         self._renewing: asyncio.Task[None] | None = None
         self._names: Sequence[str] = ()
         self._composes = False
+        self._remembers = False
+        """The destination knows deduplication ids again."""
         self._default: str | None = None
 
     async def open(self, *, create: bool) -> None:
@@ -90,6 +97,7 @@ class RoutedProducer:
         if default:  # Its messages without a unit get the destination's, and have to be in one place too (W-79).
             self._default = default_unit(self.destination.kind, self.name)
         self._composes = self.home.traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery"
+        self._remembers = bool(self.home.traits.get("duplicateWindowMs")) and not self.home.traits.get(ONLY_HERE)
         if self.home.traits.get("distributed"):
             self._balance = Balance(self.home, self._open)
             await self._balance.open()
@@ -151,7 +159,7 @@ class RoutedProducer:
 
     async def _places(self, units: list[str]) -> dict[str, str]:
         """The broker of each unit."""
-        hashed = [unit for unit in units if not self._by_service or unit.startswith(WORK_KEY)]
+        hashed = [unit for unit in units if not self._by_service or unit.startswith((WORK_KEY, ID_KEY))]
         if self.home.traits.get(ONLY_HERE):
             return dict.fromkeys(units, self._connection.directory.home)
         if hashed:
@@ -204,7 +212,10 @@ class RoutedProducer:
         return member
 
     def _unreachable(self, broker: str, error: BrokerError) -> OrderError:
-        return OrderError(f"broker {broker}, which the unit belongs to in {self.name}, does not take it (U13): {error}")
+        return OrderError(
+            f"broker {broker}, which the message's unit of order or deduplication id belongs to in {self.name}, does"
+            f" not take it (U13): {error}"
+        )
 
     def _lost(self, member: ProducerCore) -> None:
         """A member has failed; the next message for it tries again."""
@@ -228,7 +239,7 @@ class RoutedProducer:
 
     def _way(self, unit: str, *, block: bool) -> ProducerCore | None:
         """The member for a unit; None when that is not known yet and ``block`` is False. Raises OrderError."""
-        way = self._ways.get(unit)
+        way = self._ways.get(unit) or self._way_of_id(unit)
         if isinstance(way, ProducerCore):
             return way
         if isinstance(way, OrderError):
@@ -242,15 +253,26 @@ class RoutedProducer:
         finding.result()
         return self._way(unit, block=True)
 
+    def _way_of_id(self, key: str) -> ProducerCore | None:
+        """The member for a deduplication id, where that is open: each is another one, and none is remembered."""
+        names = self._names
+        member = self._members.get(rendezvous(key, names)) if names and key.startswith(ID_KEY) else None
+        return member if member is not None and member.failure is None else None
+
     def member_for(self, header: bytes, *, persistent: bool) -> ProducerCore:
         """The member for a message with these headers; waits until it is known. Raises OrderError."""
         unit = decode_header(header).unit if header else None
-        unit = unit or (work_of(header) if self._composes else None) or self._default
+        unit = unit or self._key(header)
         if unit is None:
             return self._plain(persistent=persistent)
         member = self._way(unit, block=True)
         assert member is not None
         return member
+
+    def _key(self, header: bytes) -> str | None:
+        """What a message without a unit of its own is routed by."""
+        key = (work_of(header) if self._composes else None) or self._default
+        return (id_of(header) if self._remembers and header else None) if key is None else key
 
     def _plain(self, *, persistent: bool) -> ProducerCore:
         """The member for a message without a unit."""
@@ -261,7 +283,7 @@ class RoutedProducer:
     def put(
         self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
     ) -> str | None:
-        unit = shared.unit or (work_of(header) if self._composes else None) or self._default
+        unit = shared.unit or self._key(header)
         if unit is None:
             member = self.home if self._balance is None else self._balance.next(persistent=shared.persistent)
             return member.put(body, header, shared, waiter, urgent=urgent, block=block)
@@ -392,6 +414,12 @@ def work_in(properties: Mapping[str, Any]) -> str | None:
 def work_of(header: bytes) -> str | None:
     """The same for encoded headers."""
     return work_in(decode_header(header).properties) if _WORK_UNIT in header else None
+
+
+def id_of(header: bytes) -> str | None:
+    """What a message with a deduplication id is routed by."""
+    found = decode_header(header).dedup_id
+    return None if found is None else f"{ID_KEY}{found}"
 
 
 def _nothing() -> Future[str]:

@@ -269,6 +269,11 @@ def _overridden(
     for one, other in _EXCLUSIVE:
         if all(getattr(found, key) == value for key, value in (one, other)):
             raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":
+        raise ConfigError(
+            "duplicateWindowMs and unitOfOrderRouting=PathService exclude each other: a unit that is used again may go"
+            " to another broker, which does not know the ids of before; choose Hash"
+        )
     for of, limit in (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes")):
         _check_threshold(of, getattr(found, f"{of}High"), getattr(found, f"{of}Low"), limit, getattr(found, limit))
     return found

@@ -343,6 +343,12 @@ class ClusterBroker:
             await self._spread.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
             return
         after = merged(known, changes, key[0], name)
+        if after["duplicateWindowMs"] and not known["duplicateWindowMs"] and len(self.known()) > 1:
+            raise ConfigError(
+                f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
+                " created: producers that are open would go on sending one id to different brokers; destroy and create"
+                " it"
+            )
         await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
 
     async def _destroy_destination(self, type: str, name: str) -> None:  # noqa: A002

@@ -17,7 +17,7 @@ Key = tuple[DestinationType, str]
 
 TRAITS: Final = (
     "isLocalOnly", "unitOfOrder", "unitOfOrderRouting", "distributed", "loadBalancingPolicy", "forwardingPolicy",
-    "unitOfWorkHandlingPolicy", "forwardDelay",
+    "unitOfWorkHandlingPolicy", "forwardDelay", "duplicateWindowMs",
 )  # fmt: skip
 """Attributes of a destination that its clients and brokers act on."""
 CHANGED_WAIT_S_MAX: Final = 20.0
