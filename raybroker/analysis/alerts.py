@@ -1,16 +1,20 @@
 """Alerts from a stream of samples: what is wrong now, raised once, cleared when it is over.  Pure.
 
-``step`` takes the samples of one batch and gives the alerts that changed.  A rate is what a counter rose by between two
-scrapes of the same series; a broker that falls silent is noticed by the others' scrapes going on.
+``Watch.step`` takes the samples of one batch, evaluates the rules at each scrape in it, and gives the alerts that
+changed, in order.  A rate is what a counter rose by between two scrapes of the same series; a broker that falls silent
+is noticed by the others' scrapes going on.  ``to_json`` and ``of_json`` carry the state over batches and restarts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Severity, duration, number, percent
+from raybroker.analysis.lake import Fault
 
 SILENT_MS: Final = 60_000
 """A broker without a scrape for this long, while others have some, is silent …"""
@@ -20,13 +24,17 @@ QUOTA_PART: Final = 0.9
 MEMORY_PART: Final = 0.9
 OLD_S: Final = 300.0
 FORGET_MS: Final = 3_600_000
-"""A series without samples for this long is forgotten."""
+"""A series without samples for this long is forgotten, and so is a broker: its alerts are cleared."""
+CHANGES_MAX: Final = 1_000
+"""So many changes of one batch and broker are told one by one; the rest are counted."""
 WANTED: Final = (
     names.DEAD, names.REFUSED, names.HELD_BACK, names.QUOTA_USED, names.WAITING, names.CONSUMERS, names.OLDEST_AGE,
     names.FULL, names.RESIDENT, names.MEMORY_LIMIT,
     names.STORE_OVERLOADED, names.UNREACHABLE, names.HALTED,
 )  # fmt: skip
 """The metrics that alerts need; a stream reads no others."""
+
+Labels = tuple[tuple[str, str], ...]
 
 
 class Sample(NamedTuple):
@@ -35,7 +43,7 @@ class Sample(NamedTuple):
     ts_ms: int
     broker: str
     metric: str
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     value: float
 
 
@@ -60,78 +68,164 @@ Key = tuple[str, str]
 """Name of the alert and what it is about."""
 
 
-class Watch:
-    """The state between batches: last values by series, and the alerts that are up."""
+class _Broker:
+    """What is remembered of one broker: its last scrape, its usual interval, its counters, its alerts that are up."""
+
+    __slots__ = ("counters", "interval_ms", "seen_ms", "up")
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[int, float, float]] = {}
-        """Series → time, value, and what it rose by at that time."""
-        self._seen: dict[str, tuple[int, float]] = {}
-        """Broker → last scrape, and its usual interval in milliseconds."""
-        self._up: dict[Key, Alert] = {}
+        self.seen_ms = -1
+        self.interval_ms = 0.0
+        self.counters: dict[tuple[str, Labels], tuple[int, float]] = {}
+        """Series → time and value of its last sample."""
+        self.up: dict[Key, Alert] = {}
+
+    def seen(self, ts_ms: int) -> None:
+        """Note a scrape. One long pause does not become the usual interval."""
+        if self.seen_ms >= 0:
+            usual = self.interval_ms
+            interval = float(ts_ms - self.seen_ms)
+            self.interval_ms = 0.8 * usual + 0.2 * min(interval, SILENT_INTERVALS * usual) if usual else interval
+        self.seen_ms = ts_ms
+
+    def rose(self, one: Sample) -> float:
+        """What a counter rose by since its last sample; nothing for its first one."""
+        if names.KINDS.get(one.metric) != "counter":
+            return 0.0
+        key = (one.metric, one.labels)
+        before = self.counters.get(key)
+        self.counters[key] = (one.ts_ms, one.value)
+        if before is None:
+            return 0.0
+        return one.value - before[1] if one.value >= before[1] else one.value
+
+    def change(self, raised: Mapping[Key, _Raised], at_ms: int) -> list[Alert]:
+        """Raise what is new and clear what is over."""
+        changed: list[Alert] = []
+        for key, found in raised.items():
+            if key not in self.up:
+                self.up[key] = Alert("raised", found.severity, *key, found.text, at_ms, at_ms)
+                changed.append(self.up[key])
+        over = [key for key in self.up if key not in raised]
+        return [*changed, *(self.up.pop(key)._replace(state="cleared", at_ms=at_ms) for key in over)]
+
+
+class Watch:
+    """The state between batches, of one broker or of several."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, _Broker] = {}
+        self.faults: list[Fault] = []
+        """What was wrong with the samples of the last batch."""
 
     @property
     def up(self) -> list[Alert]:
         """The alerts that are up."""
-        return list(self._up.values())
+        return [alert for broker in self._brokers.values() for alert in broker.up.values()]
 
-    def step(self, samples: Iterable[Sample]) -> list[Alert]:
-        """Take in a batch; the alerts that it raised or cleared."""
-        for one in sorted(samples):
-            self._take(one)
-        now = max((ts for ts, _ in self._seen.values()), default=0)
-        raised = self._raised(now)
+    @property
+    def newest_ms(self) -> int:
+        """The newest scrape of any broker, 0 before the first one."""
+        return max((broker.seen_ms for broker in self._brokers.values()), default=0)
+
+    def step(self, samples: Iterable[Sample], now_ms: int = 0) -> list[Alert]:
+        """Take in a batch; the alerts that it raised or cleared, in their order.
+
+        Every scrape is evaluated.  ``now_ms`` is the newest scrape of brokers that this watch does not see.  A scrape
+        that is not newer than the last one of its broker is left out, as is an impossible value; ``faults`` has them.
+        """
+        self.faults = []
         changed: list[Alert] = []
-        for key, found in raised.items():
-            if key not in self._up:
-                alert = Alert("raised", found.severity, *key, found.text, now, now)
-                self._up[key] = alert
-                changed.append(alert)
-        over = [key for key in self._up if key not in raised]
-        return [*changed, *(self._up.pop(key)._replace(state="cleared", at_ms=now) for key in over)]
+        for (ts_ms, name), scrape in itertools.groupby(sorted(samples), lambda one: (one.ts_ms, one.broker)):
+            broker = self._brokers.setdefault(name, _Broker())
+            if ts_ms <= broker.seen_ms:
+                self.faults.append(Fault("duplicate" if ts_ms == broker.seen_ms else "late", name))
+                continue
+            broker.seen(ts_ms)
+            changed += broker.change(self._raised(broker, name, scrape), ts_ms)
+            changed += self._silent(ts_ms)
+        changed += self._silent(now_ms)
+        self._forget(max(now_ms, self.newest_ms))
+        return changed
 
-    def _take(self, one: Sample) -> None:
-        key = (one.broker, one.metric, one.labels)
-        before = self._last.get(key)
-        if before is not None and one.ts_ms <= before[0]:
-            return
-        rose = 0.0
-        if before is not None and names.KINDS.get(one.metric) == "counter":
-            rose = one.value - before[1] if one.value >= before[1] else one.value
-        self._last[key] = (one.ts_ms, one.value, rose)
-        seen = self._seen.get(one.broker)
-        if seen is None:
-            self._seen[one.broker] = (one.ts_ms, 0.0)
-        elif one.ts_ms > seen[0]:
-            interval = float(one.ts_ms - seen[0])
-            usual = interval if not seen[1] else 0.8 * seen[1] + 0.2 * interval
-            self._seen[one.broker] = (one.ts_ms, usual)
-
-    def _raised(self, now: int) -> dict[Key, _Raised]:
-        for key in [key for key, (ts, _, _) in self._last.items() if ts < now - FORGET_MS]:
-            del self._last[key]
-        current: dict[tuple[str, str, str], dict[str, tuple[float, float]]] = {}
+    def _raised(self, broker: _Broker, name: str, scrape: Iterable[Sample]) -> dict[Key, _Raised]:
+        current: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
+        before: tuple[str, Labels] | None = None
+        for one in scrape:
+            if (one.metric, one.labels) == before:
+                self.faults.append(Fault("duplicate", name))
+                continue
+            before = (one.metric, one.labels)
+            if not names.possible(one.value):
+                self.faults.append(Fault("impossible value", f"{name}: {one.metric} {one.value:g}"))
+                continue
+            rose = broker.rose(one)
+            named = dict(one.labels)
+            if one.metric == names.CONSUMERS and named.get("state", "active") != "active":
+                continue
+            of = current.setdefault((named.get("destination", ""), named.get("type", "")), {})
+            old = of.get(one.metric, (0.0, 0.0))
+            of[one.metric] = (old[0] + one.value, old[1] + rose)
         found: dict[Key, _Raised] = {}
-        for (broker, metric, labels), (ts, value, rose) in self._last.items():
-            if ts < self._seen[broker][0]:
-                continue
-            named = dict(labels)
-            if metric == names.CONSUMERS and named.get("state", "active") != "active":
-                continue
-            place = (broker, named.get("destination", ""), named.get("type", ""))
-            of = current.setdefault(place, {})
-            old = of.get(metric, (0.0, 0.0))
-            of[metric] = (old[0] + value, old[1] + rose)
-        for (broker, destination, _), values in current.items():
-            subject = f"{destination} on {broker}" if destination else broker
+        for (destination, _), values in current.items():
+            subject = f"{destination} on {name}" if destination else name
             for rule in RULES:
                 raised = rule(values)
                 if raised is not None:
                     found[rule.__name__.strip("_").replace("_", " "), subject] = raised
-        for broker, (ts, usual) in self._seen.items():
-            if now - ts > max(SILENT_MS, SILENT_INTERVALS * usual) and now - ts < FORGET_MS:
-                found["silent", broker] = _Raised("critical", f"no scrape for {duration((now - ts) / 1000)}")
         return found
+
+    def _silent(self, now_ms: int) -> list[Alert]:
+        """Brokers without a scrape while others have some; what else was up stays up, nobody knows better."""
+        changed: list[Alert] = []
+        for name, broker in self._brokers.items():
+            silence = now_ms - broker.seen_ms
+            if silence > max(SILENT_MS, SILENT_INTERVALS * broker.interval_ms) and ("silent", name) not in broker.up:
+                text = f"no scrape for {duration(silence / 1000)}"
+                alert = Alert("raised", "critical", "silent", name, text, now_ms, now_ms)
+                broker.up["silent", name] = alert
+                changed.append(alert)
+            if silence > FORGET_MS:
+                text = f"no scrape for {duration(silence / 1000)}: the broker is taken to be gone"
+                changed += [one._replace(state="cleared", text=text, at_ms=now_ms) for one in broker.up.values()]
+                broker.up.clear()
+        return changed
+
+    def _forget(self, now_ms: int) -> None:
+        for name, broker in list(self._brokers.items()):
+            for key in [key for key, (ts_ms, _) in broker.counters.items() if ts_ms < now_ms - FORGET_MS]:
+                del broker.counters[key]
+            if broker.seen_ms < now_ms - FORGET_MS:
+                del self._brokers[name]
+
+    def to_json(self) -> str:
+        """The state as text; empty when there is nothing to remember."""
+        if not self._brokers:
+            return ""
+        return json.dumps({
+            name: {
+                "seen": broker.seen_ms, "interval": broker.interval_ms,
+                "counters": [[*key, *last] for key, last in broker.counters.items()], "up": list(broker.up.values()),
+            } for name, broker in self._brokers.items()
+        })  # fmt: skip
+
+    @classmethod
+    def of_json(cls, text: str) -> Watch:
+        """The watch that ``to_json`` wrote."""
+        made = cls()
+        for name, kept in (json.loads(text) if text else {}).items():
+            broker = made._brokers[name] = _Broker()
+            broker.seen_ms, broker.interval_ms = kept["seen"], kept["interval"]
+            for metric, labels, ts_ms, value in kept["counters"]:
+                broker.counters[metric, _labels(labels)] = (ts_ms, value)
+            for one in kept["up"]:
+                alert = Alert(*one)
+                broker.up[alert.name, alert.subject] = alert
+        return made
+
+
+def _labels(pairs: Sequence[Sequence[Any]]) -> Labels:
+    return tuple((key, text) for key, text in pairs)
 
 
 Values = Mapping[str, tuple[float, float]]

@@ -70,6 +70,18 @@ def date_of(ts_ms: int) -> str:
     return datetime.date.fromordinal(_EPOCH_ORDINAL + ts_ms // DAY_MS).isoformat()
 
 
+def day_of(date: str) -> int | None:
+    """The first millisecond of a day such as ``2026-11-21``; None for what is no day."""
+    import datetime
+
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", date) is None:
+        return None
+    try:
+        return (datetime.date.fromisoformat(date).toordinal() - _EPOCH_ORDINAL) * DAY_MS
+    except ValueError:
+        return None
+
+
 def folder_of(lake: Path, ts_ms: int, broker: str) -> Path:
     """Where files of a broker and a day are; the broker's name is quoted as in a URL."""
     return lake / f"date={date_of(ts_ms)}" / f"broker={quote(broker, safe='')}"
@@ -114,14 +126,20 @@ def files(lake: Path) -> tuple[list[File], list[Fault]]:
 
 def describe(path: Path) -> File | None:
     """What name and folders of a file say; None when they are not those of the lake or the file is gone."""
-    match = _NAME.fullmatch(path.name)
-    date, broker = path.parent.parent.name.removeprefix("date="), unquote(path.parent.name.removeprefix("broker="))
-    if match is None or re.fullmatch(r"\d{4}-\d\d-\d\d", date) is None or not broker:
-        return None
+    found = named(path)
     try:
-        return File(str(path), date, broker, int(match[1]), int(match[2]), path.stat().st_size)
+        return None if found is None else found._replace(size=path.stat().st_size)
     except OSError:
         return None
+
+
+def named(path: Path) -> File | None:
+    """What name and folders of a file say, without asking for its size; None when they are not those of the lake."""
+    match = _NAME.fullmatch(path.name)
+    date, broker = path.parent.parent.name.removeprefix("date="), unquote(path.parent.name.removeprefix("broker="))
+    if match is None or not broker or day_of(date) is None:
+        return None
+    return File(str(path), date, broker, int(match[1]), int(match[2]), -1)
 
 
 def content(path: str) -> tuple[bytes, bool]:

@@ -13,6 +13,15 @@ KINDS: Final[dict[str, str]] = {name: metric.kind for name, metric in METRICS.it
 """Family → counter, gauge or histogram, for every metric that brokers have."""
 
 
+VALUE_MAX: Final = 1e18
+"""No count, size or time of a broker is larger."""
+
+
+def possible(value: float) -> bool:
+    """Whether a metric of the catalogue can have this value: all are counts, bytes, seconds or parts of a whole."""
+    return 0.0 <= value <= VALUE_MAX
+
+
 def _known(name: str) -> str:
     if name not in METRICS:
         raise KeyError(f"the catalogue has no metric {name!r}")

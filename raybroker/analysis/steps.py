@@ -189,7 +189,14 @@ class Reducer:
                 good &= pairs != pair
                 if count:
                     self._fault("wrong type", f"{name}: {type_name}", int(times))
-        return np.flatnonzero(good & ~np.isnan(samples.value))
+        possible = (samples.value >= 0.0) & (samples.value <= names.VALUE_MAX)
+        if count:
+            wrong = np.flatnonzero(good & ~possible)
+            found = np.unique(samples.series[wrong], return_index=True, return_counts=True)
+            for series, at, times in zip(*(column.tolist() for column in found), strict=True):
+                where = f"{self.reader.series[series].name} {samples.value[wrong[at]]:g}"
+                self._fault("impossible value", where, times)
+        return np.flatnonzero(good & possible)
 
     def _reduced(self, series: Any, stamps: Any, values: Any) -> Rows | None:
         if len(series) == 0:

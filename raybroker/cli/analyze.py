@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from raybroker.system.clock import SystemClock
 TIER: Final = "?tier=all"
 """Jobs ask about destinations: exports have all tiers."""
 FOLLOW_BACK_MS: Final = 300_000
-"""A stream without a checkpoint or --since begins so long ago: rates need a scrape before the first one."""
+"""A stream that does not go on at a checkpoint begins so long ago: rates need a scrape before the first one."""
 TOP: Final = 10
 
 Lake = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of scrapes, as raybroker collect writes it.")]
@@ -46,7 +47,9 @@ def analyze(
     follow: Annotated[bool, typer.Option("--follow", help="Raise alerts as the lake grows; end with Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option("--interval", metavar="S", help="Of batches; --follow.", min=0.1)] = 5.0,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="With --follow: go on from there next time.")
+        Path | None, typer.Option(
+            "--checkpoint", metavar="DIR", help="With --follow: go on there, with the alerts that were up; --since counts "
+            "the first time only.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --follow: alerts as lines of JSON.")] = False,
 ) -> None:  # fmt: skip
@@ -58,7 +61,7 @@ def analyze(
     now = SystemClock().now_ms()
     since_ms = None if since is None else time_ms("--since", since, now)
     if follow:
-        start = since_ms if since_ms is not None else 0 if checkpoint else now - FOLLOW_BACK_MS
+        start = since_ms if since_ms is not None else now - FOLLOW_BACK_MS
         _follow(lake, master, start, interval, checkpoint, json=json)
         return
     from raybroker.analysis.run import FOREVER_MS, Analysis
@@ -179,20 +182,31 @@ def _tell_errors(scrapes: list[Any]) -> None:
 
 def _follow(lake: Path, master: str, since_ms: int, interval_s: float, checkpoint: Path | None, *, json: bool) -> None:
     from raybroker.analysis import session
-    from raybroker.analysis.follow import Follower, follow
+    from raybroker.analysis.follow import Follower, claim, follow
 
     if not lake.is_dir():
         raise UsageError(f"{lake} is no lake: there is no such folder")
-    with session.spark(master) as spark:
+    if checkpoint is not None:
+        claim(checkpoint, lake)
+    stop = threading.Event()
+    with session.spark(master) as spark, _ended_by_signals(stop):
         follower = Follower(
             spark, lake, lambda batch: _show(batch, json=json), since_ms=since_ms, interval_s=interval_s,
             checkpoint=checkpoint,
         )  # fmt: skip
         output.say(f"following {lake}; end with Ctrl-C") if not json else None
-        try:
-            follow(follower, threading.Event())
-        except KeyboardInterrupt:
-            follower.stop()
+        follow(follower, stop)
+
+
+@contextmanager
+def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set ``stop``: an exception in the middle of a call of Spark would leave it half done."""
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(batch: Any, *, json: bool) -> None:
@@ -207,7 +221,8 @@ def _show(batch: Any, *, json: bool) -> None:
             word = alert.severity if alert.state == "raised" else alert.state
             output.say(f"{moment(alert.at_ms)}  {word:8}  {alert.name}: {alert.subject}: {alert.text}")
     for fault in batch.faults:
-        output.error(f"input: {fault.what}: {fault.where}")
+        times = f" ({fault.times} times)" if fault.times > 1 else ""
+        output.error(f"input: {fault.what}: {fault.where}{times}")
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +23,7 @@ from raybroker.cli.exits import UsageError
 from raybroker.cli.main import app
 from tests.analysis import samples
 from tests.analysis.samples import START_MS
+from tests.analysis.test_stream import scrape
 
 
 def run(*words: object) -> Any:
@@ -40,6 +43,28 @@ def test_a_lake_of_real_brokers_becomes_a_report(spark: Any, tmp_path: Path) -> 
     assert (read["brokers"], read["scrapes"]) == (2, 18)
     hot = next(job for job in read["jobs"] if job["job"] == "who_is_hot")
     assert hot["figures"]["destinations"][0]["destination"] == "orders"
+
+
+def test_following_ends_with_ctrl_c_and_says_nothing_of_it(spark: Any, tmp_path: Path) -> None:
+    """The signal goes to the whole group of processes, as a terminal sends it."""
+    now = round(datetime.now(UTC).timestamp() * 1000)
+    writer = LakeWriter(tmp_path / "lake", "b1", rotate_ms=0)
+    for at, dead in enumerate((0, 5, 5)):
+        writer.write(now - 30_000 + 5000 * at, scrape(dead))
+    command = [sys.executable, "-m", "raybroker", "analyze", str(tmp_path / "lake"), "--follow", "--interval", "1",
+               "--master", "local[1]", "--checkpoint", str(tmp_path / "checkpoint")]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    assert "following" in lines[0]
+    assert "dead messages: orders on b1: 5 messages died" in lines[1]
+    assert "cleared" in lines[2]
 
 
 @pytest.mark.parametrize(

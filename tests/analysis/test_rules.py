@@ -98,6 +98,51 @@ def test_an_alert_is_raised_once_and_cleared_when_it_is_over() -> None:
     assert told(watch.step([sample(40, names.DEAD, 3, **at)])) == [("raised", "dead messages", "orders on b1")]
 
 
+def test_every_scrape_of_a_batch_is_evaluated() -> None:
+    at = {"destination": "orders", "type": "queue"}
+    watch = Watch()
+    changed = watch.step([sample(ts, names.DEAD, value, **at) for ts, value in ((0, 0), (10, 5), (20, 5))])
+    assert told(list(changed)) == [("raised", "dead messages", "orders on b1"),
+                                   ("cleared", "dead messages", "orders on b1")]  # fmt: skip
+    assert [(one.at_ms, one.since_ms) for one in changed] == [(10, 10), (20, 10)]
+    spike = watch.step([sample(ts, names.HELD_BACK, value, **at) for ts, value in ((30, 0), (40, 1), (50, 0))])
+    assert [(one.state, one.name, one.at_ms) for one in spike] == [
+        ("raised", "flow control", 40), ("cleared", "flow control", 50),
+    ]  # fmt: skip
+
+
+BATCHES = st.lists(st.integers(0, 12), max_size=4, unique=True).map(sorted)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=14), BATCHES)
+def test_alerts_do_not_depend_on_how_scrapes_are_cut_into_batches_or_on_restarts(
+    scrapes: list[tuple[int, int]], cuts: list[int]
+) -> None:
+    at = {"destination": "orders", "type": "queue"}
+    dead = 0
+    rows: list[list[Sample]] = []
+    for ts, (rose, held) in enumerate(scrapes):
+        dead += rose
+        rows.append([sample(ts, names.DEAD, dead, **at), sample(ts, names.HELD_BACK, held, **at)])
+    whole = Watch().step(one for scrape in rows for one in scrape)
+    watch, parts = Watch(), []
+    for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        watch = Watch.of_json(watch.to_json())
+        parts += watch.step(one for scrape in rows[start:end] for one in scrape)
+    assert parts == whole
+
+
+def test_impossible_values_are_counted_and_change_nothing() -> None:
+    at = {"destination": "orders", "type": "queue"}
+    watch = Watch()
+    watch.step([sample(0, names.DEAD, 5, **at)])
+    for ts, value in enumerate((math.nan, INF, -INF, -1.0, 1e308), start=1):
+        assert watch.step([sample(ts, names.DEAD, value, **at), sample(ts, names.MEMORY_LIMIT, 100)]) == []
+        assert [(fault.what, fault.times) for fault in watch.faults] == [("impossible value", 1)]
+    assert watch.step([sample(9, names.DEAD, 5, **at)]) == []
+    assert watch.faults == []
+
+
 def test_states_of_destinations_and_brokers_are_told() -> None:
     at = {"destination": "orders", "type": "queue"}
     watch = Watch()
@@ -120,7 +165,8 @@ def test_a_series_that_is_gone_no_longer_raises_and_late_samples_change_nothing(
     watch = Watch()
     watch.step([sample(0, names.HELD_BACK, 1, **at), sample(0, names.MEMORY_LIMIT, 100)])
     assert told(watch.step([sample(5, names.MEMORY_LIMIT, 100)])) == [("cleared", "flow control", "t on b1")]
-    assert watch.step([sample(0, names.HELD_BACK, 1, **at)]) == []
+    assert watch.step([sample(0, names.HELD_BACK, 1, **at), sample(5, names.HELD_BACK, 1, **at)]) == []
+    assert [fault.what for fault in watch.faults] == ["late", "duplicate"]
 
 
 def test_a_broker_that_falls_silent_is_told_when_the_others_go_on() -> None:
@@ -130,7 +176,33 @@ def test_a_broker_that_falls_silent_is_told_when_the_others_go_on() -> None:
         both = [sample(ts, names.MEMORY_LIMIT, 100, "b2")]
         changed += watch.step(both if ts > 50_000 else [*both, sample(ts, names.MEMORY_LIMIT, 100)])
     assert told(changed) == [("raised", "silent", "b1")]
-    assert told(watch.step([sample(300_000, names.MEMORY_LIMIT, 100)]))[0] == ("raised", "silent", "b2")
+    assert told(list(watch.step([sample(300_000, names.MEMORY_LIMIT, 100)]))) == [
+        ("cleared", "silent", "b1"), ("raised", "silent", "b2"),
+    ]  # fmt: skip
+
+
+def test_a_silent_broker_is_told_by_the_time_of_others_and_forgotten_after_an_hour() -> None:
+    watch = Watch()
+    at = {"destination": "t", "type": "queue"}
+    watch.step([sample(ts, names.HELD_BACK, 1, **at) for ts in range(0, 50_000, 5000)])
+    assert watch.step([], 100_000) == []
+    assert told(watch.step([], 130_000)) == [("raised", "silent", "b1")]
+    assert told(watch.step([sample(140_000, names.HELD_BACK, 0, **at)])) == [
+        ("cleared", "flow control", "t on b1"), ("cleared", "silent", "b1"),
+    ]  # fmt: skip
+    watch.step([sample(145_000, names.HELD_BACK, 1, **at)])
+    gone = watch.step([], 145_000 + 3_700_000)
+    assert told(gone) == [
+        ("raised", "silent", "b1"), ("cleared", "flow control", "t on b1"), ("cleared", "silent", "b1"),
+    ]  # fmt: skip
+    assert "taken to be gone" in gone[-1].text
+    assert watch.to_json() == ""
+
+
+def test_one_long_pause_does_not_make_silence_usual() -> None:
+    watch = Watch()
+    watch.step([sample(ts, names.MEMORY_LIMIT, 100) for ts in (0, 5000, 10_000, 86_400_000, 86_405_000)])
+    assert told(watch.step([], 86_405_000 + 61_000)) == [("raised", "silent", "b1")]
 
 
 def test_numbers_are_written_for_people() -> None:

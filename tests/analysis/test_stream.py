@@ -7,12 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from raybroker.analysis import names
 from raybroker.analysis.export import LakeWriter, compact
-from raybroker.analysis.follow import Batch, Follower
+from raybroker.analysis.follow import Batch, Follower, claim
+from raybroker.model.errors import ConfigError
 from tests.analysis.samples import START_MS
 
 INTERVAL_S = 1.0
+NOW_MS = START_MS + 3_600_000
 
 
 def scrape(dead: int, held_back: int = 0) -> bytes:
@@ -52,7 +56,7 @@ def test_alerts_come_from_a_growing_lake_also_when_its_files_are_compacted(spark
     writer = LakeWriter(lake, "b1", rotate_ms=0)
     writer.write(START_MS, scrape(0))
     writer.write(START_MS + 5000, scrape(0))
-    follower = Follower(spark, lake, seen, interval_s=INTERVAL_S)
+    follower = Follower(spark, lake, seen, interval_s=INTERVAL_S, now_ms=NOW_MS)
     try:
         seen.until_read(START_MS + 5000)
         writer.write(START_MS + 10_000, scrape(3))
@@ -75,17 +79,46 @@ def test_alerts_come_from_a_growing_lake_also_when_its_files_are_compacted(spark
     assert {fault.what for batch in seen.batches for fault in batch.faults} == {"corrupt"}
 
 
-def test_a_stream_goes_on_at_its_checkpoint(spark: Any, tmp_path: Path) -> None:
-    lake, counts = tmp_path / "lake", []
+def test_a_restart_goes_on_with_the_alerts_that_were_up_and_misses_nothing(spark: Any, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
     writer = LakeWriter(lake, "b1", rotate_ms=0)
-    for at in range(6):
-        writer.write(START_MS + 1000 * at, scrape(at))
-        if at % 2:
-            seen = Seen()
-            follower = Follower(spark, lake, seen, checkpoint=tmp_path / "checkpoint", once=True)
-            assert follower.wait(60)
-            counts.append(sum(batch.samples for batch in seen.batches))
-    assert counts == [4, 4, 4]
+
+    def run() -> tuple[list[tuple[str, str, int]], list[tuple[str, int]], int]:
+        seen = Seen()
+        follower = Follower(spark, lake, seen, checkpoint=tmp_path / "checkpoint", once=True, now_ms=NOW_MS)
+        assert follower.wait(120)
+        changed = [(one.state, one.name, (one.at_ms - START_MS) // 1000) for batch in seen.batches
+                   for one in batch.changed]  # fmt: skip
+        faults = [(one.what, one.times) for batch in seen.batches for one in batch.faults]
+        return changed, faults, sum(batch.samples for batch in seen.batches)
+
+    for at, dead in enumerate((0, 5, 5)):
+        writer.write(START_MS + 1000 * at, scrape(dead, held_back=1))
+    assert run() == (
+        [("raised", "flow control", 0), ("raised", "dead messages", 1), ("cleared", "dead messages", 2)], [], 6,
+    )  # fmt: skip
+    assert run() == ([], [], 0)
+    # While nobody follows: messages die, producers go on, a clock is wrong, a second writer was late.
+    for at, dead in ((3, 5), (4, 9), (5, 9)):
+        writer.write(START_MS + 1000 * at, scrape(dead, held_back=int(at == 3)))
+    writer.write(4_102_444_800_000, scrape(99))
+    writer.write(START_MS + 1500, scrape(9))
+    writer.write(START_MS + 6000, scrape(9))
+    assert run() == (
+        [("raised", "dead messages", 4), ("cleared", "flow control", 4), ("cleared", "dead messages", 5)],
+        [("future", 1), ("late", 1)], 10,
+    )  # fmt: skip
+
+
+def test_a_checkpoint_is_that_of_one_lake(tmp_path: Path) -> None:
+    claim(tmp_path / "checkpoint", tmp_path / "lake")
+    claim(tmp_path / "checkpoint", tmp_path / "lake")
+    with pytest.raises(ConfigError, match="give this lake another folder"):
+        claim(tmp_path / "checkpoint", tmp_path / "other")
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "offsets").mkdir()
+    with pytest.raises(ConfigError, match="not written by this version"):
+        claim(tmp_path / "strange", tmp_path / "lake")
 
 
 def test_a_stream_is_at_most_two_intervals_behind(spark: Any, tmp_path: Path) -> None:
@@ -93,7 +126,7 @@ def test_a_stream_is_at_most_two_intervals_behind(spark: Any, tmp_path: Path) ->
     interval_s = 3.0
     writer = LakeWriter(lake, "b1", rotate_ms=0)
     writer.write(START_MS, scrape(0))
-    follower = Follower(spark, lake, seen, interval_s=interval_s)
+    follower = Follower(spark, lake, seen, interval_s=interval_s, now_ms=NOW_MS)
     try:
         seen.until_read(START_MS)
         for at in range(1, 4):

@@ -52,7 +52,7 @@ LAWS: dict[str, Law] = {
     # A program on top of the public names; its producers are actors.
     "demo": law("client config model actors analysis system root", "rich"),
     # numpy comes with pandas and pyarrow, which are no use without it.
-    "analysis": law("model", "pyspark pandas pyarrow numpy"),
+    "analysis": law("model system", "pyspark pandas pyarrow numpy"),
     # Not part of the broker: measures it and its peers through whatever they offer.
     "bench": law(
         f"{_BELOW_ACTORS} actors admin cli root",

@@ -22,6 +22,7 @@ MEANINGS: Final = {
     "future": "scrapes from the future; not used",
     "gap": "pauses without scrapes",
     "bad line": "lines that are no exposition; not used",
+    "impossible value": "samples that are NaN, infinite, negative or above 1e18; not used",
     "wrong type": "samples whose TYPE is not that of the catalogue; not used",
     "unknown metric": "samples of metrics that this version does not know; not used",
     "foreign metric": "samples of other programs; not used",
