@@ -48,8 +48,8 @@ def analyze(
     interval: Annotated[float, typer.Option("--interval", metavar="S", help="Of batches; --follow.", min=0.1)] = 5.0,
     checkpoint: Annotated[
         Path | None, typer.Option(
-            "--checkpoint", metavar="DIR", help="With --follow: go on there, with the alerts that were up; --since counts "
-            "the first time only.")
+            "--checkpoint", metavar="DIR", help="With --follow: go on there, with the alerts that were up; --since "
+            "counts the first time only.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --follow: alerts as lines of JSON.")] = False,
 ) -> None:  # fmt: skip
