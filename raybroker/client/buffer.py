@@ -58,6 +58,8 @@ class Buffer:
         self.consumed: books.Rows = []
         """Handed out and not acknowledged, ascending."""
         self.returned = Returned()
+        self.owing = -1
+        """Credit to ask for once the application waits again, since an ack deadline has passed; -1: none has."""
         """What was handed out and went back unsettled."""
         self._settled_up_to = 0
         """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
@@ -177,8 +179,8 @@ class Buffer:
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
         self._connection.handed_out(count)
 
-    def withdraw(self, ranges: books.Ranges) -> int:
-        """The broker takes deliveries back before they are settled: what is here of them is void (W-82).
+    def withdraw(self, ranges: books.Ranges, why: str = WITHDRAWN) -> int:
+        """The broker takes deliveries back before they are settled: what is here of them is void (B6, W-82).
 
         Returns how many messages to ask for.
         """
@@ -192,7 +194,7 @@ class Buffer:
                     continue
                 waiting += len(void)
                 self._void(index, delivery, start, before | void)
-            self.returned.add(self.epoch, books.common(self.consumed, ranges), WITHDRAWN)
+            self.returned.add(self.epoch, books.common(self.consumed, ranges), why)
             held = books.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
             self._flow.settled(waiting + held)
@@ -286,9 +288,16 @@ class Buffer:
 
     def poll(self) -> None:
         """Somebody waits: with a limit of 0 that is when to ask. Called with the lock held."""
+        self.answer_deadline()
         wanted = self._flow.wanted()
         if wanted:
             self._connection.io.post(self._send_credit, wanted, self.epoch)
+
+    def answer_deadline(self) -> None:
+        """The application asks for more after an ack deadline has passed; called with the lock held."""
+        if self.owing >= 0:
+            self._connection.io.post(self._send_answer, self.owing, self.epoch)
+            self.owing = -1
 
     def _drop_all(self, why: str) -> None:
         """Empty the buffer and the books; the flow is told by whoever knows what comes next."""
@@ -296,8 +305,12 @@ class Buffer:
         self._at = 0
         self.returned.add(self.epoch, self.consumed, why)
         self.consumed.clear()
+        self.owing = -1
 
     def _send_credit(self, credit: int, epoch: int) -> None:
+        raise AssertionError("the consumer sends")
+
+    def _send_answer(self, credit: int, epoch: int) -> None:
         raise AssertionError("the consumer sends")
 
     def _send_begun(self, tag: int, epoch: int) -> None:

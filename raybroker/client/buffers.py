@@ -71,10 +71,16 @@ class Buffers:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffers, or the consumer has ended; False when the time is over."""
-        return self._arrivals.wait(self._has_something, self._purse.poll, timeout_s)
+        return self._arrivals.wait(self._has_something, self._poll, timeout_s)
 
     def arrival_future(self) -> Future[None]:
-        return self._arrivals.future(self._has_something, self._purse.poll)
+        return self._arrivals.future(self._has_something, self._poll)
+
+    def _poll(self) -> None:
+        """Somebody waits; called with the lock held."""
+        self._purse.poll()
+        for member in self._holders.values():
+            member.answer_deadline()
 
     def _has_something(self) -> bool:
         if self.closed or self._failure is not None:

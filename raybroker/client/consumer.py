@@ -20,7 +20,7 @@ from raybroker.client.io import refuse
 from raybroker.client.lease import Lease
 from raybroker.client.message import Delivery, Message
 from raybroker.client.purse import Order, Purse, Share
-from raybroker.client.returned import CLOSED, LOST, RECOVERED, not_settled
+from raybroker.client.returned import CLOSED, LOST, OVERDUE, RECOVERED, not_settled
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -129,6 +129,12 @@ class ConsumerCore(Buffer):
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.begun(self._handle, epoch, tag))
 
+    def _send_answer(self, credit: int, epoch: int) -> None:
+        if credit:
+            self._send_credit(credit, epoch)
+        else:
+            self._send_begun(0, epoch)
+
     def _send_extend(self, epoch: int, ranges: books.Ranges) -> None:
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.extend(self._handle, epoch, ranges))
@@ -227,13 +233,27 @@ class ConsumerCore(Buffer):
         elif isinstance(frame, wire.Ready | wire.Drained):
             self._asked(frame)
         elif isinstance(frame, wire.Withdrawn):
-            if frame.epoch == self.epoch and (ask := self.withdraw(list(frame.ranges))):
-                self._send_credit(ask, frame.epoch)
+            if frame.epoch == self.epoch:
+                self._withdrawn(list(frame.ranges))
         elif isinstance(frame, wire.Promoted):
             self.active = True
             self.promoted()
         elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
             self._connection.end(self, ended_by(frame, self.name))
+
+    def _withdrawn(self, ranges: books.Ranges) -> None:
+        """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
+        if not self.options.lease_ms:
+            if ask := self.withdraw(ranges):
+                self._send_credit(ask, self.epoch)
+            return
+        ask = self.withdraw(ranges, OVERDUE)
+        with self._lock:
+            self.owing = max(self.owing, 0) + ask
+            if self._arrivals.awaited:
+                self.answer_deadline()
+        if self.listener is not None:
+            self.session.wake_listeners()
 
     def _asked(self, frame: wire.Ready | wire.Drained) -> None:
         """The host has something, or nothing more, for this member."""

@@ -84,7 +84,8 @@ class Ready(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """To a consumer: these deliveries, by tags, are void; an earlier message of their unit of order went back."""
+    """To a consumer: these deliveries, by tags, are void: an earlier message of their unit of order went back, or they
+    were not acknowledged in time."""
 
     attachment: int
     ranges: tuple[tuple[int, int], ...]

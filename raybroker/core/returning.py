@@ -13,7 +13,7 @@ from raybroker.core import notes
 from raybroker.core.backlog import Run
 from raybroker.core.consumers import Consumers, Delivery
 from raybroker.core.outcome import Bury, Outcome
-from raybroker.core.withdrawing import back
+from raybroker.core.withdrawing import back, void
 from raybroker.model.failure import parted
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ class Returning:
     def overdue(self, now_ms: int, out: Outcome) -> bool:
         """Take back what should have been acknowledged by now, uncounted (B6); True when there was any.
 
-        The consumer gets nothing more before it is heard of again: it would keep that as well.
+        The consumer is told, and gets nothing more before it is heard of again: it would keep that as well.
         """
         found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
         for consumer, items in found:  # What is overdue itself is not withdrawn with another's of its unit.
-            self.give_back(items, out)
-            consumer.window.settled(sum(item.count for item in items))
-            consumer.stalled = consumer.stalled or bool(items)
+            if items:
+                self.give_back(items, out)
+                void(consumer, items, out)
         return any(items for _, items in found)
 
     def is_over(self, run: Run, out: Outcome) -> bool:

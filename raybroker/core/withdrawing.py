@@ -2,7 +2,7 @@
 
 When a session gives a message back, or fails it, or keeps it for too long, everything later of its unit that the
 session has is *withdrawn*: it goes back too, and the session is told that its deliveries are void.  Else it would be
-done before the one that comes again.
+done before the one that comes again.  What is taken from a consumer because it kept it for too long is void as well.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from raybroker.core import picks as pk
 from raybroker.core.backlog import Run
-from raybroker.core.consumers import Delivery
+from raybroker.core.consumers import Consumer, Delivery
 from raybroker.core.order import Order
 from raybroker.core.outcome import Outcome, Withdrawn
 from raybroker.core.unit import Unit
@@ -76,6 +76,14 @@ def _withdraw(order: Order, first: dict[Unit, tuple[int, int]], out: Outcome) ->
             order.lane.consumers.offer(consumer)
             out.after_durable.append(Withdrawn(consumer.attachment, tuple(ranges)))
     return found
+
+
+def void(consumer: Consumer, items: Iterable[Delivery], out: Outcome) -> None:
+    """Deliveries were taken from a consumer that has kept them for too long; it gets nothing before it is heard of."""
+    tags = [tag for item in items for tag in range(item.tag, item.tag + item.count)]
+    consumer.window.settled(len(tags))
+    consumer.stalled = True
+    out.after_durable.append(Withdrawn(consumer.attachment, tuple(_ranges(sorted(tags)))))
 
 
 def _ranges(tags: list[int]) -> list[tuple[int, int]]:

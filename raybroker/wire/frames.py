@@ -210,7 +210,8 @@ class Ready(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """Deliveries first … last of each range are void: an earlier message of their unit of order went back."""
+    """Deliveries first … last of each range are void: an earlier message of their unit of order went back, or they were
+    not acknowledged in time; then the consumer gets no more before it says something."""
 
     handle: int
     epoch: int

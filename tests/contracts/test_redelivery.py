@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from raybroker.errors import ConfigError, IllegalStateError
 from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, create, cut, dead, nothing, state_of, take, until
+from tests.contracts.handles import LoopbackBroker, bodies, buffered, create, cut, dead, nothing, state_of, take, until
 
 DELAY_MS = 120
 
@@ -378,3 +379,54 @@ def test_a_bad_ack_deadline_is_refused(broker: LoopbackBroker, wrong: Any) -> No
     """B6"""
     with pytest.raises(ConfigError, match=r"ack_timeout_ms.*10 to"):
         broker.connect().session().consumer(broker.name(), ack_timeout_ms=wrong)
+
+
+@pytest.mark.parametrize("style", [{"prefetch": 1}, {"prefetch": 2}, {"prefetch": 2, "threshold": 50}, {"prefetch": 0}])
+@pytest.mark.parametrize("keeps", [1, 2])
+@ONE_FACE
+def test_a_consumer_that_let_a_deadline_pass_gets_everything_when_it_asks_again(
+    broker: LoopbackBroker, style: dict[str, int], keeps: int
+) -> None:
+    """B6: what it had is taken back, and so is the credit for it"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send_many("abc")
+    consumer = session.consumer(name, ack_timeout_ms=100, **style)
+    kept = []
+    for _ in range(min(keeps, style["prefetch"] or keeps)):
+        kept += take(consumer, 1)
+    until(lambda: state_of(connection, name)["unacknowledged"] <= buffered(consumer))
+    for message in kept:
+        with pytest.raises(IllegalStateError, match="deadline"):
+            message.acknowledge_this()
+    done: list[str] = []
+    while len(done) < 3:
+        (message,) = take(consumer, 1)
+        with contextlib.suppress(IllegalStateError):  # Too late again, on a busy machine: it comes once more.
+            message.acknowledge_this()
+            done.append(message.body)
+    assert sorted(done) == ["a", "b", "c"]
+    assert held(connection, name) == 0
+
+
+def test_a_consumer_that_does_not_come_back_keeps_nothing_from_the_others(broker: LoopbackBroker) -> None:
+    """B6: it gets nothing more before it asks"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send_many("abc")
+    gone = session.consumer(name, prefetch=1, ack_timeout_ms=100)
+    take(gone, 1)
+    until(lambda: state_of(connection, name)["unacknowledged"] == 0)
+    other = connection.session().consumer(name)
+    assert bodies(take(other, 3)) == ["a", "b", "c"]
+
+
+@ONE_FACE
+def test_a_listener_goes_on_after_a_deadline_has_passed(broker: LoopbackBroker) -> None:
+    """B6: also when it had the message acknowledged too late"""
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    seen: list[Any] = []
+    session.consumer(name, prefetch=1, ack_timeout_ms=60).on_message(lambda m: seen.append(m.body))
+    session.producer(name).send_many("ab")
+    until(lambda: seen[:2] == ["a", "a"])

@@ -44,6 +44,8 @@ class SimConsumer:
         self._got = 0
         """Last tag that the application got, if it tells."""
         self._working = False
+        self._silent = False
+        """What it had was taken back, and it has not said anything since."""
 
     # ---- the connection --------------------------------------------------------------------------------------------
 
@@ -221,6 +223,9 @@ class SimConsumer:
         ask = self.flow.consumed(before - len(self.buffer)) if before > len(self.buffer) else 0
         if ask:
             self._ask(ask)
+        if self.plan.lease_ms:
+            self._silent = True
+            self._go_on()
 
     def _change_mode(self) -> None:
         """Now and then the rule of MQ and drain mode take turns, as other brokers come and go."""
@@ -249,6 +254,9 @@ class SimConsumer:
         self._working = False
         if not self.epoch:
             return
+        if self._silent:
+            self._silent = False
+            self._up("begun", 0)
         taken = 0
         buffer, flow = self.buffer, self.flow
         while buffer and taken < self.plan.chunk:

@@ -53,6 +53,8 @@ class Twin:
         self.arrived: list[tuple[int, int]] = []
         self.returned: dict[tuple[int, str], int] = {}
         """(lane, unit of order) → the first message of it that came back in this step."""
+        self.overdue: set[tuple[int, int]] = set()
+        """(consumer, tag) of what was not acknowledged in time in this step."""
         self.transient: set[int] = set()
         """Values that were taken and that no restart would bring back."""
         self.doomed: dict[tuple[int, int], str] = {}
@@ -438,6 +440,7 @@ class Twin:
             self.staged.setdefault(txn, Staged()).acks = sorted(keys)
         for staged in self.staged.values():
             staged.prepared = True
+        self.paused = dict(self.home.paused)  # The host has kept what an administrator paused.
         self.taken, self.top, self.told = set(disk.taken), dict(disk.top), disk.told & self.messages.keys()
         ledger = self.home.ledger
         assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"

@@ -159,11 +159,12 @@ def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
                 item.place = places.setdefault((due, key >> INDEX_BITS), lane.next_place)
                 lane.next_place = max(lane.next_place, item.place + 1)
             twin.give_back(lane, key)
-        for holder in lane.holders.values():
+        for attachment, holder in lane.holders.items():
             late = [tag for tag, until in holder.until.items() if until <= twin.now]
             for tag in late:
                 del holder.until[tag]
                 key = holder.unsettled.pop(tag)
+                twin.overdue.add((attachment, tag))
                 came_back(twin, lane, key)
                 twin.give_back(lane, key)
             holder.window.settled(len(late))

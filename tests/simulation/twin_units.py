@@ -91,7 +91,7 @@ def came_back(twin: Twin, lane: TwinLane, key: int) -> None:
 
 def check_withdrawn(twin: Twin, out: Outcome) -> None:
     """Later messages of a unit come back with an earlier one, wherever its session has them (U3, U6)."""
-    wanted: set[tuple[int, int]] = set()
+    wanted, twin.overdue = twin.overdue, set[tuple[int, int]]()
     for (number, unit), first in twin.returned.items():
         lane = twin.lanes.get(number)
         if lane is None:

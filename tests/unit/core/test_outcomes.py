@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.core.outcome import Released
+from raybroker.core.outcome import Released, Withdrawn
 from tests.unit.core.homes import NOW, Home, acked, burials, columns, delivered, first_indexes, handed, of
 
 # ---- the outcomes --------------------------------------------------------------------------------------------------
@@ -182,7 +182,9 @@ def test_what_is_not_acknowledged_in_time_comes_again_uncounted() -> None:  # B6
     assert out.wake_at == NOW + 100
     home.ack(consumer, 2)
     assert handed(home.tick(99)) == []
-    assert handed(home.tick(1)) == [], "who lets a deadline pass gets nothing before it is heard of again"
+    out = home.tick(1)
+    assert handed(out) == [], "who lets a deadline pass gets nothing before it is heard of again"
+    assert of(out, Withdrawn) == [Withdrawn(consumer, ((1, 1),))], "it is told what is not its any more"
     other, out = home.open(1, "prefetch")
     assert handed(out, other) == [(1, 0, 2)]
     assert acked(home.ack(consumer, 1)) == [1], "its acknowledgement comes too late"

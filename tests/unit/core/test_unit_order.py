@@ -70,10 +70,11 @@ class Queue(Home):
     def void(self, out: Outcome) -> dict[int, str]:
         """Consumer → names of its deliveries that are void."""
         names = {(number, tag): name for (number, name), tag in self.tags.items()}
-        return {
-            e.attachment: " ".join(names[e.attachment, tag] for a, b in e.ranges for tag in range(a, b + 1))
-            for e in of(out, Withdrawn)
-        }
+        found: dict[int, list[str]] = {}
+        for e in of(out, Withdrawn):
+            tags = [tag for a, b in e.ranges for tag in range(a, b + 1)]
+            found.setdefault(e.attachment, []).extend(names[e.attachment, tag] for tag in tags)
+        return {attachment: " ".join(sorted(bodies)) for attachment, bodies in found.items()}
 
     def again(self, *, checkpoint: bool = False) -> Queue:
         """After a restart."""
@@ -207,7 +208,7 @@ def test_a_message_that_rests_holds_back_its_unit_and_no_other() -> None:  # W-8
     two, got = home.take()
     assert got == "b1"
     out = home.settled(one, "fail", "a1", delay_ms=100)
-    assert home.void(out) == {one: "a2"}
+    assert home.void(out) == {one: "a1 a2"}
     assert home.got(out) == ""
     assert home.got(home.put("a3 b2")) == "b2"
     assert home.got(home.tick(100), two) == "a1! a2! a3"
