@@ -65,6 +65,7 @@ OVERVIEW = Board(
             stat("Halted destinations", f"sum(raybroker_halted{{{B}}})", bad=1,
                  note="A damaged message stops its destination; purge it or restore the store."),
             stat("Hosts without an answer", f"sum(raybroker_unreachable_hosts{{{B}}})", bad=1),
+            stat("Host restarts in an hour", f"sum(increase(raybroker_host_restarts_total{{{B}}}[1h]))", bad=1),
         )),
         Row("Flow", (
             by_broker("Messages in", rate("messages_in_total"), unit="cps"),

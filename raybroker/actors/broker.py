@@ -116,7 +116,10 @@ class BrokerActor:
         """Other broker → its incarnation when it was asked for its node."""
         self._signs = Signs(spec.broker, saved.token)
         self._cluster = self._join()
-        watch = self._signs.watching(lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"])
+        watch = self._signs.watching(
+            lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"], self._observing.log_of
+        )
+        self._broker.measuring.own.append(lambda: {"host_restarts_total": watch.restarts})
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
                 self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),

@@ -39,6 +39,7 @@ class Observing:
     def __init__(
         self, cluster: str, directory: Path, local: Broker, clustered: ClusterBroker, peers: Peers, paths: RayPaths
     ) -> None:
+        self._directory = directory
         self._local = local
         self._clustered = clustered
         self._peers = peers
@@ -78,6 +79,11 @@ class Observing:
     def stop(self) -> None:
         log.info("broker %s of cluster %s stops", self._local.name, self.cluster)
         self._endpoint.stop()
+
+    def log_of(self, host: str) -> Path:
+        """The file that a host of this broker writes its log to."""
+        get = self._local.config.__getitem__
+        return directory_of(get, self._directory, self._local.name, host) / str(get("imq.log.file.filename"))
 
     def dropped(self, host: str) -> None:
         """A host is gone with its last destination, and its log with it; blocks."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
@@ -51,9 +52,9 @@ class Signs:
 
         self.beats = Beats(self.datagrams, self._clock, learn, self._received, prefix=BEAT)
 
-    def watching(self, hosts: Callable[[], list[Any]], hung_ms: int) -> HostWatch:
+    def watching(self, hosts: Callable[[], list[Any]], hung_ms: int, log_of: Callable[[str], Path]) -> HostWatch:
         """Who looks after the hosts, see HostWatch; it has to be run."""
-        self._watch = HostWatch(hosts, hung_ms, self.datagrams)
+        self._watch = HostWatch(hosts, hung_ms, self.datagrams, log_of)
         return self._watch
 
     async def open(self, ports: PortRange) -> None:

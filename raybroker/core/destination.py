@@ -38,17 +38,27 @@ LANE_ALL: Final = 0xFFFF_FFFF
 
 
 class Counters:
-    """Totals since the host started; bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers."""
+    """Totals since the host started; bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers.
+
+    ``removed``: messages that REMOVE_OLDEST or REMOVE_LOW_PRIORITY discarded; ``refusals``: code → messages refused
+    for that reason, and the text of the latest refusal.
+    """
 
     __slots__ = (
         "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "redelivered",
-        "refused", "slow_ms", "slow_since_ms", "slowed",
+        "refusals", "refused", "removed", "slow_ms", "slow_since_ms", "slowed",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0
-        self.dead = self.duplicates = self.expired = 0
+        self.dead = self.duplicates = self.expired = self.removed = 0
         self.slowed = self.slow_ms = self.slow_since_ms = 0
+        self.refusals: dict[str, tuple[int, str]] = {}
+
+    def refuse(self, code: str, count: int, text: str) -> None:
+        """``count`` messages were not taken."""
+        self.refused += count
+        self.refusals[code] = self.refusals.get(code, (0, ""))[0] + count, text
 
 
 class Destination(ABC):

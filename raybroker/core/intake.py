@@ -78,7 +78,9 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
     if admitted:
         _accept(home, command, admitted, out)
         _make_room(home, out)
-    home.counters.refused += sum(r.end - r.start for r in refused if r.code != DUPLICATE)
+    for row in refused:
+        if row.code != DUPLICATE:
+            home.counters.refuse(row.code, row.end - row.start, row.text)
     if command.persistent if command.confirm is None else command.confirm:
         refused.sort()
         _confirm(home, command, Sent(command.attachment, first, count, tuple(refused)), out)
@@ -404,6 +406,7 @@ def _discard(home: Destination, reason: str, out: Outcome) -> None:
                 break
             comment = f"limitBehavior {home.attributes.limitBehavior}"
             for run in runs:
+                home.counters.removed += run.count
                 lane.bury(run, reason, comment, out)
                 for other in lanes:
                     for copy in other.remove({run.ordinal: run.picks}) if other is not lane else ():

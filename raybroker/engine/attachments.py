@@ -105,7 +105,7 @@ class Release:
             else:
                 self._hand_over(attachment, effect)
         elif isinstance(effect, Sent):
-            self._host.meters.stored(attachment, effect.first_seq, effect.messages, effect.refused)
+            self._host.meters.stored(attachment, effect.first_seq, effect.messages)
             peer.sent(attachment.handle, effect.first_seq, effect.messages, effect.refused)
         elif isinstance(effect, Acked):
             peer.acked(effect.request, effect.unknown)

@@ -109,8 +109,10 @@ class Burial:
                 self._host.report(self._host.codec.expiry_record(block, index, policy, home.name))
             wish = self._host.codec.wish(block, index)[1]
             if always if wish is None else wish:
-                name = f"message {index} of block {effect.ordinal} of {home.kind} {home.name}"
-                self._host.report(f"[B2148] {name} is dead: {effect.reason} {_why(effect)}".rstrip())
+                id_ = self._host.codec.content(block).header(index, "JMSMessageID")
+                named = id_ or f"without an id, {index} of block {effect.ordinal},"
+                text = f"[B2148] message {named} of {home.kind} {home.name} is dead: {effect.reason} {_why(effect)}"
+                self._host.report(text.rstrip())
 
     # ---- the way there ---------------------------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ INLINE_RUN_BYTES: Final = 8 << 20
 INLINE_TRIAL_EVERY: Final = 256
 """Commits that go to the thread because it was not quick enough in the engine's, before that is tried again."""
 
+SLOW_S: Final = 1.0
+"""A commit that takes longer is counted as slow, and told to the log."""
+
 Done = Callable[[], None]
 Batch = tuple[Sequence[Entry], int, Done]
 """Entries, how many bytes they are, and whom to tell."""
@@ -56,16 +59,25 @@ def entry_bytes(entries: Sequence[Entry]) -> int:
 
 
 class CommitMeter:
-    """What commits took and brought; one commit is in flight at a time, so one thread counts at a time."""
+    """What commits took and brought; one commit is in flight at a time, so one thread counts at a time.
 
-    __slots__ = ("batches", "bytes", "seconds")
+    slow        commits that took longer than ``SLOW_S``
+    slowest_ns  the longest of those that the log has not heard of
+    began_ns    when the commit began that is under way, monotonic; 0 without one
+    """
+
+    __slots__ = ("batches", "began_ns", "bytes", "seconds", "slow", "slowest_ns")
 
     def __init__(self) -> None:
+        self.slow = self.slowest_ns = self.began_ns = 0
         self.seconds = Histogram(histogram.SECONDS)
         self.bytes = Histogram(histogram.BATCH_BYTES)
         self.batches = Histogram(histogram.BATCH)
 
     def count(self, took_ns: int, nbytes: int, batches: int) -> None:
+        if took_ns > SLOW_S * 1e9:
+            self.slow += 1
+            self.slowest_ns = max(self.slowest_ns, took_ns)
         self.seconds.observe(took_ns / 1e9)
         self.bytes.observe(nbytes)
         self.batches.observe(batches)
@@ -236,7 +248,7 @@ class ThreadCommitter:
         return group, size
 
     def _commit(self, group: list[Batch], failed: Callable[[BrokerError], object]) -> bool:
-        began = self._monotonic_ns()
+        began = self.meter.began_ns = self._monotonic_ns()
         try:
             entries = [entry for batch, _, _ in group for entry in batch]
             if entries:
@@ -244,6 +256,8 @@ class ThreadCommitter:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, failed)
             return False
+        finally:
+            self.meter.began_ns = 0
         if entries:  # What waits for nothing but its turn says nothing about the disk.
             self._last_ns = self._monotonic_ns() - began
             self.meter.count(self._last_ns, sum(size for _, size, _ in group), len(group))

@@ -28,6 +28,8 @@ CONSUMER_CREATED: Final = "Consumer created"
 CONSUMER_DESTROYED: Final = "Consumer destroyed"
 _DEATHS: Final = {"EXPIRED": EXPIRED, "UNDELIVERABLE": RETRY_EXCEEDED, "ERROR": RETRY_EXCEEDED}
 
+ROLLED_BACK: Final = "ROLLED_BACK"
+
 Event = dict[str, Any]
 
 
@@ -47,7 +49,7 @@ class LifeCycle:
         for effect in (*outcome.immediate, *outcome.after_durable):
             for row in effect.refused if isinstance(effect, Sent) else ():
                 picks &= ~((1 << row.end) - (1 << row.start))
-        self._tell(home, PRODUCED, block, picks, {})
+        self._tell(home, PRODUCED, block, picks, {"transaction": _transaction_of(home, outcome.accepted)})
 
     def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """It is about to acknowledge deliveries."""
@@ -72,6 +74,12 @@ class LifeCycle:
     def died(self, home: Destination, effect: Bury, block: Block) -> None:
         event = _DEATHS.get(effect.reason, REMOVED)
         self._tell(home, event, block, effect.picks, {"reason": effect.reason})
+
+    def rolled_back(self, home: Destination, number: int) -> None:
+        """A transaction is about to be rolled back: what was produced in it is not there after all."""
+        staged = home.staged.get(number)
+        for block in staged.blocks if staged is not None and self.wanted(home) else ():
+            self.of(home, REMOVED, block.ordinal, block.picks, {"reason": ROLLED_BACK, "transaction": number})
 
     def removed(self, home: Destination, ordinal: int, picks: int) -> None:
         """By an administrator."""
@@ -121,3 +129,11 @@ class LifeCycle:
             "selector": selector, "client_id": session.client_id if session is not None else None,
             "connection": session.connection if session is not None else None,
         }  # fmt: skip
+
+
+def _transaction_of(home: Destination, ordinal: int | None) -> int | None:
+    """The number of the open transaction in which a block was just sent; list txn shows it as ``id``."""
+    for number, staged in home.staged.items():
+        if ordinal is not None and staged.blocks and staged.blocks[-1].ordinal == ordinal:
+            return number
+    return None

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core.consumers import Consumer
-from raybroker.core.outcome import Outcome, Refused
+from raybroker.core.outcome import Outcome
 from raybroker.core.window import CreditWindow, PrefetchWindow
 from raybroker.engine.counted import Base, consumers_now
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
+from raybroker.engine.limit_log import LimitLog
 from raybroker.engine.tallies import TIMES_MAX, Average, Busiest, Sample, Sampling, Times
 from raybroker.engine.thresholds import Thresholds
 from raybroker.model import histogram as h
-from raybroker.model.errors import MessageTooLargeError, QuotaExceededError
 from raybroker.model.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class Meters:
         self.gone: dict[str, dict[str, Any]] = {}
         """Counters and histograms of destinations that were destroyed, by type: totals of a host never shrink."""
         self.thresholds = Thresholds(host)
+        self.limits = LimitLog(host.clock.now_ms, host.report)
         self.bases: dict[int, Base] = {}
         """Where administrators count from, of destinations whose counts they have set to zero."""
 
@@ -159,10 +160,8 @@ class Meters:
             if weight:
                 meter.under_way.append((first_seq, self._now_ns(), weight))
 
-    def stored(self, attachment: Attachment, first_seq: int, count: int, refused: Sequence[Refused] = ()) -> None:
+    def stored(self, attachment: Attachment, first_seq: int, count: int) -> None:
         """A block is confirmed: it is durable, and a full destination has room again."""
-        if refused and self._host.config["imq.destination.logDeadMsgs"]:
-            self._log_refused(attachment.home, refused)
         meter = attachment.meter
         if not isinstance(meter, ProducerMeter):
             return
@@ -170,13 +169,6 @@ class Meters:
             seq, began_ns, weight = meter.under_way.popleft()
             if seq == first_seq:
                 meter.destination.send_to_store_seconds.observe((self._now_ns() - began_ns) * NS, count * weight)
-
-    def _log_refused(self, home: Destination, refused: Sequence[Refused]) -> None:
-        """The destination is full, or does not take so large a message (M-13)."""
-        for row in refused:
-            if row.code in (QuotaExceededError.code, MessageTooLargeError.code):
-                count = row.end - row.start
-                self._host.report(f"[B2147] {home.kind} {home.name} did not take {count} messages: {row.text}")
 
     # ---- out ----------------------------------------------------------------------------------------------------
 
@@ -302,6 +294,7 @@ class Meters:
         """About once a second."""
         self.sampling.tick()
         self.thresholds.tick()
+        self.limits.tick(self._host.destinations.values())
         now_ns = self._now_ns()
         for home in self._host.destinations.values():
             if home.number in self.destinations:

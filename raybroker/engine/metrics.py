@@ -224,6 +224,7 @@ def keep_totals(host: Host, home: Destination) -> None:
     host.meters.destinations.pop(home.number, None)
     host.meters.bases.pop(home.number, None)
     host.meters.thresholds.forget(home)
+    host.meters.limits.forget(home)
 
 
 def chosen(host: Host, names: str) -> list[Destination]:

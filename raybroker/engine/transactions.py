@@ -246,6 +246,8 @@ class Transactions:
             self.log.remember(transaction.key, commit, shared, most)
             extra.append(txlog.decided(number, transaction.key, commit, shared))
         delay_ms = 0 if commit else transaction.delay_ms
+        for home in () if commit else transaction.homes:
+            self._host.meters.life.rolled_back(home, number)
         steps = [Step(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
         self._host.perform_all(steps, extra, done)
 

@@ -168,6 +168,8 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("destinations", "", "Destinations; type: queue or topic.", "type", scope="broker"),
     _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting", scope="broker"),
     _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked.", scope="broker"),
+    _counter("host_restarts_total", "", "Processes of hosts that ended and were followed by another one.",
+             scope="broker"),
     # ---- connections
     _gauge("connections", "", "Open connections of clients to hosts.", scope="broker"),
     _counter("connections_opened_total", "", "Connections opened.", scope="broker"),

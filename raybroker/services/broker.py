@@ -120,7 +120,10 @@ class Broker:
 
     def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         """A host has removed an unused auto-created destination (D-22), or a temporary one (D-23)."""
-        self._gone((check_destination_type(type), name))
+        key = (check_destination_type(type), name)
+        if key in self.registry.where and key not in self.registry.owners:
+            log.info("[B1132] %s %s was destroyed: nobody had used it for imq.autocreate.reaptime", *key)
+        self._gone(key)
 
     def _gone(self, key: Key) -> None:
         self.registry.drop(key)
@@ -144,6 +147,9 @@ class Broker:
                 for which, until_ms in self.recorded_pauses(key).items():
                     await host.pause(*key, which, until_ms)
             self._begun.pop(key, None)
+            if key not in self.registry.where and owner is None:
+                how = "automatically" if automatic else "by an administrator"
+                log.info("[B1131] %s %s was created %s, on host %s (%s)", *key, how, host.key, host.hosting)
             self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host
 
@@ -158,6 +164,7 @@ class Broker:
             del self._begun[key]
             if " ".join(key) not in named:
                 self.registry.put(key, host, attributes=row["attributes"])
+        log.info("[B1131] %d destinations were created on host %s (shared)", len(keys) - len(failed), host.key)
         if failed:
             raise BrokerError(f"{len(failed)} destinations could not be created: {'; '.join(failed[:5])}")
 
@@ -168,6 +175,7 @@ class Broker:
     async def update(self, key: Key, host: HostPort, changes: Row) -> None:
         """Change attributes; raises what the host raises."""
         await host.update(*key, changes)
+        log.info("[B1133] %s %s was changed: %s", *key, ", ".join(f"{name}={value}" for name, value in changes.items()))
         for name in TRAITS:
             if name in changes:
                 self.registry.traits.setdefault(key, {})[name] = changes[name]
@@ -179,6 +187,8 @@ class Broker:
                 await host.destroy(*key)
             except InvalidDestinationError as error:
                 log.info("%s: it was destroyed before, and its host could not say so", error)
+            if key not in self.registry.owners:
+                log.info("[B1132] %s %s was destroyed, with its messages", *key)
             self._gone(key)
             if host.hosting == "dedicated":
                 self.registry.remove_host(host)

@@ -18,6 +18,7 @@ from raybroker.engine import counted, inspect, metrics, reconfiguring
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type
@@ -83,6 +84,7 @@ class HostService(HostMessages):
         self.service = NativeService(self.host, token=token)
         self._store = store
         self._committer: Committer | None = None
+        self._slow_store: SlowStoreLog | None = None
         self.more_metrics: list[Callable[[], Row]] = []
         """Rows of whoever runs the host."""
         self._ticker: asyncio.Task[None] | None = None
@@ -100,6 +102,8 @@ class HostService(HostMessages):
                 relieved=self.service.relieved,
                 failed=self.host.fail,
             )
+            clock = self.host.clock
+            self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
         else:
             committer = InlineCommitter(self._store, failed=self.host.fail)
         self._committer = committer
@@ -130,6 +134,8 @@ class HostService(HostMessages):
             await asyncio.sleep(TICK_S)
             self.host.tick()
             self.host.meters.tick()
+            if self._slow_store is not None:
+                self._slow_store.tick()
             ticks += 1
             if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
                 self.service.measure()

@@ -7,7 +7,8 @@ open at a time.  While the committer is overloaded nothing more is read from any
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.engine.host import Host
@@ -15,7 +16,14 @@ from raybroker.engine.ports import Committer, Refused
 from raybroker.engine.session import Session
 from raybroker.model import histogram
 from raybroker.model.block import count_of
-from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, ResourceAllocationError, from_code
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ProtocolError,
+    ResourceAllocationError,
+    SecurityError,
+    from_code,
+)
 from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
@@ -24,6 +32,11 @@ from raybroker.wire import frames as wire
 from raybroker.wire.buffers import FrameBuffers
 from raybroker.wire.native import Native
 
+LOG: Final = logging.getLogger("raybroker.host")
+SHOWN_CHARS_MAX: Final = 100
+"""So much of a client id or a connection's id is in a line of the log."""
+REFUSALS_TOLD_EVERY_S: Final = 60.0
+"""Least time between two lines about connections that were refused; the one that comes tells how many there were."""
 BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
@@ -37,6 +50,10 @@ class Connection:
         self._sent: list[tuple[int, int, int]] = []
         self._deadline: asyncio.TimerHandle | None = None
         self._heard = True
+        self.peer = ""
+        """The client's address."""
+        self._name = ""
+        """Who the client is, once it is in."""
         self._pinged = 0
         self._meter_max = 0
         self._metered = 0
@@ -50,13 +67,14 @@ class Connection:
         )
 
     def _made(self, link: Link) -> None:
+        self.peer = link.peer_name
         self._service.opened(self)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._service.handshake_s, self._check_handshake)
 
     def _check_handshake(self) -> None:
         if self._session is None:
-            self._service.refused_count += 1
+            self._service.refused(self, "it has not shown the cluster's token in time")
             self.link.abort()
 
     def _frames(self, frames: list[wire.Frame]) -> None:
@@ -86,6 +104,8 @@ class Connection:
                 if frame.op == "hello":
                     self._meter_max = _flow_count(frame.args)
                 session.call(frame.request, frame.op, frame.args)
+                if frame.op == "hello":
+                    self._said_hello(session, frame.args)
             elif isinstance(frame, wire.Flow):
                 session.flow(frame.go)
                 if frame.go:
@@ -97,6 +117,15 @@ class Connection:
                 self._answered(frame.nonce)
         if self._service.overloaded():
             self._service.hold(self)
+
+    def _said_hello(self, session: Session, args: dict[str, Any]) -> None:
+        """The client has said who it is; it is in, or its client id was refused."""
+        name = _shown(args.get("client_id"), args.get("connection"))
+        if (session.client_id, session.connection) != (args.get("client_id"), str(args.get("connection", ""))):
+            self._service.refused(self, f"{name} cannot have its client id now")
+        elif not self._name:
+            self._name = name
+            LOG.info("[B1065] %s connected from %s", name, self.peer)
 
     def ping(self) -> None:
         """Close a connection that said nothing since the last ping (C-09)."""
@@ -124,6 +153,10 @@ class Connection:
         if self._deadline is not None:
             self._deadline.cancel()
         self._service.closed(self)
+        if self._session is None and isinstance(error, SecurityError | ProtocolError):
+            self._service.refused(self, str(error))
+        if self._name:
+            LOG.info("[B1066] %s from %s is gone%s", self._name, self.peer, f": {error}" if error else "")
         if self._session is not None:
             self._session.close()
 
@@ -187,6 +220,24 @@ class Connection:
         self.link.close(from_code(code, text))
 
 
+class RefusalLog:
+    """Lines for the log about clients that were not let in: the first at once, then one in a while with a count."""
+
+    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+        self._now_ns = monotonic_ns
+        self._told_ns = monotonic_ns() - int(REFUSALS_TOLD_EVERY_S * 1e9)
+        self._untold = 0
+
+    def refused(self, peer: str, why: str) -> None:
+        """One more, from that address."""
+        self._untold += 1
+        now_ns = self._now_ns()
+        if now_ns - self._told_ns >= REFUSALS_TOLD_EVERY_S * 1e9:
+            others = f" ({self._untold} were refused since the line before)" if self._untold > 1 else ""
+            LOG.warning("[B2067] a client from %s was refused: %s%s", peer, why, others)
+            self._told_ns, self._untold = now_ns, 0
+
+
 class NativeService:
     """Listens for clients of one host. ``token``: what they must show."""
 
@@ -204,6 +255,7 @@ class NativeService:
         self._server: asyncio.Server | None = None
         self.round_trips = Histogram(histogram.SECONDS)
         self.packets_in = self.opened_count = self.refused_count = 0
+        self._refusals = RefusalLog(host.clock.monotonic_ns)
         self._lost = [0, 0, 0]
         """Bytes in, packets out and bytes out of connections that have ended."""
         self._ping_s: int = config["imq.ping.interval"]
@@ -252,8 +304,14 @@ class NativeService:
         self.connections.add(connection)
         self.opened_count += 1
         if len(self.connections) > self.connections_max:
-            self.refused_count += 1
-            connection.link.close(ResourceAllocationError("too many connections"))
+            limit = f"raybroker.connections_max={self.connections_max}"
+            self.refused(connection, f"{limit} connections are open; close some or raise it")
+            connection.link.close(ResourceAllocationError(f"too many connections: {limit}"))
+
+    def refused(self, connection: Connection, why: str) -> None:
+        """A client was not let in."""
+        self.refused_count += 1
+        self._refusals.refused(connection.peer, why)
 
     def closed(self, connection: Connection) -> None:
         if connection in self.connections:
@@ -306,3 +364,9 @@ def _flow_count(args: dict[str, Any]) -> int:
     if not isinstance(count, int):
         raise ProtocolError(f"flow_count={count!r}; it is a whole number")
     return count
+
+
+def _shown(client_id: object, connection: object) -> str:
+    """A client for the log; what it says of itself stays on one line and short."""
+    parts = [f"client {client_id!r:.{SHOWN_CHARS_MAX}}"] if client_id else []
+    return ", ".join([*parts, f"connection {str(connection)!r:.{SHOWN_CHARS_MAX}}"])

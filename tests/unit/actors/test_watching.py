@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,9 @@ HUNG_MS = 3000
 class Scene:
     """A broker and one host; the clock goes on by ASK_EVERY_S with each look."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, address: Address | None = WHERE) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, address: Address | None = WHERE, hung_ms: int = HUNG_MS
+    ) -> None:
         self.now_ns = 10**12
         self.calls = 0
         self.reached = self.heard = True
@@ -39,12 +42,12 @@ class Scene:
         monkeypatch.setattr(runtime, "call", self.call)
         monkeypatch.setattr(watching, "_is_host", lambda pid: True)
         monkeypatch.setattr(os, "kill", lambda pid, sign: self.ended.append(pid) if sign == signal.SIGKILL else None)
-        spec: Any = SimpleNamespace(key="b1/h1", token=TOKEN)
+        spec: Any = SimpleNamespace(key="b1/h1", token=TOKEN, host="h1", hosting="shared")
         self.host = RemoteHost(SimpleNamespace(alive=None), spec)
         self.broker = Datagrams("b1", TOKEN, 1, self.take)
         self.broker._transport = SimpleNamespace(is_closing=lambda: False, sendto=self.to_host)
         self.start()
-        self.watch = HostWatch(lambda: [self.host], HUNG_MS, self.broker)
+        self.watch = HostWatch(lambda: [self.host], hung_ms, self.broker, lambda host: Path("/logs") / host / "log.txt")
 
     def start(self) -> None:
         """A new process of the host."""
@@ -138,3 +141,70 @@ def test_a_host_answers_pings_alone() -> None:
     for payload, answers in ((b"", 0), (b"b{}", 0), (PING, 1), (PING + b"x", 1)):
         made._take("b1", Number(1, 1), WHERE, payload)
         assert len(sent) == answers
+
+
+def codes(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage()[1:6] for record in caplog.records]
+
+
+@pytest.mark.parametrize("hung_ms", [HUNG_MS, 0])
+def test_a_host_that_was_killed_and_restarted_is_told_and_counted(
+    hung_ms: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="raybroker.broker"):
+        scene = Scene(monkeypatch, hung_ms=hung_ms)
+        scene.look(5)
+        assert "process 4321; its log is /logs/h1/log.txt" in caplog.messages[0]
+        scene.heard = scene.reached = False
+        scene.look(4)
+        scene.pid, scene.heard, scene.reached = PID + 1, True, True
+        scene.start()
+        scene.look(5)
+    assert codes(caplog) == ["B1170", "B2172", "B2171"]
+    assert "process 4321 has ended and process 4322 serves now" in caplog.messages[2]
+    assert "its log is /logs/h1/log.txt" in caplog.messages[2]
+    assert scene.watch.restarts == 1
+    assert scene.ended == []
+
+
+def test_a_restart_within_a_second_is_told_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="raybroker.broker"):
+        scene = Scene(monkeypatch)
+        scene.look(5)
+        scene.pid = PID + 1
+        scene.start()
+        scene.look(5)
+    assert codes(caplog) == ["B1170", "B2171"]
+    assert scene.watch.restarts == 1
+
+
+def test_a_host_that_was_silent_for_a_while_answers_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="raybroker.broker"):
+        scene = Scene(monkeypatch)
+        scene.look(3)
+        scene.heard = scene.reached = False
+        scene.look(4)
+        scene.heard = scene.reached = True
+        scene.look(3)
+    assert codes(caplog) == ["B1170", "B2172", "B1172"]
+    assert scene.watch.restarts == 0
+
+
+def test_one_that_is_ended_is_told_once_and_its_successor_is_a_restart(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="raybroker.broker"):
+        scene = Scene(monkeypatch)
+        scene.look(3)
+        scene.heard = scene.reached = False
+        scene.look(20)
+        scene.pid, scene.heard, scene.reached = PID + 1, True, True
+        scene.start()
+        scene.look(3)
+    assert codes(caplog) == ["B1170", "B2172", "B3173", "B2171"]
+    assert scene.ended == [PID]
+    assert scene.watch.restarts == 1

@@ -96,6 +96,19 @@ def test_a_transaction_is_named() -> None:
     assert (event, number > 0) == ("Consumed", True)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_is_produced_in_a_transaction_names_it_and_a_rollback_removes_it(commit: bool) -> None:
+    watched = Watched()
+    watched.client.ok("txn_begin", txn=1, key=b"k" * 16)
+    watched.client.send(watched.producer, "a", "b", txn=1)
+    watched.client.send(watched.producer, "c")
+    (number,) = watched.rig.host.transactions.by_number
+    assert watched.events("transaction") == [("Produced", number), ("Produced", number), ("Produced", None)]
+    watched.client.ok("txn_commit" if commit else "txn_rollback", txn=1, **({"key": b"k" * 16} if commit else {}))
+    removed = [("Removed", "ROLLED_BACK", number)] * 2
+    assert watched.events("reason", "transaction") == ([] if commit else removed)
+
+
 def test_a_line_has_what_the_format_asks_for() -> None:
     watched = Watched(messageLoggingFormat="JMSPriority, colour, %properties%")
     watched.client.send(watched.producer, "a", priority=7, properties={"size": 3, "colour": "red", "raw": b"\x01"})

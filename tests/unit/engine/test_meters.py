@@ -430,12 +430,3 @@ def test_what_a_consumer_in_drain_mode_does_not_ask_for_it_has() -> None:
     assert sum(row(rig)["prefetch_occupancy_ratio"][0]) == 1
 
 
-@pytest.mark.parametrize(("wanted", "lines"), [(True, 1), (False, 0)])
-def test_a_full_destination_is_told_in_the_log(wanted: bool, lines: int) -> None:  # M-13
-    rig = Rig(imq__destination__logDeadMsgs=wanted)
-    rig.create(maxNumMsgs=1)
-    client = Client(rig)
-    client.send(client.producer(), "a", "b", "c")
-    rig.sync()
-    assert len(rig.reports) == lines
-    assert all("queue q did not take 2 messages" in line for line in rig.reports)

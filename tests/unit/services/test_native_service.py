@@ -10,6 +10,7 @@ import pytest
 
 from raybroker.model.block import encode_block
 from raybroker.model.setting import PortRange
+from raybroker.services.native import RefusalLog
 from raybroker.wire import frames as wire
 from raybroker.wire.native import PREFACE_BYTES, preface
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args, send
@@ -94,6 +95,67 @@ def test_more_connections_than_allowed_are_closed_at_once_and_those_that_are_the
         assert not rig.guest().closed
 
     in_rig(work, {"raybroker.connections_max": 3})
+
+
+def lines(caplog: pytest.LogCaptureFixture, code: str) -> list[str]:
+    return [text for record in caplog.records if (text := record.getMessage()).startswith(f"[{code}]")]
+
+
+def test_the_log_says_who_came_and_who_went(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(rig: Rig) -> None:
+        caplog.clear()
+        peer = rig.guest()
+        peer.feed(wire.call(1, "hello", {"client_id": "billing", "connection": "c1\nforged line"}))
+        assert lines(caplog, "B1065") == [
+            "[B1065] client 'billing', connection 'c1\\nforged line' connected from in-process"
+        ]
+        second = rig.guest()
+        second.feed(wire.call(1, "hello", {"client_id": "billing", "connection": "c2"}))
+        assert len(lines(caplog, "B1065")) == 1
+        (refused,) = lines(caplog, "B2067")
+        assert "client 'billing', connection 'c2' cannot have its client id now" in refused
+        peer.transport.close()
+        second.transport.close()
+        assert lines(caplog, "B1066") == [
+            "[B1066] client 'billing', connection 'c1\\nforged line' from in-process is gone"
+        ]
+
+    with caplog.at_level("INFO", logger="raybroker.host"):
+        in_rig(work)
+
+
+@pytest.mark.parametrize("name", ["a wrong token", "an HTTP request", "garbage"])
+def test_strangers_are_counted_and_told_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(rig: Rig) -> None:
+        for _ in range(20):
+            rig.stranger().feed(STRANGERS[name] + bytes(60))
+        assert rig.service.service.refused_count == 20
+        assert len(lines(caplog, "B2067")) == 1
+
+    in_rig(work)
+
+
+def test_one_connection_too_many_is_told_with_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(rig: Rig) -> None:
+        peers = [rig.guest() for _ in range(3)]
+        (line,) = lines(caplog, "B2067")
+        assert line.startswith("[B2067] a client from in-process was refused: raybroker.connections_max=2 connections")
+        assert [peer.closed for peer in peers] == [False, False, True]
+
+    in_rig(work, {"raybroker.connections_max": 2})
+
+
+def test_later_refusals_are_told_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    now_ns = [10**12]
+    log = RefusalLog(lambda: now_ns[0])
+    for _ in range(5):
+        log.refused("10.0.0.1:7", "no token")
+    now_ns[0] += 61 * 10**9
+    log.refused("10.0.0.2:8", "no token")
+    assert lines(caplog, "B2067") == [
+        "[B2067] a client from 10.0.0.1:7 was refused: no token",
+        "[B2067] a client from 10.0.0.2:8 was refused: no token (5 were refused since the line before)",
+    ]
 
 
 ILLEGAL = {

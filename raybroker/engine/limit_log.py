@@ -1,0 +1,84 @@
+"""Lines for the log when destinations reach their limits: one with a count, however many messages it concerns.
+
+Once a second the counters of each destination are compared with what the log has heard: messages that were refused, by
+the reason; messages that REMOVE_OLDEST or REMOVE_LOW_PRIORITY discarded; and times that FLOW_CONTROL made producers
+wait.  The first line comes within that second, further ones at most every ``TOLD_EVERY_MS``, each with what came since
+the line before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from raybroker.core.destination import Counters, Destination
+
+TOLD_EVERY_MS: Final = 60_000
+"""Least time between two lines about one destination."""
+
+
+class _Known:
+    """What the log has heard of a destination, and when, milliseconds."""
+
+    __slots__ = ("at_ms", "refusals", "removed", "slow_ms", "slowed", "total")
+
+    def __init__(self) -> None:
+        self.at_ms = -TOLD_EVERY_MS
+        self.total = self.removed = self.slowed = self.slow_ms = 0
+        self.refusals: dict[str, int] = {}
+
+
+class LimitLog:
+    """``report`` takes a line for the log."""
+
+    def __init__(self, now_ms: Callable[[], int], report: Callable[[str], None]) -> None:
+        self._now_ms = now_ms
+        self._report = report
+        self._known: dict[int, _Known] = {}
+        """Destinations that have reached a limit."""
+
+    def tick(self, destinations: Iterable[Destination]) -> None:
+        """About once a second."""
+        for home in destinations:
+            total = _total(home.counters)
+            if total:
+                known = self._known.get(home.number)
+                if known is None:
+                    known = self._known[home.number] = _Known()
+                if total != known.total and self._now_ms() - known.at_ms >= TOLD_EVERY_MS:
+                    known.total, known.at_ms = total, self._now_ms()
+                    self._tell(home, known)
+
+    def forget(self, home: Destination) -> None:
+        """It is destroyed."""
+        self._known.pop(home.number, None)
+
+    def _tell(self, home: Destination, known: _Known) -> None:
+        name, counters, attributes = f"{home.kind} {home.name}", home.counters, home.attributes
+        for code, (count, text) in counters.refusals.items():
+            more = count - known.refusals.get(code, 0)
+            if more:
+                known.refusals[code] = count
+                self._report(f"[B2147] {name} refused {_messages(more)} ({code}): {text}")
+        limits = f"maxNumMsgs={attributes.maxNumMsgs}, maxTotalMsgBytes={attributes.maxTotalMsgBytes}"
+        if counters.removed != known.removed:
+            more, known.removed = counters.removed - known.removed, counters.removed
+            self._report(f"[B2149] {name} is full ({limits}): {attributes.limitBehavior} removed {_messages(more)}")
+        if counters.slowed != known.slowed:
+            more, known.slowed = counters.slowed - known.slowed, counters.slowed
+            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if home.slow else 0)
+            waited_s, known.slow_ms = (slow_ms - known.slow_ms) / 1000, slow_ms
+            times = "once" if more == 1 else f"{more} times"
+            self._report(
+                f"[B2150] {name} is full ({limits}): FLOW_CONTROL made its producers wait {times}, {waited_s:.1f} s in"
+                f" all{', and they wait now' if home.slow else ''}"
+            )
+
+
+def _total(counters: Counters) -> int:
+    return counters.refused + counters.removed + counters.slowed
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
