@@ -148,7 +148,7 @@ class Broker:
                     await host.pause(*key, which, until_ms)
             self._begun.pop(key, None)
             if key not in self.registry.where and owner is None:
-                how = "automatically" if automatic else "by an administrator"
+                how = "automatically" if automatic or is_reserved_name(key[1]) else "by an administrator"
                 log.info("[B1131] %s %s was created %s, on host %s (%s)", *key, how, host.key, host.hosting)
             self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host

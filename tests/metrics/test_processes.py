@@ -82,7 +82,7 @@ def test_metrics_messages_of_all_brokers_come(seen: Any) -> None:
         assert {message.properties["brokerAddress"] for message in heard.values()} == urls
 
 
-def test_counters_outlive_a_killed_host(seen: Any) -> None:
+def test_counters_outlive_a_killed_host(seen: Any, store: Path) -> None:
     import raybroker as rb
 
     (url,) = [url for broker, url in zip(seen.brokers, seen.metrics_urls, strict=True) if broker == "b1"]
@@ -101,6 +101,13 @@ def test_counters_outlive_a_killed_host(seen: Any) -> None:
         assert lowest == before
         wait(lambda: counted(url, "raybroker_messages_in_total") >= before + 10, "what came after is missing", WAIT_S)
         assert seen.pids("b1")[host] != pids[host]
+    wait(lambda: counted(url, "raybroker_host_restarts_total") >= 1, "the restart was not counted", WAIT_S)
+    log = next(store.rglob("b1/log")) / "log.txt"
+    wait(lambda: any(row.get("code") == "B2171" for row in lines(log)), "the restart is not in the log", WAIT_S)
+    (told,) = [row["text"] for row in lines(log) if row.get("code") == "B2171"]
+    assert f"host b1/{host} has restarted: process {pids[host]} has ended" in told
+    assert told.endswith(f"its log is {log.parent / host / 'log.txt'}")
+    assert any(row.get("code") == "B1131" and "queue counted" in row["text"] for row in lines(log))
 
 
 def test_every_process_logs_for_its_owner(seen: Any, store: Path) -> None:
