@@ -60,7 +60,8 @@ OVERVIEW = Board(
             stat("Fullest destination", f"max(raybroker_quota_used_ratio{{{B}}})", unit="percentunit", bad=0.9),
             stat("In", f"sum(rate(raybroker_messages_in_total{{{B}}}{R}))", unit="cps"),
             stat("Out", f"sum(rate(raybroker_messages_out_total{{{B}}}{R}))", unit="cps"),
-            stat("Destinations", f"sum(raybroker_destinations{{{B}}})"),
+            stat("Destinations", f"sum(max by (cluster) (sum by (cluster, broker) (raybroker_destinations{{{B}}})))",
+                 note="Each destination has a member on every broker: the broker with the most of them."),
             stat("Connections", f"sum(raybroker_connections{{{B}}})"),
             stat("Halted destinations", f"sum(raybroker_halted{{{B}}})", bad=1,
                  note="A damaged message stops its destination; purge it or restore the store."),
@@ -86,6 +87,8 @@ OVERVIEW = Board(
                   (rate("dead_messages_total", "type"), "dead {{type}}"), unit="cps"),
             panel("Redelivered", (rate("redelivered_messages_total", "broker, type"), "{{broker}} {{type}}"),
                   unit="cps"),
+            panel("Moved in", (rate("moved_in_messages_total", "broker, type"), "{{broker}} {{type}}"), unit="cps",
+                  note="Put here by brokers: moved, forwarded, dead elsewhere, or imported."),
             panel("Log lines", (rate("log_records_total", "level"), "{{level}}"), unit="cps"),
         )),
         Row("Processes", (

@@ -116,7 +116,7 @@ class BrokerActor:
         """Other broker → its incarnation when it was asked for its node."""
         self._signs = Signs(spec.broker, saved.token)
         self._cluster = self._join()
-        watch = self._signs.watching(
+        self._watch = watch = self._signs.watching(
             lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"], self._observing.log_of
         )
         self._broker.measuring.own.append(lambda: {"host_restarts_total": watch.restarts})
@@ -250,7 +250,8 @@ class BrokerActor:
         await self._save_catalogue()
         failpoint("host.named")
         made = await asyncio.to_thread(self._host, host, hosting)
-        await made.where(MAKE_TIMEOUT_S)
+        _, _, pid = await made.where(MAKE_TIMEOUT_S)
+        self._watch.made(made, pid)
         failpoint("host.made")
         return made
 

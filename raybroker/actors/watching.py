@@ -73,8 +73,15 @@ class HostWatch:
             await asyncio.sleep(ASK_EVERY_S)
             hosts = [host for host in self._hosts() if isinstance(host, RemoteHost)]
             await asyncio.gather(*(self._look(host) for host in hosts))
-            names = {host.key for host in hosts}
+            names = {host.key for host in self._hosts()}
             self._heard = {key: found for key, found in self._heard.items() if key in names}
+
+    def made(self, host: RemoteHost, pid: int) -> None:
+        """A new host runs as that process: one that is killed before it is looked at has restarted all the same."""
+        if host.key not in self._heard:
+            now_ns = self._clock.monotonic_ns()
+            self._heard[host.key] = Heard(pid, now_ns, None)
+            self._answered(host, None, pid, now_ns)
 
     async def _look(self, host: RemoteHost) -> None:
         known = self._heard.get(host.key)

@@ -48,6 +48,7 @@ class Send(NamedTuple):
     txn         the block waits for this transaction (T-01)
     dedup_ids   one deduplication id or None for each message (B25)
     confirm     whether the producer waits to be told; None: it does when they are persistent (W-74 may change that)
+    moved       they were taken from a producer before, elsewhere: moved, forwarded, dead or imported
     """
 
     attachment: int
@@ -63,6 +64,7 @@ class Send(NamedTuple):
     txn: int = 0
     dedup_ids: Sequence[str | None] | None = None
     confirm: bool | None = None
+    moved: bool = False
 
 
 class AttachConsumer(NamedTuple):

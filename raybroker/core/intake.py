@@ -220,8 +220,8 @@ def _paused(home: Destination) -> str | None:
 def _accept(home: Destination, command: cmd.Send, picks: int, out: Outcome) -> None:
     count, sizes = len(command.sizes), notes.pack_sizes(command.sizes)
     block = Held(count, sizes, command.persistent, command.columns, stored=False)
-    home.counters.messages_in += picks.bit_count()
-    home.counters.bytes_in += block.bytes_of(picks)
+    if not command.txn:  # Those of a transaction count when it commits.
+        home.counters.take(picks.bit_count(), block.bytes_of(picks), moved=command.moved)
     if command.txn:
         _stage(home, command, block, picks, out)
         return
@@ -291,7 +291,7 @@ def _stage(home: Destination, command: cmd.Send, block: Held, picks: int, out: O
     home.ledger.note_peak()
     staged = StagedBlock(
         ordinal, picks, command.producer, command.first_seq, command.content, command.origin, command.persistent,
-        command.attachment, command.dedup_ids,
+        command.attachment, command.dedup_ids, command.moved,
     )  # fmt: skip
     home.stage(command.txn).blocks.append(staged)
     if block.ordered:  # Whoever is to get it keeps its place in its units from now on (W-86).

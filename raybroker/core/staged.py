@@ -15,6 +15,7 @@ class StagedBlock(NamedTuple):
 
     ``attachment``: their producer's, 0 after a restart. ``ids``: the deduplication id of each message of the block, if
     any has one (B25); None after a restart too, when ``content`` is None and the headers have to be read again.
+    ``moved``: as in command.Send.
     """
 
     ordinal: int
@@ -26,6 +27,7 @@ class StagedBlock(NamedTuple):
     persistent: bool
     attachment: int = 0
     ids: Sequence[str | None] | None = None
+    moved: bool = False
 
 
 @dataclass(slots=True)

@@ -115,6 +115,7 @@ def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome)
     ordinal, everything = waiting.ordinal, waiting
     block = home.ledger.held[ordinal]
     waiting = _without_duplicates(home, waiting, out)
+    home.counters.take(waiting.picks.bit_count(), block.bytes_of(waiting.picks), moved=waiting.moved)
     claims = _claims(home, staged, waiting, out) if waiting.picks or staged.prepared else {}
     if not staged.prepared and waiting.picks:
         _write(home, waiting, claims, 0, out)

@@ -198,13 +198,14 @@ def _why(effect: Bury) -> str:
     return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"
 
 
-def own_send(host: Host, target: Destination, block: Block) -> Step:
-    """The host itself puts a block into one of its destinations."""
+def own_send(host: Host, target: Destination, block: Block, *, moved: bool = True) -> Step:
+    """The host itself puts a block into one of its destinations; ``moved``: as in command.Send."""
     codec = host.codec
     block = in_default_unit(codec, target.attributes, target.kind, target.name, block)
     persistent = block.persistent and host.definition(target).owner is None
     send = cmd.Send(
-        0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False
+        0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False,
+        moved=moved,
     )
     return Step(target, send, block)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COUNTERS: Final = (
     "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered", "refused", "expired", "dead", "duplicates",
+    "moved_in",
 )  # fmt: skip
 
 

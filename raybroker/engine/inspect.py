@@ -51,6 +51,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "delayed": sum(lane.timetable.count for lane in lanes),
         "incomplete": home.works.count if home.works is not None else 0,
         "in_transaction": sum(staged.messages for staged in home.staged.values()),
+        **_current(home, consumers),
         "dying": home.dying,
         "producers": len(home.producers.attached),
         "active_consumers": sum(c.active for c in consumers),
@@ -62,6 +63,16 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "gathering": any(lane.consumers.by_attachment and not lane.gathering.dispatching for lane in lanes),
         "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
     }
+
+
+def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
+    """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
+    them; ``current``: the other messages that are held (W-128)."""
+    pending = sum(staged.messages for staged in home.staged.values())
+    if home.kind == "queue":
+        pending += sum(_unsettled(c) for c in consumers)
+        pending += sum(staged.acknowledged for staged in home.staged.values())
+    return {"current": max(home.ledger.messages - pending, 0), "pending": pending}
 
 
 def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:

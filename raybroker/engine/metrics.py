@@ -18,6 +18,7 @@ from raybroker.engine.ports import Committer
 from raybroker.engine.tallies import Sampling
 from raybroker.engine.thresholds import OF
 from raybroker.model import histogram as h
+from raybroker.model.names import is_metrics_topic
 
 if TYPE_CHECKING:
     from raybroker.core.consumers import Consumer
@@ -43,6 +44,7 @@ COUNTERS: Final = {
     "message_in_bytes_total": "bytes_in",
     "message_out_bytes_total": "bytes_out",
     "redelivered_messages_total": "redelivered",
+    "moved_in_messages_total": "moved_in",
     "refused_messages_total": "refused",
     "expired_messages_total": "expired",
     "dead_messages_total": "dead",
@@ -76,7 +78,7 @@ def gauges(host: Host, home: Destination) -> Row:
     row: Row = {
         "messages": ledger.messages,
         "message_bytes": ledger.bytes_held,
-        "pending_messages": sum(staged.messages for staged in home.staged.values()) if home.staged else 0,
+        "pending_messages": sum(staged.messages + staged.acknowledged for staged in home.staged.values()),
         "oldest_message_age_seconds": host.meters.oldest_age_s(home),
         "producers": len(home.producers.attached),
         "subscriptions": len(home.lanes) if home.kind == "topic" else 0,
@@ -216,11 +218,13 @@ def _zero() -> Row:
 
 def keep_totals(host: Host, home: Destination) -> None:
     """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
-    total = Sum()
-    total.add(home.kind, totals(host, home))
-    if home.kind in host.meters.gone:
-        total.add(home.kind, host.meters.gone[home.kind])
-    host.meters.gone[home.kind] = {key: value for key, value in total.done()[home.kind].items() if key not in GAUGES}
+    if not is_metrics_topic(home.name):
+        total = Sum()
+        total.add(home.kind, totals(host, home))
+        if home.kind in host.meters.gone:
+            total.add(home.kind, host.meters.gone[home.kind])
+        gone = total.done()[home.kind]
+        host.meters.gone[home.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
     host.meters.destinations.pop(home.number, None)
     host.meters.bases.pop(home.number, None)
     host.meters.thresholds.forget(home)

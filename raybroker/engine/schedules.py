@@ -268,7 +268,7 @@ class Schedules:
             self._end(row)
         note = schedule_log.ended(row) if over else schedule_log.fired(row)
         host.perform_all(
-            [own_send(host, home, block)], (note,),
+            [own_send(host, home, block, moved=False)], (note,),
             lambda: self.freed([row.number]) if over else None,
         )  # fmt: skip
         return True

@@ -88,7 +88,10 @@ def _histogram(
 
 DESTINATIONS: Final[tuple[Quantity, ...]] = (
     # ---- flow of messages
-    _counter("messages_in_total", "messages", "Messages taken from producers."),
+    _counter("messages_in_total", "messages",
+             "Messages taken from producers, and occurrences of schedules; those of a transaction when it commits."),
+    _counter("moved_in_messages_total", "messages",
+             "Messages that brokers put here: moved, forwarded by another broker, dead elsewhere, or imported."),
     _counter("messages_out_total", "messages", "Messages that consumers have acknowledged."),
     _counter("message_in_bytes_total", "bytes", "Body bytes of messages taken from producers."),
     _counter("message_out_bytes_total", "bytes", "Body bytes of messages that consumers have acknowledged."),

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.errors import InvalidDestinationError
+from raybroker.model.names import is_metrics_topic
 
-PREFIX: Final = "mq.metrics."
 BROKER: Final = "mq.metrics.broker"
 RUNTIME: Final = "mq.metrics.jvm"
 LIST: Final = "mq.metrics.destination_list"
@@ -20,10 +20,6 @@ QUEUE: Final = "mq.metrics.destination.queue."
 TOPIC: Final = "mq.metrics.destination.topic."
 
 Row = dict[str, Any]
-
-
-def is_metrics_topic(name: str) -> bool:
-    return name.startswith(PREFIX)
 
 
 def check_topic(name: str, *, enabled: bool) -> None:
@@ -61,9 +57,11 @@ def _sum(snapshot: Snapshot, key: str) -> int:
 
 
 def broker_body(snapshot: Snapshot) -> Row:
-    """Table M-A."""
+    """Table M-A; without numMsgs and totalMsgBytes while a host that holds messages does not answer."""
     own = snapshot.own
-    return {
+    whole = all("messages" in row for row in snapshot.types.values())
+    unknown = () if whole or not own.get("unreachable_hosts") else ("numMsgs", "totalMsgBytes")
+    row = {
         "numConnections": own.get("connections", 0),
         "numMsgsIn": _sum(snapshot, "messages_in_total"),
         "numMsgsOut": _sum(snapshot, "messages_out_total"),
@@ -77,6 +75,7 @@ def broker_body(snapshot: Snapshot) -> Row:
         "pktBytesOut": own.get("packet_out_bytes_total", 0),
         "numDestinations": sum(own["destinations"].values()),
     }
+    return {name: value for name, value in row.items() if name not in unknown}
 
 
 def runtime_body(snapshot: Snapshot) -> Row:

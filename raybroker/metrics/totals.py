@@ -8,8 +8,8 @@ this broker started is left out, so that the counters of a broker begin at zero 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from raybroker.metrics.catalogue import QUANTITIES
 
@@ -87,6 +87,66 @@ class Totals:
         for known in self._known.values():
             total = plus_rows(plus_rows(total, known.counted), known.offset)
         return total
+
+
+class _KnownRow(NamedTuple):
+    host: str
+    incarnation: int
+    counted: Row
+    """As the host said it last."""
+    offset: Row
+    """What earlier lives of the host had counted."""
+
+
+class DestinationTotals:
+    """Counters of single destinations that go on where they were when their host starts again.
+
+    What was counted after somebody had last asked, and before the host ended, is lost.  ``unit_messages_total`` begins
+    again: which units of order it names changes anyway.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _KnownRow] = {}
+        """By type and name."""
+
+    def take(self, host: str, incarnation: int, row: Row) -> Row:
+        """A destination's row as its host tells it now, with what was counted before its host started."""
+        key, counted = (row["type"], row["name"]), _own_counters(row)
+        known = self._known.get(key)
+        if known is None or known.host != host:
+            offset: Row = {}
+        elif known.incarnation != incarnation:
+            offset = _plus_row(known.offset, known.counted)
+        elif counted.get(_FIRST, 0) < known.counted.get(_FIRST, 0):
+            offset = {}  # It was destroyed and made again.
+        else:
+            offset = known.offset
+        self._known[key] = _KnownRow(host, incarnation, counted, offset)
+        return {**row, **_plus_row(counted, offset)} if offset else row
+
+    def keep(self, there: Callable[[tuple[str, str]], bool]) -> None:
+        """Forget the destinations that are not there any more."""
+        for key in [key for key in self._known if not there(key)]:
+            del self._known[key]
+
+
+_FIRST: Final = "messages_in_total"
+
+
+def _own_counters(row: Row) -> Row:
+    return {
+        key: value for key, value in row.items()
+        if key in QUANTITIES and QUANTITIES[key].kind != "gauge" and key != "unit_messages_total"
+    }  # fmt: skip
+
+
+def _plus_row(row: Row, other: Row) -> Row:
+    return {key: plus(row.get(key, 0), other.get(key, 0)) for key in {**row, **other}}
+
+
+def without_gauges(row: Row) -> Row:
+    """The row without what stands for the moment, for a sum that lacks some of its parts."""
+    return {key: value for key, value in row.items() if QUANTITIES[key].kind != "gauge"}
 
 
 def gauges(all_rows: list[Rows]) -> Rows:

@@ -31,6 +31,7 @@ DESTINATION_TYPE_SHORT: Final[dict[str, DestinationType]] = {"q": "queue", "t": 
 """The command line's ``-t q`` and ``-t t`` (A-31)."""
 
 RESERVED_PREFIX: Final = "mq."
+METRICS_PREFIX: Final = "mq.metrics."
 DEAD_MESSAGE_QUEUE: Final = "mq.sys.dmq"
 DEAD_REASON: Final = "JMS_SUN_DMQ_UNDELIVERED_REASON"
 """A property of dead messages; so are the next ones."""
@@ -102,6 +103,11 @@ def _destination_fault(name: str) -> str:
 def is_reserved_name(name: str) -> bool:
     """True for the broker's own names, ``mq.…`` (D-04)."""
     return name.startswith(RESERVED_PREFIX)
+
+
+def is_metrics_topic(name: str) -> bool:
+    """True for names of topics that brokers publish metrics to, ``mq.metrics.…`` (M-07)."""
+    return name.startswith(METRICS_PREFIX)
 
 
 def temporary_name(type: DestinationType, broker: str, unique: str) -> str:  # noqa: A002 - as everywhere

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from raybroker.config.live import live
-from raybroker.metrics.messages import check_topic, is_metrics_topic
+from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
     check_destination_name,
     check_destination_type,
+    is_metrics_topic,
     is_reserved_name,
     temporary_name,
 )

@@ -18,7 +18,7 @@ ASK_TIMEOUT_S: Final = 20.0
 SUMMED: Final = frozenset({
     "messages", "bytes", "peak_messages", "peak_bytes", "waiting", "unacknowledged", "delayed", "incomplete",
     "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
-    "refused", "expired", "dead", "duplicates", "throttled",
+    "refused", "expired", "dead", "duplicates", "throttled", "moved_in", "current", "pending",
 })  # fmt: skip
 """Counts of a destination that members have apart (K-04)."""
 _LARGEST: Final = (

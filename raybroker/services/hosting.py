@@ -21,7 +21,7 @@ from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import BrokerError
-from raybroker.model.names import check_destination_type
+from raybroker.model.names import check_destination_type, is_metrics_topic
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
@@ -265,7 +265,9 @@ class HostService(HostMessages):
         host, total = self.host, metrics.Sum()
         for kind, row in host.meters.gone.items():
             total.add(kind, row)
-        homes, rows = list(host.destinations.values()), []
+        # Metrics messages are not counted: their traffic is the broker's own.
+        homes = [home for home in list(host.destinations.values()) if not is_metrics_topic(home.name)]
+        rows: list[Row] = []
         stats = host.store.stats()
         disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
         for start in range(0, len(homes), METRICS_STEP):

@@ -15,6 +15,7 @@ from raybroker.engine.ports import Clock
 from raybroker.metrics import totals
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.errors import BrokerError
+from raybroker.model.names import is_metrics_topic
 from raybroker.model.settings import ConfigView
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
@@ -22,7 +23,12 @@ from raybroker.services.registry import Registry
 OLDER_S: Final = 10.0
 """A host that started so long before the broker had another one."""
 HOST_TIMEOUT_S: Final = 5.0
-"""How long a host may take; then its last values stand."""
+"""How long a host may take. Without its answer its counters stand as they were, and gauges that it is part of are left
+out: a sum without it would look as if its messages were gone."""
+IN_STORES: Final = frozenset({
+    "store_reserved_bytes", "store_used_bytes", "store_live_bytes", "store_segments", "transactions",
+})  # fmt: skip
+"""Gauges of what hosts have stored, which is there also while they do not answer."""
 
 
 class Measuring:
@@ -40,6 +46,7 @@ class Measuring:
         """Version numbers: see the catalogue's info."""
         self.own: list[Callable[[], Row]] = []
         self._totals = totals.Totals()
+        self._destination_totals = totals.DestinationTotals()
         self._start_ns = clock.monotonic_ns()
         self._start_ms = clock.now_ms()
         self._cached: dict[str | None, tuple[int, Snapshot]] = {}
@@ -67,11 +74,21 @@ class Measuring:
                 self._totals.take(host.key, answer["incarnation"], _parts(answer), older=older)
         self._totals.keep({host.key for host in hosts})
         found = [answer for answer in answers if answer is not None]
+        silent = [host for host, answer in zip(hosts, answers, strict=True) if answer is None]
         rows = totals.plus_rows(self._totals.rows(), totals.gauges([_parts(answer) for answer in found]))
-        types = {kind: rows.get(kind, {}) for kind in ("queue", "topic")}
-        destinations = [row for answer in found for row in answer["destinations"]]
+        unknown = self._kinds_of(silent)
+        types = {
+            kind: totals.without_gauges(rows.get(kind, {})) if kind in unknown else rows.get(kind, {})
+            for kind in ("queue", "topic")
+        }  # fmt: skip
+        self._destination_totals.keep(self._registry.where.__contains__)  # type: ignore[arg-type]
+        destinations = [
+            self._destination_totals.take(host.key, answer["incarnation"], row)
+            for host, answer in zip(hosts, answers, strict=True) if answer is not None
+            for row in answer["destinations"]
+        ]  # fmt: skip
         destinations.sort(key=lambda row: (row["name"], row["type"]))
-        own = self._own(rows.get("host", {}), hosts, len(hosts) - len(found))
+        own = self._own(rows.get("host", {}), hosts, len(silent) + len(self._registry.unasked))
         now_ns = self._clock.monotonic_ns()
         own["collection_seconds"] = (now_ns - began_ns) / 1e9
         snapshot = Snapshot(self.cluster, self.broker, own, types, destinations[: self._most])
@@ -85,11 +102,17 @@ class Measuring:
         except (BrokerError, TimeoutError):
             return None
 
+    def _kinds_of(self, silent: list[HostPort]) -> set[str]:
+        """Types of destinations on hosts that do not answer: what they hold is not known, and so no sum is."""
+        if self._registry.unasked:
+            return {"queue", "topic"}
+        return {key[0] for key, host in self._registry.where.items() if host in silent} if silent else set()
+
     def _own(self, of_hosts: Row, hosts: list[HostPort], silent: int) -> Row:
         """The broker's own rows with those of its hosts."""
-        kinds = [key[0] for key in self._registry.where]
+        kinds = [kind for kind, name in self._registry.where if not is_metrics_topic(name)]
         row: Row = {
-            **of_hosts,
+            **({key: value for key, value in of_hosts.items() if key not in IN_STORES} if silent else of_hosts),
             "info": {(self.facts.get("version", ""), platform.python_version(), self.facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,

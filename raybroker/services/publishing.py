@@ -17,6 +17,7 @@ from raybroker.metrics.block import Blocks, look
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.block import encode_block
 from raybroker.model.errors import BrokerError
+from raybroker.model.names import is_metrics_topic
 from raybroker.model.settings import ConfigView
 from raybroker.services.measuring import Measuring
 from raybroker.services.registry import Registry
@@ -65,7 +66,7 @@ class Publishing:
         """Send to all metrics topics that have a subscriber; how many messages."""
         wanted = []
         for kind, name in self._registry.keys("topic"):
-            if messages.is_metrics_topic(name):
+            if is_metrics_topic(name):
                 row = await self._registry.where[kind, name].query(kind, name)
                 if row["subscriptions"]:
                     wanted.append(name)

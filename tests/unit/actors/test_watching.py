@@ -208,3 +208,16 @@ def test_one_that_is_ended_is_told_once_and_its_successor_is_a_restart(
     assert codes(caplog) == ["B1170", "B2172", "B3173", "B2171"]
     assert scene.ended == [PID]
     assert scene.watch.restarts == 1
+
+
+def test_a_host_that_is_killed_before_it_was_looked_at_has_restarted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="raybroker.broker"):
+        scene = Scene(monkeypatch)
+        scene.watch.made(scene.host, PID)
+        scene.pid = PID + 1
+        scene.start()
+        scene.look(3)
+    assert codes(caplog) == ["B1170", "B2171"]
+    assert scene.watch.restarts == 1

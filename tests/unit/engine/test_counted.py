@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.engine import counted, inspect, metrics
-from tests.unit.engine.rig import Client, Rig
+from tests.unit.engine.rig import DMQ, Client, Rig
 
 
 def shown(rig: Rig) -> dict[str, Any]:
@@ -75,3 +75,51 @@ def test_what_a_destroyed_destination_was_counted_from_is_forgotten() -> None:
     rig.host.catalogue.destroy("q", lambda: None)
     rig.sync()
     assert rig.host.meters.bases == {}
+
+
+def test_messages_of_a_transaction_come_in_when_it_commits() -> None:
+    rig = Rig()
+    rig.create()
+    client = Client(rig)
+    producer = client.producer()
+    for number, end in ((1, "txn_rollback"), (2, "txn_commit")):
+        client.ok("txn_begin", txn=number, key=bytes([number]) * 16)
+        client.send(producer, "aa", "b", txn=number)
+        rig.sync()
+        found = shown(rig)
+        assert (found["messages_in"], found["messages"], found["current"], found["pending"]) == (0, 2, 0, 2)
+        client.ok(end, txn=number, **({"key": bytes([number]) * 16} if end == "txn_commit" else {}))
+        rig.sync()
+    found = shown(rig)
+    assert (found["messages_in"], found["bytes_in"], found["current"], found["pending"]) == (2, 3, 2, 0)
+
+
+def test_current_is_without_what_is_pending() -> None:
+    rig = Rig()
+    rig.create()
+    client = Client(rig)
+    client.send(client.producer(), *"abcd")
+    consumer = client.consumer(limit=3)
+    client.got()
+    assert [shown(rig)[key] for key in ("messages", "current", "pending")] == [4, 1, 3]
+    client.ok("txn_begin", txn=1, key=b"k" * 16)
+    client.ok("txn_stage", txn=1, acks=client.acks(consumer, "a", "b"))
+    assert [shown(rig)[key] for key in ("messages", "pending")] == [4, 4 - shown(rig)["current"]]
+    assert metrics.gauges(rig.host, rig.home())["pending_messages"] == 2
+    client.ok("txn_commit", txn=1, key=b"k" * 16)
+    assert shown(rig)["messages"] == 2
+
+
+def test_dead_messages_are_moved_and_no_producer_sent_them() -> None:
+    rig = Rig()
+    rig.create(DMQ)
+    rig.create(redeliveryLimit=0)
+    client = Client(rig)
+    client.send(client.producer(), "a")
+    consumer = client.consumer()
+    client.got()
+    client.settle(consumer, "fail", "a", delay_ms=0)
+    rig.sync()
+    dead = inspect.describe(rig.host, "queue", DMQ)
+    assert (dead["messages_in"], dead["moved_in"], dead["messages"]) == (0, 1, 1)
+    assert (shown(rig)["messages_in"], shown(rig)["moved_in"]) == (1, 0)

@@ -95,7 +95,15 @@ def test_nothing_is_sent_where_nobody_listens(connection: Any, receive: Callable
     session.consumer(session.topic("mq.metrics.broker")).close()
     receive("mq.metrics.jvm")
     rows = {row["name"]: row for row in connection.admin().list_destinations("topic")}
-    assert rows.get("mq.metrics.broker", {"messages_in": 0})["messages_in"] == 0
+    assert rows.get("mq.metrics.broker", {"moved_in": 0})["moved_in"] == 0
+
+
+def test_metrics_messages_do_not_count_themselves(connection: Any, receive: Callable[[str], Any]) -> None:
+    connection.session().producer("orders").send_many([b"x"] * 30)
+    for _ in range(3):
+        body = receive("mq.metrics.broker").body
+    assert (body["numMsgsIn"], body["numMsgs"], body["msgBytesIn"]) == (30, 30, 30)
+    assert body["numDestinations"] == 2  # orders and the dead message queue
 
 
 def test_a_topic_under_which_nothing_comes_is_refused(connection: Any) -> None:

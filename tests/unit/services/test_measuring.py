@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from raybroker.config import Config
 from raybroker.engine.metrics import Sum
 from raybroker.errors import ConnectionLostError
+from raybroker.metrics.exposition import page
+from raybroker.metrics.messages import broker_body
 from raybroker.services import measuring
 from raybroker.services.measuring import Measuring
 from raybroker.services.registry import Registry
@@ -59,7 +62,8 @@ class Host:
             raise self.failure
         total = Sum()
         total.add("queue", {"messages_in_total": self.messages, "messages": 2})
-        rows = [{"name": self.key, "type": "queue", "messages": 2}] if names is not None else []
+        row = {"name": self.key, "type": "queue", "messages": 2, "messages_in_total": self.messages}
+        rows = [row] if names is not None else []
         own = {"connections": 1, "process_threads": {"host": 3}}
         return {
             "incarnation": self.incarnation, "age_s": self.age_s, "host": own, "types": total.done(),
@@ -155,3 +159,63 @@ async def test_a_page_has_an_end() -> None:
     world = World(Host("h2"), Host("h1"))
     world.measuring._most = 1
     assert [row["name"] for row in (await world.measuring.snapshot("*")).destinations] == ["h1"]
+
+
+@looped
+async def test_what_a_silent_host_holds_is_left_out_and_not_zero() -> None:
+    broken, topics = Host("h1", 10), Host("h2", 5)
+    world = World(broken, topics)
+    world.registry.where = {("queue", "q"): broken, ("topic", "t"): topics}  # type: ignore[dict-item]
+    await world.total()
+    broken.failure = ConnectionLostError("gone")
+    assert await world.total() == 15
+    found = await world.measuring.snapshot()
+    assert "messages" not in found.types["queue"]
+    assert found.types["topic"]["messages"] == 0
+    assert "raybroker_messages{" in page(found)
+    assert 'type="queue"' not in "".join(re.findall(r"^raybroker_messages\{.*$", page(found), re.MULTILINE))
+    assert {"numMsgs", "totalMsgBytes"} & broker_body(found).keys() == set()
+    broken.failure, broken.incarnation, broken.messages = None, 2, 0
+    assert await world.total() == 15
+    found = await world.measuring.snapshot()
+    assert (found.types["queue"]["messages"], broker_body(found)["numMsgs"]) == (4, 4)
+
+
+@looped
+async def test_hosts_that_were_not_asked_yet_make_all_sums_unknown() -> None:
+    world = World(Host("h1", 10))
+    world.registry.unasked = {"h2": "shared"}
+    await world.total()
+    found = await world.measuring.snapshot()
+    assert ["messages" in row for row in found.types.values()] == [False, False]
+    assert found.own["unreachable_hosts"] == 1
+
+
+@looped
+async def test_the_counters_of_a_destination_outlive_its_host() -> None:
+    host = Host("h1", 10)
+    world = World(host)
+    world.registry.where = {("queue", "h1"): host}  # type: ignore[dict-item]
+
+    async def row() -> dict[str, Any]:
+        world.clock.ns += 2 * 10**9
+        (found,) = (await world.measuring.snapshot("*")).destinations
+        return found
+
+    assert (await row())["messages_in_total"] == 10
+    host.messages, host.incarnation = 2, 2
+    assert (await row())["messages_in_total"] == 12
+    host.messages, host.incarnation = 0, 3
+    found = await row()
+    assert (found["messages_in_total"], found["messages"]) == (12, 2)
+    host.messages = 5
+    assert (await row())["messages_in_total"] == 17
+    host.messages = 1  # It was destroyed and made again.
+    assert (await row())["messages_in_total"] == 1
+
+
+@looped
+async def test_metrics_topics_are_no_destinations_of_anybody() -> None:
+    world = World()
+    world.registry.where = dict.fromkeys([("topic", "mq.metrics.broker"), ("topic", "t"), ("queue", "q")])  # type: ignore[arg-type]
+    assert (await world.measuring.snapshot()).own["destinations"] == {"queue": 1, "topic": 1}
