@@ -15,6 +15,7 @@ from raybroker.client import opening
 from raybroker.client.admin import Admin
 from raybroker.client.aio_handles import Browser, Consumer, Producer
 from raybroker.client.aio_listening import Listening
+from raybroker.client.closing import collected, noted_on, raise_first
 from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
@@ -83,7 +84,8 @@ class Connection:
         return Admin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.admin(verb, args))))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
-        self._core.on_exception = handler
+        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        self._core.on_exception = _on_this_loop(handler)
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
@@ -107,16 +109,21 @@ class Connection:
     async def close(self) -> None:
         if self._core.closed:
             return
+        faults: list[BrokerError] = []
         for session in list(self._sessions):
-            await session.close()
-        await asyncio.wrap_future(self._core.io.submit(self._core.close()))
+            with collected(faults):
+                await session.close()
+        with collected(faults):
+            await asyncio.wrap_future(self._core.io.submit(self._core.close()))
+        raise_first(faults)
 
     async def __aenter__(self) -> Connection:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noted_on(error):
+            await self.close()
 
 
 class XaConnection(Connection):
@@ -287,6 +294,7 @@ class Session:
         with contextlib.suppress(ConnectionLostError, IllegalStateError):
             await self._come_back()
         self._core.closed = True
+        faults: list[BrokerError] = []
         if self._core.work is not None:
             with contextlib.suppress(BrokerError):
                 await self._run(self._core.work.close())
@@ -294,16 +302,19 @@ class Session:
             with contextlib.suppress(BrokerError):
                 await self._run(self._requests.close())
         for browser in list(self._browsers):
-            await browser.close()
+            with collected(faults):
+                await browser.close()
         for producer in list(self._producers):
-            with contextlib.suppress(ConnectionLostError, IllegalStateError):
+            with contextlib.suppress(ConnectionLostError), collected(faults):
                 await producer.close()
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
-            await consumer.close()
+            with collected(faults):
+                await consumer.close()
         self._core.connection.sessions.remove(self._core)
         self.connection._sessions.remove(self)
+        raise_first(faults)
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.callbacks import Callbacks, SendFuture
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
@@ -28,6 +29,7 @@ class Producer(Hints):
     def __init__(self, session: Session, core: AnyProducer) -> None:
         self.session = session
         self._core = core
+        self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
 
     async def send(
@@ -77,7 +79,9 @@ class Producer(Hints):
         if unknown:
             raise TypeError(f"send_async() got unexpected arguments {sorted(unknown)}")
         header, shared = send_options(self._core.shared, properties, *(options.get(name) for name in names))
-        waiter: Future[str] = Future()
+        if self._callbacks.full:
+            await asyncio.to_thread(self._callbacks.wait_for_room)
+        waiter = SendFuture(self._callbacks)
         await self._put(body, header, shared, waiter, urgent=False)
         return waiter
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client import opening
 from raybroker.client.admin import Admin
+from raybroker.client.closing import collected, noted_on, raise_first
 from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
@@ -75,25 +76,27 @@ class Connection:
         return Admin(lambda verb, args: self._core.io.run(self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
-        """``handler`` is called, on the IO thread, with the error that ended a handle.
+        """``handler`` is called with the error that ended a handle, in a thread of the connection's own.
 
-        Its destination was destroyed or is damaged, or it could not be brought back after a lost connection.
+        Its destination was destroyed or is damaged, or it could not be brought back after a lost connection. All
+        handlers of a connection are called there one after another, and may make any call.
         """
-        self._core.on_exception = handler
+        self._core.on_exception = self._core.callbacks.wrap(handler)
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
-        """``handler`` is called, on the IO thread, for each event of the connection's links; None: nobody is (R-15)."""
-        self._core.events.handler = handler
+        """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is
+        (R-15)."""
+        self._core.events.handler = self._core.callbacks.wrap(handler)
 
     def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
     ) -> None:
-        """``handler`` is called, on the IO thread, with whether a destination has consumers: now, and each time that
-        the first one comes or the last one goes (R-15). None ends that.
+        """``handler`` is called, as that of on_exception, with whether a destination has consumers: now, and each time
+        that the first one comes or the last one goes (R-15). None ends that.
 
         A destination that does not exist has none, and is looked for again each imqReconnectInterval.
         """
-        self._core.io.run(watch(self._core, destination_of(destination), handler))
+        self._core.io.run(watch(self._core, destination_of(destination), self._core.callbacks.wrap(handler)))
 
     @property
     def client_id(self) -> str | None:
@@ -105,12 +108,20 @@ class Connection:
         self._core.set_client_id(client_id)
 
     def close(self) -> None:
-        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12)."""
+        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12).
+
+        Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
+        could not be sent.
+        """
         if self._core.closed:
             return
+        faults: list[BrokerError] = []
         for session in list(self._sessions):
-            session.close()
-        self._core.io.run(self._core.close())
+            with collected(faults):
+                session.close()
+        with collected(faults):
+            self._core.io.run(self._core.close())
+        raise_first(faults)
 
     def __enter__(self) -> Connection:
         self.start()
@@ -119,7 +130,8 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        with noted_on(error):
+            self.close()
 
 
 class XaConnection(Connection):
@@ -322,7 +334,10 @@ class Session:
         self._core.redelivery_delay_ms = value
 
     def close(self) -> None:
-        """Close producers (after what they sent is settled) and consumers; roll an open transaction back."""
+        """Close producers (after what they sent is settled) and consumers; roll an open transaction back.
+
+        Everything is closed; then the first error is raised, such as that of :meth:`Producer.close`.
+        """
         if self.closed:
             return
         self.closed = True
@@ -331,6 +346,7 @@ class Session:
         with contextlib.suppress(ConnectionLostError, IllegalStateError):
             self._come_back()
         self._core.closed = True
+        faults: list[BrokerError] = []
         if self._core.work is not None:
             with contextlib.suppress(BrokerError):
                 self._run(self._core.work.close())
@@ -338,16 +354,19 @@ class Session:
             with contextlib.suppress(BrokerError):
                 self._run(self._requests.close())
         for browser in list(self._browsers):
-            browser.close()
+            with collected(faults):
+                browser.close()
         for producer in list(self._producers):
-            with contextlib.suppress(ConnectionLostError, IllegalStateError):
+            with contextlib.suppress(ConnectionLostError), collected(faults):
                 producer.close()
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
-            consumer.close()
+            with collected(faults):
+                consumer.close()
         self._core.connection.sessions.remove(self._core)
         self.connection._sessions.remove(self)
+        raise_first(faults)
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 

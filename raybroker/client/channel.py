@@ -167,7 +167,11 @@ class Channel:
                 refuse(confirmed, self._lost_error())
             return
         request = self._confirmation(confirmed)
-        self.link.write(wire.settle(handle, epoch, request, outcome, delay_ms, reason, ranges))
+        try:
+            self.link.write(wire.settle(handle, epoch, request, outcome, delay_ms, reason, ranges))
+        except BaseException:
+            self._acks.pop(request, None)
+            raise
 
     def _confirmation(self, confirmed: Future[int] | None) -> int:
         """The number under which a confirmation is awaited; 0 when nobody does."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from raybroker.client.addresses import reconnect_attempts
 from raybroker.client.brokers import Brokers
+from raybroker.client.callbacks import Callbacks
 from raybroker.client.channel import Channel
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination
@@ -76,6 +77,8 @@ class ConnectionCore:
         """What else ends with the connection, in order; errors of it are nobody's any more."""
         self.on_exception: Callable[[BrokerError], object] | None = None
         self.temporaries: set[Destination] = set()
+        self.callbacks = Callbacks("events")
+        """Where handlers of the application are called."""
         self.events = Events(io)
         self.watches: dict[Destination, ConsumerWatch] = {}
         """Destinations whose consumers the application wants to know of (R-15)."""
@@ -286,6 +289,11 @@ class ConnectionCore:
         endpoint.fail(error)
         if self.on_exception is not None and not one_of_several:
             self.on_exception(error)
+
+    def broke(self, endpoint: Endpoint, error: Exception) -> None:
+        """Something that should never fail has failed for a handle: it ends, so that nobody waits for it."""
+        log.error("the handle of %s ends: %r", endpoint.name, error, exc_info=error)
+        self.end(endpoint, BrokerError(f"the handle of {endpoint.name} has failed and is closed: {error!r}"))
 
     async def outcome_of(self, seat: Destination, broker: str, key: bytes, error: ConnectionLostError) -> str:
         """What became of a transaction whose commit was interrupted by ``error``: its host is asked (T-10).

@@ -16,7 +16,7 @@ from raybroker.client.buffer import Buffer, Watched
 from raybroker.client.channel import Channel, ended_by
 from raybroker.client.destinations import Destination
 from raybroker.client.flow import CreditFlow, PrefetchFlow
-from raybroker.client.io import refuse
+from raybroker.client.io import refuse, tell_errors
 from raybroker.client.lease import Lease
 from raybroker.client.message import Delivery, Message
 from raybroker.client.purse import Order, Purse, Share
@@ -95,13 +95,15 @@ class ConsumerCore(Buffer):
 
     def acknowledge(self, epoch: int, ranges: books.Ranges, confirmed: Future[int] | None) -> None:
         """Send an acknowledgement; without a connection it fails, and the messages will come again."""
-        self._connection.io.post(self._send_ack, epoch, ranges, confirmed)
+        self._connection.io.post(tell_errors, confirmed, self._send_ack, epoch, ranges, confirmed)
 
     def conclude(
         self, epoch: int, ranges: books.Ranges, outcome: str, delay_ms: int, reason: str, confirmed: Future[int]
     ) -> None:
         """Send another outcome than an acknowledgement (B9)."""
-        self._connection.io.post(self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed)
+        self._connection.io.post(
+            tell_errors, confirmed, self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed
+        )
 
     def extend(self, message: Message) -> None:
         """Start a message's ack deadline again (B7)."""

@@ -12,6 +12,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybroker.client.browser import BrowserCore, require_open
+from raybroker.client.callbacks import Callbacks, SendFuture
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
@@ -32,6 +33,7 @@ class Producer(Hints):
     def __init__(self, session: Session, core: AnyProducer) -> None:
         self.session = session
         self._core = core
+        self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
 
     def send(
@@ -103,7 +105,10 @@ class Producer(Hints):
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
 
         The future raises RequestTimeoutError when the broker has not answered within
-        imqAsyncSendCompletionWaitTimeout (R-02); ``add_done_callback`` of it is what JMS calls a completion listener.
+        imqAsyncSendCompletionWaitTimeout (R-02); ``add_done_callback`` of it is what JMS calls a completion listener:
+        callbacks run in a thread of the producer's own, one after another, and may make any call. ``cancel()`` of it
+        returns False: what was handed over is sent. A future with an error says by ``error.definite`` whether the
+        message was certainly not stored.
 
         In a transacted session the future is done when the message has left; the commit tells what became of it.
         """
@@ -111,7 +116,9 @@ class Producer(Hints):
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
-        waiter: Future[str] = Future()
+        if self._callbacks.full:
+            self._callbacks.wait_for_room()
+        waiter = SendFuture(self._callbacks)
         self._core.put(body, header, shared, waiter, urgent=False)
         return waiter
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Generic, TypeVar
 
+from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.transport.loops import new_event_loop
 
 T = TypeVar("T")
@@ -47,8 +48,10 @@ class IoThread:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it; must not be called on the loop itself."""
-        assert threading.current_thread() is not self._thread, "a blocking call on the IO thread would wait for itself"
+        """Run a coroutine on the loop and wait for it; raises IllegalStateError on the loop itself."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise IllegalStateError("a blocking call on the IO thread would wait for itself; make it in another thread")
         waiter: Waiter[T] = Waiter(self.loop)
         self.post(waiter.begin, work)
         return waiter.result()
@@ -83,6 +86,19 @@ class Waiter(Generic[T]):
         self._turn.acquire()
         assert self._task is not None
         return self._task.result()
+
+
+def tell_errors(waiting: Future[Any] | None, call: Callable[..., object], *args: Any) -> None:
+    """Make a call; its error is told to whoever waits, so that nobody waits for what has failed."""
+    try:
+        call(*args)
+    except Exception as error:
+        if waiting is None:
+            raise
+        known = isinstance(error, BrokerError)
+        refuse(waiting, error if known else BrokerError(f"{getattr(call, '__name__', call)} has failed: {error!r}"))
+        if not known:
+            raise
 
 
 def fulfil(future: Future[T], result: T) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raybroker.client import bodies, conversions
+from raybroker.client.outcomes import check_delay_ms, reason_text
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
 from raybroker.wire.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
@@ -247,20 +248,26 @@ class Message:
         """Acknowledge what the session consumed up to and including this message (R-08)."""
         return self._delivery.consumer.session.acknowledge(self)
 
-    def reject(self, reason: str | None = None) -> Any:
-        """It can never be processed: it is dead at once, and not delivered again (B9)."""
-        return self._delivery.consumer.session.settle_as(self, "reject", None, reason or "")
+    def reject(self, reason: str | BaseException | None = None) -> Any:
+        """It can never be processed: it is dead at once, and not delivered again (B9).
+
+        reason  text for whoever looks at the dead message, or an exception, whose type, text and traceback are taken.
+                Raises MessageFormatError for anything else.
+        """
+        return self._delivery.consumer.session.settle_as(self, "reject", None, reason_text(reason))
 
     def release(self) -> Any:
         """Give it back unprocessed, for anybody; that does not count as a failure (B9)."""
         return self._delivery.consumer.session.settle_as(self, "release", None, "")
 
-    def fail(self, delay_ms: int | None = None) -> Any:
+    def fail(self, delay_ms: int | None = None, reason: str | BaseException | None = None) -> Any:
         """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often (B9).
 
-        None: the redelivery delay of the session or its destination.
+        None: the redelivery delay of the session or its destination. Raises MessageFormatError for a delay that is no
+        whole number from 0 to 3,660 days. ``reason``: as for :meth:`reject`, written on the message when it is dead.
         """
-        return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, "")
+        check_delay_ms(delay_ms)
+        return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, reason_text(reason))
 
     def extend(self) -> Any:
         """Start its ack deadline again: it is still being worked on (B7)."""

@@ -25,7 +25,15 @@ from raybroker.client.many import MANY_MESSAGES, Each, encoded, encoded_one
 from raybroker.client.message import message_id
 from raybroker.client.pieces import by_bytes
 from raybroker.client.producing import Batch, Producing, Shared
-from raybroker.client.settling import NOTHING_TO_WAIT_FOR, Row, complete, duplicates_in, first_fault, refuse_all
+from raybroker.client.settling import (
+    NOTHING_TO_WAIT_FOR,
+    Row,
+    complete,
+    duplicates_in,
+    first_fault,
+    refuse_all,
+    unknown_outcome,
+)
 from raybroker.client.validation import Encode, validating
 from raybroker.model.errors import BrokerError, DestinationPausedError, IllegalStateError, TransactionRolledBackError
 from raybroker.model.record import Buffer
@@ -177,7 +185,13 @@ class ProducerCore:
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Write everything that is ready, as far as the connection takes it."""
+        """Write everything that is ready, as far as the connection takes it; an error ends the producer."""
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - whoever waits for a message has to be told
+            self._connection.broke(self, error)
+
+    def _write(self) -> None:
         self._completion.watch()
         if self._work is not None:
             self._flush_in_transaction(self._work)
@@ -357,9 +371,7 @@ class ProducerCore:
         self._completion.stop()
         with self._lock:
             self._stopped = error
-            batches = self._state.abandon()
-            self._made_room()
-        refuse_all(batches, error)
+        self._give_up(error)
 
     async def close(self) -> None:
         """Close the handle on the host; what is unsettled has been waited for by the caller."""
@@ -372,7 +384,16 @@ class ProducerCore:
         if channel is not None and not channel.lost:
             channel.endpoints.pop(self._handle, None)
             await channel.call("close_producer", {"handle": self._handle})
-        refuse_all(self._state.abandon(), IllegalStateError(f"the producer for {self.name} was closed"))
+        self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
+
+    def _give_up(self, error: BrokerError) -> None:
+        """Nothing more is sent: whoever waits is told, and whether the message may be stored all the same."""
+        with self._lock:
+            doubtful = self._state.in_doubt()
+            batches = self._state.abandon()
+            self._made_room()
+        refuse_all(doubtful, unknown_outcome(error))
+        refuse_all(batches, error)
 
     @property
     def throttled(self) -> bool:

@@ -221,9 +221,10 @@ class Producing:
 
     def seal(self) -> None:
         """Close the open batch, if there is one."""
-        batch, self._open = self._open, None
+        batch = self._open
         if batch is not None:
             batch.encode(self.producer)
+            self._open = None
             self.ready.append(batch)
 
     def next_ready(self) -> Batch | None:
@@ -287,10 +288,14 @@ class Producing:
                 batch.data = in_doubt(batch.data)
         self._broker = broker
 
+    def in_doubt(self) -> list[Batch]:
+        """Those that were written to some connection and not settled: the broker may have stored them."""
+        return [*self.unsettled, *islice(self.ready, self._written)]
+
     def abandon(self) -> list[Batch]:
         """Give up everything; returns it so that those who wait can be told."""
-        self.seal()
-        batches = [*self.unsettled, *self.ready]
+        batches = [*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())]
+        self._open = None
         self._written = 0
         self.unsettled.clear()
         self.ready.clear()

@@ -9,7 +9,7 @@ from typing import Final
 from raybroker.client.io import fulfil, refuse
 from raybroker.client.message import message_id
 from raybroker.client.producing import Batch
-from raybroker.model.errors import BrokerError, from_code
+from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
 
 NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()
 NOTHING_TO_WAIT_FOR.set_result("")
@@ -38,6 +38,16 @@ def duplicates_in(rows: Sequence[Row]) -> int:
 def first_fault(rows: Sequence[Row]) -> BrokerError | None:
     """The first real refusal."""
     return next((from_code(code, text) for _, _, code, text in rows if code != DUPLICATE), None)
+
+
+def unknown_outcome(error: BrokerError) -> BrokerError:
+    """What those are told whose messages were on their way when a producer ended because of ``error``.
+
+    A destination that was destroyed has lost them for certain.
+    """
+    if not error.definite or isinstance(error, InvalidDestinationError):
+        return error
+    return ConnectionLostError(f"whether the message was stored is not known: {error} before the broker confirmed it")
 
 
 def refuse_all(batches: Iterable[Batch], error: BrokerError) -> None:

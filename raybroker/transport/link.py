@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
 from raybroker.model.record import Buffer
 from raybroker.wire.frames import Frame
 from raybroker.wire.native import Native
@@ -89,6 +89,9 @@ class Link(asyncio.BufferedProtocol):
                 self._on_frames(frames)
         except BrokerError as error:
             self.close(error)
+        except Exception as error:
+            self.close(ProtocolError(f"a frame could not be handled: {error!r}"))  # Nobody waits for its answer.
+            raise
 
     def pause_writing(self) -> None:
         self.congested = True

@@ -12,7 +12,7 @@ from raybroker.client import connection as connection_module
 from raybroker.errors import ConnectionLostError, IllegalStateError
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, cut, is_awaited, state_of, take, until
+from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, cut, is_awaited, state_of, take, until
 
 SETTLE: dict[str, Callable[[Any], Any]] = {
     "acknowledge": lambda m: m.acknowledge(),
@@ -196,3 +196,27 @@ def test_nobody_is_warned_on_a_connection_that_was_stopped(
     connection.stop()
     assert consumer.receive(timeout=0.05) is None
     assert warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("closed", ["producer", "session", "connection"])
+def test_what_could_not_be_sent_is_told_by_whatever_is_closed(closed: str, make_broker: MakeBroker) -> None:
+    """Closing the session or the connection says as much as closing the producer."""
+    broker = make_broker()
+    admin = broker.connect()
+    name = create(admin, broker.name(), limitBehavior="FLOW_CONTROL", maxNumMsgs=2)
+    connection = broker.connect(**{"raybroker.reconnect.timeout_ms": 50})
+    session = connection.session()
+    other = connection.session()
+    producer = session.producer(name)
+    futures = [producer.send_async(n) for n in range(10)]
+    until(lambda: state_of(admin, name)["throttled"])
+    futures += [producer.send_async(n) for n in range(10, 20)]
+    with pytest.raises(IllegalStateError, match=r"was full for 0\.05 s"):
+        {"producer": producer, "session": session, "connection": connection}[closed].close()
+    stored = state_of(admin, name)["messages"]
+    certainly_not = [f for f in futures if f.exception(WAIT_S) is not None and f.exception().definite]
+    assert len(futures) - len(certainly_not) >= stored > 0
+    if closed == "connection":
+        with pytest.raises(IllegalStateError, match="closed"):
+            other.producer(name)
+    connection.close()

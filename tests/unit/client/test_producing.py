@@ -228,3 +228,20 @@ def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]
     assert state.held_bytes == sum(len(body) + MESSAGE_OVERHEAD_BYTES for body in missing)
     assert sum(b.count for b in state.abandon()) == len(missing)
     assert state.held_bytes == 0
+
+
+def test_what_was_written_before_the_end_is_in_doubt_and_the_rest_is_not() -> None:
+    state = Producing(1)
+    for body in (b"a", b"b", b"c"):
+        state.add(0, body, b"", PERSISTENT, 1, None)
+        state.seal()
+    first, second = state.next_ready(), state.next_ready()
+    assert state.in_doubt() == [first, second]
+    state.send_again("b1")
+    assert state.in_doubt() == [first, second], "ready again, and written before"
+    state.settle(1)
+    state.next_ready()
+    assert state.in_doubt() == [first, second]
+    state.add(0, b"d", b"", PERSISTENT, 1, None)
+    assert [batch.first_seq for batch in state.abandon()] == [1, 2, 3, 4]
+    assert (state.in_doubt(), state.abandon()) == ([], [])
