@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from raybroker.client.arguments import check_admin
 from raybroker.model.names import DEAD_MESSAGE_QUEUE
 
 
@@ -17,7 +18,11 @@ class Admin:
     """``call(verb, arguments)`` carries a verb to the broker."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
-        self._call = call
+        def checked(verb: str, args: dict[str, Any]) -> Any:
+            check_admin(args)
+            return call(verb, args)
+
+        self._call = checked
 
     # ---- destinations
 
@@ -154,7 +159,7 @@ class Admin:
 
     def reload_cluster(self, brokers: Iterable[str]) -> Any:
         """Make these the brokers of the cluster, on all that are up; which those were (A-20)."""
-        return self._call("reload_cluster", {"brokers": list(brokers)})
+        return self._call("reload_cluster", {"brokers": _listed(brokers)})
 
     def change_master(self, target: str) -> Any:
         """Move the configuration change record to another broker; {"result": "OK" or why not, "text": …} (A-21)."""
@@ -248,7 +253,7 @@ class Admin:
 
     def import_messages(self, type: str, name: str, blocks: Iterable[bytes]) -> Any:  # noqa: A002
         """Put exported messages into a destination, with their ids; how many (W-129)."""
-        return self._call("import_messages", {"type": type, "name": name, "blocks": list(blocks)})
+        return self._call("import_messages", {"type": type, "name": name, "blocks": _listed(blocks)})
 
     # ---- templates
 
@@ -314,11 +319,12 @@ class Admin:
         ConfigError for a property that is read at the start only, does not exist, does not take the value, or has to
         be the same on all brokers (K-18) when one is named; BrokerGoneError when that one is not up.
         """
-        return self._call("update_broker", {"properties": dict(properties), "broker": broker})
+        return self._call("update_broker", {"properties": properties, "broker": broker})
 
 
-def _listed(ids: Iterable[str] | None) -> list[str] | None:
-    return None if ids is None else list(ids)
+def _listed(values: Any) -> Any:
+    """An iterable as a list; what is none, or is a text, is left for the check of the arguments."""
+    return list(values) if hasattr(values, "__iter__") and not isinstance(values, str | bytes | list) else values
 
 
 def pages(ask: Callable[[Any], dict[str, Any]]) -> Iterator[dict[str, Any]]:

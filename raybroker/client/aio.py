@@ -15,6 +15,7 @@ from raybroker.client import opening
 from raybroker.client.admin import Admin
 from raybroker.client.aio_handles import Browser, Consumer, Producer
 from raybroker.client.aio_listening import Listening
+from raybroker.client.arguments import check_arguments
 from raybroker.client.closing import collected, noted_on, raise_first
 from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
@@ -85,16 +86,19 @@ class Connection:
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        check_arguments(handler=handler)
         self._core.on_exception = _on_this_loop(handler)
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        check_arguments(handler=handler)
         self._core.events.handler = _on_this_loop(handler)
 
     async def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
     ) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        check_arguments(handler=handler)
         work = watch(self._core, destination_of(destination), _on_this_loop(handler))
         await asyncio.wrap_future(self._core.io.submit(work))
 
@@ -186,6 +190,7 @@ class Session:
         disable_message_timestamp: bool = False,
     ) -> Producer:
         self._require_open()
+        check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
         work = opening.producer(
             self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
         )
@@ -226,6 +231,7 @@ class Session:
         return await self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
 
     async def unsubscribe(self, name: str) -> None:
+        check_arguments(name=name)
         self._require_open()
         await self._run(unsubscribe(self._core, name))
 
@@ -241,6 +247,7 @@ class Session:
     async def request(
         self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
     ) -> Message:
+        check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
         requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)

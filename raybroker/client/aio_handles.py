@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
 from raybroker.client.hints import Hints
@@ -16,11 +17,18 @@ from raybroker.client.message import Message
 from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
 from raybroker.client.options import send_options
 from raybroker.client.producing import Shared
-from raybroker.client.scheduling import plan_of, scheduled
+from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
 from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from raybroker.client.aio import Session
+
+
+SEND_OPTIONS: Final = (
+    "correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order", "persistent",
+    "dedup_id",
+)  # fmt: skip
+"""Options of ``send_async`` beside the properties."""
 
 
 class Producer(Hints):
@@ -58,6 +66,8 @@ class Producer(Hints):
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
             return await self.session._run(work)
+        if repeat is not None or catch_up or timezone != "UTC":
+            check_unscheduled(timezone, repeat, catch_up)
         waiter: Future[str] | None = None
         if shared.persistent and not self._core.transacted:
             waiter = Future()
@@ -73,12 +83,8 @@ class Producer(Hints):
 
     async def send_async(self, body: Any, properties: Mapping[str, Any] | None = None, **options: Any) -> Future[str]:
         """Hand a message over; returns a future of its id once there is room for it in the handle."""
-        names = ("correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order",
-                 "persistent", "dedup_id")  # fmt: skip
-        unknown = set(options) - set(names)
-        if unknown:
-            raise TypeError(f"send_async() got unexpected arguments {sorted(unknown)}")
-        header, shared = send_options(self._core.shared, properties, *(options.get(name) for name in names))
+        check_names(options, SEND_OPTIONS, "send_async")
+        header, shared = send_options(self._core.shared, properties, *map(options.get, SEND_OPTIONS))
         if self._callbacks.full:
             await asyncio.to_thread(self._callbacks.wait_for_room)
         waiter = SendFuture(self._callbacks)
@@ -162,6 +168,7 @@ class Consumer:
     async def receive_many(
         self, max: int = 100, timeout: float | None = None  # noqa: A002
     ) -> list[Message]:  # fmt: skip
+        check_arguments(max=max, timeout=timeout)
         self.session._require_no_listener()
         await self.session._come_back()
         core, loop = self._core, asyncio.get_running_loop()
@@ -184,6 +191,7 @@ class Consumer:
 
     async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
         """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
+        check_arguments(listener=listener)
         core: Any = self._core
         if core.closed:
             raise closed_consumer(core)

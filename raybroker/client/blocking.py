@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client import opening
 from raybroker.client.admin import Admin
+from raybroker.client.arguments import check_arguments
 from raybroker.client.closing import collected, noted_on, raise_first
 from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
@@ -81,11 +82,13 @@ class Connection:
         Its destination was destroyed or is damaged, or it could not be brought back after a lost connection. All
         handlers of a connection are called there one after another, and may make any call.
         """
+        check_arguments(handler=handler)
         self._core.on_exception = self._core.callbacks.wrap(handler)
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is
         (R-15)."""
+        check_arguments(handler=handler)
         self._core.events.handler = self._core.callbacks.wrap(handler)
 
     def on_consumer_event(
@@ -96,6 +99,7 @@ class Connection:
 
         A destination that does not exist has none, and is looked for again each imqReconnectInterval.
         """
+        check_arguments(handler=handler)
         self._core.io.run(watch(self._core, destination_of(destination), self._core.callbacks.wrap(handler)))
 
     @property
@@ -202,6 +206,7 @@ class Session:
         ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer (R-16).
         """
         self._require_open()
+        check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
         work = opening.producer(
             self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
         )
@@ -260,6 +265,7 @@ class Session:
 
     def unsubscribe(self, name: str) -> None:
         """End a durable subscription of this client and what waits in it (D-27)."""
+        check_arguments(name=name)
         self._require_open()
         self._run(unsubscribe(self._core, name))
 
@@ -280,6 +286,7 @@ class Session:
         The connection must be started. Raises RequestTimeoutError after ``timeout`` seconds; an answer that comes
         later is dropped.
         """
+        check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
         requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)

@@ -24,9 +24,9 @@ def check_serializer(serializer: str | None) -> bool:
 
 
 def encode_any(body: Any) -> tuple[int, bytes]:
-    """(kind, bytes) of a body; what msgpack cannot carry is pickled."""
+    """(kind, bytes) of a body; what would not come back as it is, is pickled."""
     try:
-        return encode_body(body)
+        return encode_body(body, exact=True)
     except MessageFormatError:
         try:
             return PICKLE, pickle.dumps(body, protocol=pickle.HIGHEST_PROTOCOL)

@@ -11,6 +11,7 @@ from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
 from raybroker.client.hints import Hints
@@ -18,7 +19,7 @@ from raybroker.client.many import many_options
 from raybroker.client.message import Message
 from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
 from raybroker.client.options import send_options
-from raybroker.client.scheduling import plan_of, scheduled
+from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
 from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Producer(Hints):
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
             return self._core._connection.io.run(work)
+        if repeat is not None or catch_up or timezone != "UTC":
+            check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
             sent = self._core.put(body, header, shared, None, urgent=False)
             assert sent is not None
@@ -195,6 +198,8 @@ class Consumer:
         logged as a warning, once.
         """
         session, core = self.session, self._core
+        if timeout is not None:
+            check_timeout(timeout)
         if session._listening is not None:
             session._require_no_listener()
         if session._core.comes_back and session._core.unsettled:
@@ -235,6 +240,7 @@ class Consumer:
 
     def receive_many(self, max: int = 100, timeout: float | None = None) -> list[Message]:  # noqa: A002 - public name
         """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
+        check_arguments(max=max, timeout=timeout)
         self.session._require_no_listener()
         self.session._come_back()
         core = self._core
@@ -252,6 +258,7 @@ class Consumer:
         and the message comes again, flagged. In a transacted session up to maxMessagesInTransaction calls are
         committed together, and rolled back when one of them raises (W-42).
         """
+        check_arguments(listener=listener)
         core: Any = self._core
         if core.closed:
             raise closed_consumer(core)

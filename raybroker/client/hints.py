@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raybroker.client.arguments import check_arguments
+
 if TYPE_CHECKING:
     from raybroker.client.opening import AnyProducer
 
@@ -24,6 +26,7 @@ class Hints:
 
     @disable_message_id.setter
     def disable_message_id(self, value: bool) -> None:
+        check_arguments(disable_message_id=value)
         self._core.shared = self._core.shared._replace(named=not value)
 
     @property
@@ -33,4 +36,5 @@ class Hints:
 
     @disable_message_timestamp.setter
     def disable_message_timestamp(self, value: bool) -> None:
+        check_arguments(disable_message_timestamp=value)
         self._core.shared = self._core.shared._replace(stamped=not value)

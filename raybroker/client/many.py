@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from raybroker.client.arguments import check_arguments, shown
 from raybroker.client.compression import compressed
 from raybroker.client.options import NAMELESS, check_ms, check_priority
 from raybroker.client.producing import Shared
@@ -70,7 +71,8 @@ class Each:
         units = [unit] * count if self._units is None else _some("unit_of_order", self._units, count)
         if self._properties is not None:
             units = [unit if one is None else check_unit(one) for one in units]
-            rows = zip(_some("properties", self._properties, count), units, strict=True)
+            given = _some("properties", self._properties, count)
+            rows = zip(given, units, strict=True)
             pack = many_packer()
             return [encode_header(own, None, None, None, no_id=not named, unit=of, pack=pack) for own, of in rows]
         if self._units is not None:
@@ -162,6 +164,18 @@ def encoded(
     return kinds, data, own
 
 
+def _check_column(name: str, column: object) -> None:
+    """One value for all messages, or an iterable of values; properties have to be the latter."""
+    alone: dict[str, type] = {"priority": int, "ttl_ms": int, "unit_of_order": str}
+    if column is None or (name in alone and isinstance(column, alone[name])):
+        return
+    if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__iter__"):
+        one = "" if name == "properties" else "one value for all messages, or "
+        raise MessageFormatError(
+            f"{name}={shown(column)}; in send_many it is {one}an iterable with one value for each body"
+        )
+
+
 def many_options(
     shared: Shared,
     persistent: bool | None,
@@ -172,7 +186,11 @@ def many_options(
 ) -> tuple[Shared, Each | None]:
     """What all messages share, and what each has of its own, of the arguments of ``send_many``."""
     if persistent is not None:
-        shared = shared._replace(persistent=bool(persistent))
+        check_arguments(persistent=persistent)
+        shared = shared._replace(persistent=persistent)
+    for name, column in (("properties", properties), ("priority", priority), ("ttl_ms", ttl_ms),
+                         ("unit_of_order", unit_of_order)):  # fmt: skip
+        _check_column(name, column)
     if isinstance(priority, int):
         shared, priority = shared._replace(priority=check_priority(priority)), None
     if isinstance(ttl_ms, int):

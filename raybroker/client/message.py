@@ -8,6 +8,7 @@ from raybroker.client import bodies, conversions
 from raybroker.client.outcomes import check_delay_ms, reason_text
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
+from raybroker.model.units import GROUP_PROPERTY
 from raybroker.wire.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
 from raybroker.wire.content import Header, decode_header, message_id
 
@@ -117,11 +118,18 @@ class Message:
 
     @property
     def property_names(self) -> list[str]:
-        """Names of its properties, and of JMSXDeliveryCount, which every received message has."""
-        return [*(name for name in self.properties if name != _DELIVERY_COUNT), _DELIVERY_COUNT]
+        """Names of its properties, of JMSXDeliveryCount, which every received message has, and of JMSXGroupID when it
+        has a unit of order: that is what ``get_string("JMSXGroupID")`` gives then."""
+        names = [name for name in self.properties if name != _DELIVERY_COUNT]
+        if GROUP_PROPERTY not in names and self.unit_of_order is not None:
+            names.append(GROUP_PROPERTY)
+        return [*names, _DELIVERY_COUNT]
 
     def _property(self, name: str) -> Any:
-        return self.delivery_count if name == _DELIVERY_COUNT else self.properties.get(name)
+        if name == _DELIVERY_COUNT:
+            return self.delivery_count
+        found = self.properties.get(name)
+        return self.unit_of_order if found is None and name == GROUP_PROPERTY else found
 
     def get_boolean(self, name: str) -> bool:
         """A property as a boolean; this and its like raise MessageFormatError for one that is none (R-16)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.bodies import check_serializer
 from raybroker.client.browser import BrowserCore, check_browsable
 from raybroker.client.consumer import ConsumerCore
@@ -56,9 +57,7 @@ def topic_of(topic: Destination | str) -> Destination:
 def subscriber_options(options: dict[str, Any]) -> list[Any]:
     """prefetch, threshold, serializer and ack_timeout_ms of a subscriber; raises TypeError for another name."""
     names = ("prefetch", "threshold", "serializer", "ack_timeout_ms")
-    unknown = set(options) - set(names)
-    if unknown:
-        raise TypeError(f"unexpected arguments {sorted(unknown)}; there are {', '.join(names)}")
+    check_names(options, names, "consumer")
     return [options.get(name) for name in names]
 
 
@@ -102,6 +101,7 @@ def browser(core: SessionCore, destination: object, selector: str | None, serial
     found = destination_of(destination)
     check_browsable(found)
     looking = SessionCore(core.connection, "none", core.finish)
+    check_arguments(selector=selector)
     return BrowserCore(looking, found, selector or None, unpickles=check_serializer(serializer))
 
 

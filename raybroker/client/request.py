@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from raybroker.client.arguments import check_names
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination, Queue
 from raybroker.client.io import fulfil, refuse
@@ -34,9 +35,7 @@ Encode = Callable[[Destination, str], tuple[bytes, Shared]]
 def options_of_request(session: SessionCore, options: dict[str, Any]) -> Encode:
     """How a request with these options of ``send`` is encoded; raises TypeError and MessageFormatError at once."""
     names = ("properties", "type", "priority", "ttl_ms", "delivery_delay_ms", "persistent")
-    unknown = set(options) - set(names)
-    if unknown:
-        raise TypeError(f"request() got unexpected arguments {sorted(unknown)}; there are {', '.join(names)}")
+    check_names(options, names, "request")
     common, _ = producer_shared(session.connection.attributes, None, None, None, None, None, None)
     get = options.get
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
+from raybroker.client.arguments import check_arguments
 from raybroker.client.compression import compressed
 from raybroker.client.producer import ProducerCore
 from raybroker.client.producing import Shared
@@ -20,7 +21,6 @@ from raybroker.model.errors import (
     MessageTooLargeError,
     RequestTimeoutError,
 )
-from raybroker.model.setting import INT_MAX
 from raybroker.system.entropy import token
 
 ID_BYTES: Final = 12
@@ -37,14 +37,18 @@ class Plan(NamedTuple):
 
 def plan_of(schedule: str, timezone: str, repeat: int | None, catch_up: bool, dedup_id: str | None) -> Plan:
     """The arguments of ``send``, as far as they can be checked here; raises ConfigError, MessageFormatError."""
-    for name, value in (("schedule", schedule), ("timezone", timezone)):
-        if not isinstance(value, str) or not value:
-            raise ConfigError(f"{name}={value!r}; it is a text")
-    if repeat is not None and (not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= INT_MAX):
-        raise ConfigError(f"repeat={repeat!r}; it is None for no end, or 1 to {INT_MAX}")
+    check_arguments(schedule=schedule, timezone=timezone, repeat=repeat, catch_up=catch_up)
     if dedup_id is not None:
         raise MessageFormatError(f"dedup_id={dedup_id!r} names one message; a schedule sends many: leave it out")
-    return Plan(schedule, timezone, repeat, bool(catch_up))
+    return Plan(schedule, timezone, repeat, catch_up)
+
+
+def check_unscheduled(timezone: str, repeat: int | None, catch_up: bool) -> None:
+    """Without a schedule these say nothing; raises ConfigError when one is given."""
+    given = (("timezone", timezone, "UTC"), ("repeat", repeat, None), ("catch_up", catch_up, False))
+    for name, value, default in given:
+        if value != default:
+            raise ConfigError(f"{name}={value!r:.80} is nothing without schedule=, such as schedule='@every 10s'")
 
 
 def scheduled(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.arguments import check_arguments
 from raybroker.client.confirmation import Confirmation, Confirmations
 from raybroker.client.consumer import ConsumerCore
 from raybroker.client.message import Message
@@ -76,8 +77,9 @@ class SessionCore:
 
     @redelivery_delay_ms.setter
     def redelivery_delay_ms(self, value: int) -> None:
-        if not isinstance(value, int) or not 0 <= value <= INT_MAX:
-            raise ConfigError(f"redelivery_delay_ms={value!r}; it is 0 to {INT_MAX}")
+        if value is None:
+            raise ConfigError(f"redelivery_delay_ms=None; it is 0 to {INT_MAX}")
+        check_arguments(redelivery_delay_ms=value)
         self._redelivery_delay_ms = value
 
     def handed_out(self, count: int) -> int:

@@ -9,6 +9,8 @@ UNIT_CHARS_MAX: Final = 255
 """Longest name of a unit of order: every host keeps those of all messages that it holds in memory."""
 UNIT_PROPERTY: Final = "JMS_BEA_UnitOfOrder"
 """What selectors call the name."""
+GROUP_PROPERTY: Final = "JMSXGroupID"
+"""What JMS calls it: a message without a property of this name shows its unit of order there."""
 
 
 def is_unit_name(name: object) -> bool:

@@ -57,6 +57,8 @@ BOOTSTRAP_RETRY_S: Final = 1.0
 """Until what could not be written into a new record is tried again."""
 PEER_TIMEOUT_S: Final = 10.0
 """How long another broker may take for what is asked on a client's behalf."""
+MASTER_TIMEOUT_S: Final = 60.0
+"""How long the master may take to hand the record over: it gives up itself before."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -76,7 +78,7 @@ class ClusterBroker:
         self._peers = peers
         self._nodes = nodes
         self._spread = ClusterAdmin(self)
-        self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes)
+        self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes, self._ask_master)
         self.agents = Agents(clustering, self._propose, hands)
         self._properties = ClusterProperties(local.properties, self)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
@@ -220,6 +222,7 @@ class ClusterBroker:
             "import": self._import,
             "units": self._units_live,
             "reached": self._reached,
+            "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,
             "decide_over": self.forwarding.decide_over,
@@ -249,6 +252,9 @@ class ClusterBroker:
         if broker == self.name:
             return await self.local.admin(verb, args)
         return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
+
+    async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
+        return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)
 
     def _host_elsewhere(self, host: str) -> HostElsewhere | None:
         """A host of another broker, by its key; None when it is none of another broker's."""

@@ -19,16 +19,18 @@ ABOUT_CLUSTER: Final = frozenset({"list_brokers", "query_cluster", "update_broke
 
 class ClusterItself:
     """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
-    broker → node id, as far as it is known."""
+    broker → node id, as far as it is known; ``ask(broker, method, arguments)`` asks another broker."""
 
     def __init__(
         self, clustering: Clustering, propose: Callable[[Change], Awaitable[None]],
         forget: Callable[[str], Awaitable[None]], nodes: Callable[[], dict[str, str]],
+        ask: Callable[[str, str, Row], Awaitable[Any]],
     ) -> None:  # fmt: skip
         self._clustering = clustering
         self._propose = propose
         self._forget = forget
         self._nodes = nodes
+        self._ask = ask
 
     def live(self) -> list[str]:
         """The brokers that are up, this one first."""
@@ -90,8 +92,16 @@ class ClusterItself:
         if names:
             self._clustering.feed(Brokers(tuple(names)))
 
-    async def change_master(self, target: str) -> Row:
-        """Move the configuration change record to another broker while brokers run; result and text (A-21, K-15)."""
+    async def change_master(self, target: str, passed_on: bool = False) -> Row:
+        """Move the configuration change record to another broker while brokers run; result and text (A-21, K-15).
+
+        A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+        member = self._clustering.member
+        master = member.claim.master
+        if not passed_on and not member.is_master and master != member.name and master in self.live():
+            row: Row = await self._ask(master, "change_master", {"target": target, "passed_on": True})
+            return row
         result, text = await self._clustering.change_master(target)
         return {"result": result, "text": text}
 

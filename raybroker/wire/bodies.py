@@ -1,6 +1,7 @@
 """What a message's body is as bytes (R-16, R-17).
 
-A body is bytes, text, or a map, list, number, truth value or None in msgpack; which one is its *kind*.  A pickled
+A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
+types here (``extensions.py``); which one is its *kind*.  A pickled
 object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
 the bit DEFLATED is that of a body whose bytes were compressed.
 """
@@ -16,6 +17,8 @@ import msgpack
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.record import Buffer
+from raybroker.wire.arrays import is_array
+from raybroker.wire.extensions import lone_array, pack_lone_array, packing, restored
 
 BYTES: Final = 0
 TEXT: Final = 1
@@ -40,10 +43,17 @@ COMPRESSED_SIZE: Final = "JMS_SUN_COMPRESSED_SIZE"
 UNCOMPRESSED_SIZE: Final = "JMS_SUN_UNCOMPRESSED_SIZE"
 
 _TEXT_KEYS = {str}
+_LEAVES: Final = frozenset({int, float, bool, type(None)})
+NESTING_MAX: Final = 1_024
+"""Lists and maps inside each other, as deep as msgpack reads.  At the edge: the send raises MessageFormatError."""
+_TOO_DEEP: Final = f"its lists and maps are more than {NESTING_MAX} deep in each other"
 
 
-def encode_body(body: Any) -> tuple[int, bytes]:
-    """(kind, bytes) of a body; raises MessageFormatError naming the type that cannot travel."""
+def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
+    """(kind, bytes) of a body; raises MessageFormatError naming the type that cannot travel.
+
+    ``exact``: refuse what would come back as another type too, see ``extensions.py``.
+    """
     kind = type(body)
     if kind is bytes:
         return BYTES, body
@@ -52,15 +62,42 @@ def encode_body(body: Any) -> tuple[int, bytes]:
     try:
         if kind is str:
             return TEXT, body.encode()
-        data: bytes = msgpack.packb(body, use_bin_type=True, strict_types=True)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise MessageFormatError(
-            f"a body of type {kind.__qualname__} cannot travel ({error}); send str, bytes, or dict, list, numbers and"
-            ' None of these, or make the producer with serializer="pickle"'
-        ) from None
-    if kind is list:
-        return STREAM, data
-    return MAP if kind is dict and set(map(type, body)) <= _TEXT_KEYS else OBJECT, data
+        if kind in _LEAVES:
+            return OBJECT, msgpack.packb(body)
+        if kind is not list and kind is not dict:
+            return _encode_other(body, exact=exact)
+        return _kind_of(body), _packed(body, exact=exact)
+    except RecursionError:
+        error: Exception = ValueError(_TOO_DEEP)
+    except (TypeError, ValueError, OverflowError) as found:
+        error = ValueError(_TOO_DEEP) if "recursion limit" in str(found) else found
+    raise MessageFormatError(
+        f"a body of type {kind.__qualname__} cannot travel ({error}); send str, bytes, numbers, None, dates, UUID,"
+        ' Decimal, arrays, or dict, list, tuple and dataclass of these, or make the producer with serializer="pickle"'
+    ) from None
+
+
+def _packed(body: Any, *, exact: bool) -> bytes:
+    """A list, dict or what has to become an extension type, packed inside of a list, so that it is one level less deep
+    than what can be read."""
+    data: bytes = msgpack.packb([body], use_bin_type=True, strict_types=True, default=packing(exact=exact))
+    return data[1:]
+
+
+def _kind_of(body: Any) -> int:
+    if type(body) is list:
+        return STREAM
+    return MAP if type(body) is dict and set(map(type, body)) <= _TEXT_KEYS else OBJECT
+
+
+def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
+    """A body of a type that msgpack does not have."""
+    if is_array(body):
+        return OBJECT, pack_lone_array(body)
+    plain = packing(exact=exact)(body)
+    if type(plain) in (str, bytes, list, dict):
+        return encode_body(plain, exact=exact)
+    return OBJECT, _packed(plain, exact=exact)
 
 
 def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
@@ -72,13 +109,18 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
         return bytes(data)
     if kind & DEFLATED:
         kind, data = inflated(kind, data, most)
+        if kind == BYTES:
+            return bytes(data)
     if kind == WORK:
         return [decode_body(row.kind, row.body, most) for row in work_rows(data)]
     try:
         if kind == TEXT:
             return str(data, "utf-8")
         if kind in BODY_TYPES and kind != PICKLE:
-            body = bytes(data) if kind == BYTES else msgpack.unpackb(data, raw=False, strict_map_key=False)
+            array = lone_array(data) if kind == OBJECT else None
+            if array is not None:
+                return array
+            body = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=restored)
             if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
                 raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
             return body

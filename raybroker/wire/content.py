@@ -15,13 +15,15 @@ import msgpack
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
+from raybroker.model.property_names import check_property_name
 from raybroker.model.record import Buffer
-from raybroker.model.units import UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
+from raybroker.model.units import GROUP_PROPERTY, UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
 
 PROPERTIES_MAX: Final = 1_000
 DEDUP_ID_CHARS_MAX: Final = 255
 
-_INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
+"""The long of JMS."""
 _NO_ID: Final = "n"
 DOUBTFUL: Final = "a"
 UNIT: Final = "u"
@@ -110,25 +112,39 @@ def pack_fields(fields: dict[str, Any], pack: Pack = pack_one) -> bytes:
     try:
         return pack(fields)
     except ValueError as error:
-        raise MessageFormatError(f"a header or property cannot travel: {error}") from None
+        names = dict(_TEXTS)
+        texts = {**{names.get(key, key): value for key, value in fields.items()}, **fields.get("p", {})}
+        name = next((name for name, value in texts.items() if isinstance(value, str) and not _encodable(value)), "")
+        what = f"the header or property {name}" if name else "a header or property"
+        raise MessageFormatError(f"{what} cannot travel: {error}") from None
 
 
-_PLAIN_TYPES: Final = frozenset((bool, float, str, bytes, type(None)))
+def _encodable(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+_PLAIN_TYPES: Final = frozenset((bool, float, str, type(None)))
 NAMES_KNOWN_MAX: Final = 4_096
 """Property names that are known to be right: programs use the same few for all messages."""
 _known_names: set[str] = set()
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.isidentifier():
-        raise MessageFormatError(f"property name {name!r} is not an identifier")
+    name = check_property_name(name)
     if len(_known_names) >= NAMES_KNOWN_MAX:
         _known_names.clear()
     _known_names.add(name)
 
 
 def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties with names and values that JMS allows: bool, int, float, str, bytes or None."""
+    """Properties with names and values that JMS allows: bool, int of 64 bits, float, str or None.
+
+    Raises MessageFormatError for others, and for what is no mapping.
+    """
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        raise MessageFormatError(
+            f"properties={properties!r:.80} is a {type(properties).__name__}; it is a mapping of names to values"
+        )
     if len(properties) > PROPERTIES_MAX:
         raise MessageFormatError(f"{len(properties)} properties; at most {PROPERTIES_MAX}")
     for name, value in properties.items():
@@ -137,11 +153,14 @@ def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
         kind = type(value)
         if kind in _PLAIN_TYPES or (kind is int and _INT_MIN <= value <= _INT_MAX):
             continue
-        if isinstance(value, bool | float | str | bytes) or value is None:
+        if isinstance(value, bool | float | str):
             continue
-        if not isinstance(value, int) or not _INT_MIN <= value <= _INT_MAX:
+        if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
+            raise MessageFormatError(f"property {name}={value!r:.80} is out of bounds: a whole number has 64 bits")
+        if not isinstance(value, int):
             raise MessageFormatError(
-                f"property {name} is a {type(value).__name__}; allowed are bool, int of 64 bits, float, str, bytes"
+                f"property {name} is a {kind.__name__}; a property is a bool, int of 64 bits, float, str or None:"
+                " put anything else into the body"
             )
     return properties if type(properties) is dict else dict(properties)
 
@@ -229,7 +248,8 @@ class BlockContent:
             return from_block(self._block, index)
         key = _FIELD_HEADERS.get(name)
         if key is None:
-            return self.properties(index).get(name) if name.startswith("JMSX") else None
+            found = self.properties(index).get(name) if name.startswith("JMSX") else None
+            return self.header(index, UNIT_PROPERTY) if found is None and name == GROUP_PROPERTY else found
         value = self.fields(index).get(key)
         return value if isinstance(value, str) else None
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +16,10 @@ from tests.contracts.handles import WAIT_S, Broker, bodies, cut, state_of, take,
 BODIES: list[Any] = [
     "text", "", "größer — ≥ 😀", b"", b"bytes\x00\xff", {}, {"a": 1, "b": [1.5, None, True, {"c": b"x"}]}, [],
     [1, "2", [3]], 0, -1, (1 << 64) - 1, -(1 << 63), 1.25, True, False, None, {1: "one", "k" * 300: "v" * 3000},
+    (1, ("a", [None])), datetime(2024, 2, 29, 1, 2, 3, 4),  # noqa: DTZ001 - one without a zone
+    datetime(2024, 2, 29, tzinfo=UTC), date(2024, 2, 29),
+    timedelta(days=-1, microseconds=1), UUID(int=7), Decimal("1.500"),
+    {"at": date(1970, 1, 1), "parts": [(Decimal(1),)]},
 ]  # fmt: skip
 
 
@@ -56,7 +63,7 @@ class Basics:
         session, name = broker.connect().session(), broker.name()
         producer, consumer = session.producer(session.queue(name), priority=7), session.consumer(session.queue(name))
         before_ms = int(time.time() * 1000)
-        properties = {"count": 3, "ratio": 0.5, "flag": True, "word": "x", "raw": b"\0", "nothing": None}
+        properties = {"count": 3, "ratio": 0.5, "flag": True, "word": "x", "a$b": -(1 << 63), "nothing": None}
         sent = [
             producer.send(
                 "a", properties=properties, correlation_id="c-1", reply_to=session.queue("answers"), type="greeting"

@@ -199,6 +199,11 @@ def test_the_master_changes_while_brokers_run(rig: ClusterRig) -> None:  # K-15
     for home in rig.plan.names:
         until(lambda home=home: rig.connect(home).admin().query_cluster()["master"] == "b2")
     rig.connect("b3").admin().create_destination("queue", name)
+    until(lambda: rig.connect("b2").admin().query_cluster()["is_master"])
+    assert rig.connect("b1").admin().change_master("b1")["result"] == "OK", "b2, the master, is asked by b1"
+    until(lambda: rig.connect("b1").admin().query_cluster()["is_master"])
+    assert rig.connect("b3").admin().change_master("b2")["result"] == "OK"
+    until(lambda: rig.connect("b2").admin().query_cluster()["is_master"])
     rig.kill("b1")
     until(lambda: _created(rig.connect("b3", pinned=True), rig.name()))
 

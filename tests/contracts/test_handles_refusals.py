@@ -24,7 +24,7 @@ from raybroker.errors import (
 from tests.contracts.handles import LoopbackBroker, names_of, state_of
 
 
-@pytest.mark.parametrize("body", [object(), {1, 2}, (1, 2), {"a": object()}, 1 << 64, "\ud800", [("a",)]])
+@pytest.mark.parametrize("body", [object(), {1, 2}, {"a": object()}, 1 << 64, "\ud800", [{1}]])
 def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: LoopbackBroker, body: Any) -> None:
     connection, name = broker.connect(), broker.name()
     producer = connection.session().producer(name)

@@ -19,7 +19,7 @@ class Ban(NamedTuple):
 BANS = (
     Ban(("time", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
         ("system/clock.py", "bench/"), "take a Clock (raybroker.system.clock), or `now` as an argument"),
-    Ban(("random", "secrets", "uuid", "os.urandom", "os.getrandom"), ("system/entropy.py",),
+    Ban(("random", "secrets", "uuid.uuid1", "uuid.uuid4", "os.urandom", "os.getrandom"), ("system/entropy.py",),
         "take ids and tie-breaks as arguments; shells draw them with raybroker.system.entropy"),
     Ban(("os.environ", "os.environb", "os.getenv", "os.putenv"), ("config/layers.py", "analysis/java.py"),
         "take a Config: the environment is one of its layers"),

@@ -72,6 +72,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
     "raybroker/client/loopback.py": (law("engine store services"), "the whole broker in the user's own process"),
     "raybroker/client/bodies.py": (law("", "msgpack"), "bodies are msgpack types"),
+    "raybroker/wire/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
     "raybroker/client/validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
     "raybroker/store/sql.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Final
 
 from raybroker.core.selector.faults import Fault
+from raybroker.model.property_names import stranger
 from raybroker.model.units import UNIT_PROPERTY
 
 HEADERS: Final = (
@@ -17,11 +17,6 @@ DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 REDELIVERED: Final = "JMSRedelivered"
 OF_DELIVERY: Final = frozenset({DELIVERY_COUNT, REDELIVERED})
 """What depends on the delivery rather than on the message."""
-
-_START: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
-_PART: Final = _START | {"Nd", "Mn", "Mc", "Cf", "Cc"}
-"""Categories of Java's identifier characters; of the control characters only those that cannot be spaces get here."""
-
 
 def is_property(name: str) -> bool:
     """Whether the value stands in the properties of a message and nowhere else."""
@@ -35,9 +30,8 @@ def may_be_property(name: str) -> bool:
 
 def check_name(name: str, at: int) -> None:
     """Raises Fault for a name that Java or JMS does not allow."""
-    for offset, char in enumerate(name):
-        allowed = _PART if offset else _START
-        if unicodedata.category(char) not in allowed:
-            raise Fault(at + offset, f"the character {char!r}", "a letter, a digit, _ or $ in a name")
+    offset = stranger(name)
+    if offset >= 0:
+        raise Fault(at + offset, f"the character {name[offset]!r}", "a letter, a digit, _ or $ in a name")
     if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")) and name not in HEADERS:
         raise Fault(at, name, f"one of the headers that a selector may name: {', '.join(HEADERS)}")

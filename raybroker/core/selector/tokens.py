@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from raybroker.core.selector.faults import Fault
 from raybroker.core.selector.names import check_name
+from raybroker.model.property_names import RESERVED_WORDS
 
 SELECTOR_CHARS_MAX: Final = 8_192
 """Longest selector in characters: it is kept by every subscription and sent with every consumer.
@@ -22,10 +23,6 @@ IN_LIST_MAX: Final = 1_000
 
 LONG_END: Final = 1 << 63
 """First integer too large for a literal, but for the smallest one's digits."""
-
-RESERVED: Final = frozenset({
-    "NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE",
-})  # fmt: skip
 
 _WORDS: Final = re.compile(
     r"""
@@ -90,7 +87,7 @@ def words(text: str) -> Iterator[Word]:
             raise Fault(at, *_STRANGERS.get(text[at], (f"the character {text[at]!r}", "a sign of the language")))
         kind, word = str(found.lastgroup), found[0]
         if kind == "NAME":
-            if word.isascii() and word.upper() in RESERVED:
+            if word.isascii() and word.upper() in RESERVED_WORDS:
                 kind = word.upper()
             else:
                 check_name(word, at)

@@ -15,7 +15,7 @@ from raybroker.client.message import Delivery, Message, message_id
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError
 from raybroker.wire.bodies import deflated, encode_body
-from raybroker.wire.content import encode_header
+from raybroker.wire.content import encode_header, pack_fields
 
 
 class Session:
@@ -52,7 +52,7 @@ def block_of(bodies: list[tuple[int, bytes]], headers: list[bytes] | None = None
 
 
 def with_properties(properties: dict[str, Any], attempt: int = 1) -> Message:
-    return messages(block_of([(0, b"")], [encode_header(properties, None, None, None)]), attempt=attempt)[0]
+    return messages(block_of([(0, b"")], [pack_fields({"p": properties})]), attempt=attempt)[0]
 
 
 # ---- headers ---------------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from raybroker.client.message import message_id as of_client
 from raybroker.model.block import Block, encode_block
 from raybroker.wire.content import HEADER_NAMES, content_of, dedup_ids, encode_header, message_id
-from tests.unit.wire.test_content import names, optional, scalars
+from tests.unit.wire.test_content import names, optional, property_values
 
 ids = st.none() | st.text("ab", min_size=1, max_size=4)
 headers = st.lists(
-    st.tuples(st.dictionaries(names, scalars, max_size=3), optional, optional, optional, ids), min_size=1, max_size=6
+    st.tuples(st.dictionaries(names, property_values, max_size=3), optional, optional, optional, ids),
+    min_size=1, max_size=6,
 )
 
 
@@ -65,6 +66,16 @@ def test_names_that_are_no_headers_are_absent_and_those_with_jmsx_are_properties
     content = content_of(block_of([encode_header({"JMSXGroupID": "g", "Jms": 1}, None, None, None)]))
     assert content.header(0, "JMSXGroupID") == "g"
     assert [content.header(0, name) for name in ("JMSXGroupSeq", "Jms", "JMSDestination", "")] == [None] * 4
+
+
+def test_jmsxgroupid_is_the_unit_of_order_unless_a_property_says_otherwise() -> None:
+    rows = [
+        encode_header(None, None, None, None, unit="u"),
+        encode_header({"JMSXGroupID": "g"}, None, None, None, unit="u"),
+        encode_header({"a": 1}, None, None, None),
+    ]  # fmt: skip
+    content = content_of(block_of(rows))
+    assert [content.header(index, "JMSXGroupID") for index in range(3)] == ["u", "g", None]
 
 
 def test_a_block_without_headers_has_nothing_but_its_own() -> None:

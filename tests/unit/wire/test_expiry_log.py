@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.block import Block, encode_block
-from raybroker.wire.content import encode_header
+from raybroker.wire.content import pack_fields
 from raybroker.wire.expiry_log import VALUE_CHARS_MAX, Policy, expiry_record, parse_policy
 
 ID = "ID:0000000000000007-3"
@@ -21,7 +21,8 @@ def record(
     policy: str | None, properties: dict[str, Any] | None = None, *, correlation_id: str | None = None,
     type_: str | None = None, **outside: Any,
 ) -> str:  # fmt: skip
-    header = encode_header(properties, correlation_id, None, type_)
+    texts = (("c", correlation_id), ("t", type_))
+    header = pack_fields({"p": properties or {}, **{key: text for key, text in texts if text is not None}})
     block = encode_block(
         [b"x"], producer=7, first_seq=3, timestamp_ms=1_000, persistent=True, kinds=0, priority=7, headers=[header],
         expires=array("Q", (2_000,)),

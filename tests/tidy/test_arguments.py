@@ -1,0 +1,60 @@
+"""Every argument of a public method stands in the table of argument checks, or among those checked elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from raybroker.client import aio, aio_handles, blocking, handles, message
+from raybroker.client.admin import Admin
+from raybroker.client.arguments import ADMIN, ARGUMENTS, ELSEWHERE
+
+FACES = (
+    blocking.Connection, blocking.Session, handles.Producer, handles.Consumer, aio.Connection, aio.Session,
+    aio_handles.Producer, aio_handles.Consumer, message.Message,
+)  # fmt: skip
+NO_CHECK = {
+    "Admin": {
+        "to": "model.forwarding", "queue": "model.forwarding", "destination": "goes as name", "start": "opaque",
+        "attributes": "model.settings",
+    },
+}
+"""Class → argument → who checks it instead."""
+
+
+def arguments(kind: type) -> Iterator[tuple[str, str]]:
+    """Method and name of each argument of the public methods of a class."""
+    for name, member in vars(kind).items():
+        if name.startswith("_") or not inspect.isfunction(member):
+            continue
+        for argument in list(inspect.signature(member).parameters)[1:]:
+            yield name, argument
+
+
+def test_every_argument_of_the_handles_is_in_the_table() -> None:
+    known = {*ARGUMENTS, *ELSEWHERE}
+    missing = [
+        f"{kind.__module__}.{kind.__name__}.{method}({argument}=): add it to raybroker.client.arguments"
+        for kind in FACES
+        for method, argument in arguments(kind)
+        if argument not in known
+    ]
+    assert missing == []
+
+
+def test_every_argument_of_administration_is_in_its_table() -> None:
+    known = {*ADMIN, *NO_CHECK["Admin"]}
+    assert [f"{method}({argument}=)" for method, argument in arguments(Admin) if argument not in known] == []
+
+
+def test_the_tables_have_no_rows_that_nothing_uses() -> None:
+    of_handles = {argument for kind in FACES for _, argument in arguments(kind)} | {"threshold", "ack_timeout_ms"}
+    assert sorted(set(ARGUMENTS) - of_handles) == []
+
+
+def test_an_argument_without_a_row_is_found() -> None:
+    class Sample:
+        def send(self, body: object, colour: str) -> None:
+            """A method with an argument that nobody checks."""
+
+    assert [argument for _, argument in arguments(Sample) if argument not in {*ARGUMENTS, *ELSEWHERE}] == ["colour"]
