@@ -3,8 +3,12 @@
 A small group is committed in the engine's own thread at the end of its turn, and a larger one too while the disk proves
 quick: two changes of thread cost more than the sync.  Everything else goes to a thread.  Exactly one commit is in
 flight, so completions come in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
-committer says it is ``overloaded`` and whoever reads from producers must stop until ``relieved``.  Any error ends the
-thread for good and is reported once: nothing of the failed batch, and nothing after it, is ever called done.
+committer says it is ``overloaded`` and whoever reads from producers must stop until ``relieved``.  Any error but one
+ends the thread for good and is reported once: nothing of the failed batch, and nothing after it, is ever called done.
+
+The one is StoreFullError: nothing of the group was written, so it waits and is tried again, and meanwhile the engine is
+asked for a checkpoint.  A checkpoint supersedes the notes before it, so when it has come it is written in their place:
+that takes room that is kept for it, and gives back the room of what it supersedes.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from typing import Final
 
 from raybroker.engine.ports import Store
 from raybroker.model import histogram
-from raybroker.model.errors import BrokerError, StoreError
+from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 from raybroker.model.histogram import Histogram
-from raybroker.model.record import Entry
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 
 COMMIT_BYTES_MAX: Final = 4 << 20
 """A commit takes at most this much of what waits: larger ones only make the next one wait."""
@@ -37,6 +41,8 @@ stay there: about what two changes of thread and the waiting for one's turn in b
 INLINE_RUN_MAX: Final = 256
 INLINE_RUN_BYTES: Final = 8 << 20
 """So many commits, or bytes of them, in the engine's thread before the other one gets a chance to tidy the store."""
+FULL_RETRY_S: Final = 0.5
+"""How long what found no room waits for a checkpoint, or for space, before it is tried again."""
 INLINE_TRIAL_EVERY: Final = 256
 """Commits that go to the thread because it was not quick enough in the engine's, before that is tried again."""
 
@@ -122,8 +128,12 @@ class ThreadCommitter:
         monotonic_ns: Callable[[], int],
         relieved: Done,
         failed: Callable[[BrokerError], None],
+        full: Callable[[StoreFullError], None],
     ) -> None:
         self._store = store
+        self._full = full
+        self._stalled = False
+        """The store was full for what is next; from then on the thread commits, until something fits."""
         self._post = post
         self._soon = soon
         self._monotonic_ns = monotonic_ns
@@ -164,7 +174,7 @@ class ThreadCommitter:
             if self._may_commit_here():
                 self._armed = True
                 self._soon(self._commit_here)
-            elif not self._busy:
+            elif not self._busy or self._stalled:
                 self._wake.notify()
 
     def close(self) -> None:
@@ -180,6 +190,7 @@ class ThreadCommitter:
     def _may_commit_here(self) -> bool:
         return (
             not self._busy
+            and not self._stalled
             and self.pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
             and self._last_ns <= INLINE_NS_MAX
             and self._inline_run < INLINE_RUN_MAX
@@ -197,7 +208,7 @@ class ThreadCommitter:
             group, size = self._take()
             self._inline_run += 1
             self._inline_bytes += size
-        if self._commit(group, self._failed):
+        if self._commit(group, self._failed, self._full):
             self._look_at_time()
             self._finish(group, size)
 
@@ -220,26 +231,41 @@ class ThreadCommitter:
                 self._busy = True
                 self._inline_run = self._inline_bytes = 0
                 group, size = self._take()
-            if not self._commit(group, lambda reason: self._post(lambda: self._failed(reason))):
-                return
+            if not self._commit(group, self._post_failed, lambda reason: self._post(lambda: self._full(reason))):
+                if self._dead:
+                    return
+                self._wait_for_room()
+                continue
             self._not_quick = max(0, self._not_quick - 1)
             self._post(lambda group=group, size=size: self._finish(group, size))  # type: ignore[misc]
             if not self._tidy_up():
                 return
 
-    def _tidy_up(self) -> bool:
+    def _wait_for_room(self) -> None:
+        """Until a checkpoint has come, or for a while; dead segments go meanwhile."""
+        if not self._tidy_up(always=True):
+            return
+        with self._wake:
+            self._wake.wait_for(lambda: self._closing or self._checkpoint_at() > 0, FULL_RETRY_S)
+
+    def _post_failed(self, reason: BrokerError) -> None:
+        self._post(lambda: self._failed(reason))
+
+    def _tidy_up(self, *, always: bool = False) -> bool:
         """Reclaim space while nobody waits for a commit."""
         try:
-            while not self._waiting and not self._closing and self._store.maintain(MAINTAIN_BYTES):
+            while (always or not self._waiting) and not self._closing and self._store.maintain(MAINTAIN_BYTES):
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
-            self._die(error, lambda reason: self._post(lambda: self._failed(reason)))
+            self._die(error, self._post_failed)
             return False
         return True
 
     # ---- both ------------------------------------------------------------------------------------------------------
 
     def _take(self) -> tuple[list[Batch], int]:
+        if self._stalled:
+            return self._take_for_full()
         group = [self._waiting.popleft()]
         size = group[0][1]
         while self._waiting and size + self._waiting[0][1] <= COMMIT_BYTES_MAX:
@@ -247,12 +273,49 @@ class ThreadCommitter:
             size += group[-1][1]
         return group, size
 
-    def _commit(self, group: list[Batch], failed: Callable[[BrokerError], object]) -> bool:
+    def _take_for_full(self) -> tuple[list[Batch], int]:
+        """One batch; or all up to a checkpoint that supersedes them, and no more than it is to be written."""
+        at = self._checkpoint_at()
+        group = [self._waiting.popleft() for _ in range(max(at, 0) + 1)]
+        size = sum(size for _, size, _ in group)
+        if at > 0:
+            entries, done = [e for e in group[-1][0] if e.kind == CHECKPOINT], group[-1][2]
+            group = [*(((), 0, earlier) for _, _, earlier in group[:-1]), (entries, size, done)]
+        return group, size
+
+    def _checkpoint_at(self) -> int:
+        """Where among what waits there is a checkpoint with nothing but notes before it; -1 if there is none."""
+        for at, (entries, _, _) in enumerate(self._waiting):
+            kinds = [entry.kind for entry in entries]
+            if BLOCK in kinds:
+                break
+            if kinds and kinds[-1] == CHECKPOINT:
+                return at
+        return -1
+
+    def _put_back(self, group: list[Batch]) -> None:
+        with self._wake:
+            self._waiting.extendleft(reversed(group))
+            self._stalled = True
+            self._wake.notify()
+
+    def _commit(
+        self, group: list[Batch], failed: Callable[[BrokerError], object], full: Callable[[StoreFullError], object]
+    ) -> bool:
+        """False: it failed, or it found no room and waits again."""
         began = self.meter.began_ns = self._monotonic_ns()
         try:
             entries = [entry for batch, _, _ in group for entry in batch]
             if entries:
                 self._store.commit(entries)
+                self._stalled = False
+        except StoreFullError as error:
+            if self._closing:
+                self._die(error, failed)
+            else:
+                self._put_back(group)
+                full(error)
+            return False
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, failed)
             return False

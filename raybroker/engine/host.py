@@ -35,7 +35,7 @@ from raybroker.engine.transactions import Transactions
 from raybroker.engine.watching import Watching
 from raybroker.model.block import Block
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError
+from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError, StoreFullError
 from raybroker.model.record import BLOCK, NOTE, Entry
 from raybroker.model.settings import ConfigView
 
@@ -375,6 +375,12 @@ class Host:
         rows = self.catalogue.rows()
         number, schedules = self.catalogue.next_number, self.schedules.log
         self.append([encode_checkpoint(number, self.transactions.log, schedules, rows)], done)
+
+    def disk_full(self, error: StoreFullError) -> None:
+        """What was decided cannot be written now; a checkpoint takes the place of the notes before it."""
+        if not self._checkpointing and self.failure is None:
+            self.report(f"[B2158] {error}; what is decided waits until there is room")
+            self._checkpoint()
 
     def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
         self.append([Entry(NOTE, number, 0, meta)], done)

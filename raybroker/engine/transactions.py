@@ -29,6 +29,7 @@ from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
     ResourceAllocationError,
+    StoreFullError,
     TransactionRolledBackError,
     from_code,
 )
@@ -175,6 +176,21 @@ class Transactions:
         if self.log.outcome(key) is False or self.log.superseded(key):
             self.roll_back(transaction, _nobody)
             raise TransactionRolledBackError("the transaction was rolled back: it took too long to commit")
+        self._require_room(transaction)
+
+    def _require_room(self, transaction: Transaction) -> None:
+        """What it sent is written now: with a full disk it is rolled back, and StoreFullError raised."""
+        nbytes = 0
+        for home in transaction.homes:
+            staged = home.staged.get(transaction.number)
+            for block in staged.blocks if staged is not None else ():
+                if block.persistent:
+                    nbytes += home.ledger.held[block.ordinal].bytes_of(block.picks)
+        if nbytes and not self._host.has_room(nbytes):
+            self.roll_back(transaction, _nobody)
+            raise StoreFullError(
+                "the store's disk is full; the transaction was rolled back; consume messages or free space"
+            )
 
     def prepare(self, transaction: Transaction, key: bytes, coordinator: str, done: Callable[[str], None]) -> None:
         """Write it down; ``done`` gets the vote "commit", or "read_only" when there is nothing to decide."""

@@ -101,6 +101,7 @@ class HostService(HostMessages):
                 monotonic_ns=self.host.clock.monotonic_ns,
                 relieved=self.service.relieved,
                 failed=self.host.fail,
+                full=self.host.disk_full,
             )
             clock = self.host.clock
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)

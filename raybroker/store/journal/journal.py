@@ -20,19 +20,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import Entry, StoreStats
+from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
+from raybroker.model.record import CHECKPOINT, Entry, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO
-from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, pack_entries, padded
+from raybroker.store.journal.format import (
+    SECTOR_BYTES,
+    SEGMENT_BYTES_MAX,
+    Packed,
+    pack_entries,
+    padded,
+)
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
 from raybroker.store.journal.recovery import Recovery, location_parts, newest_manifest
-from raybroker.store.journal.segment import SegmentFiles, slot_of
+from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
+from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
 
 SEGMENT_BYTES: Final = 64 << 20
 _STORE_ID_BYTES: Final = 16
+RESERVE_EXCESS: Final = 4
+"""A file of the reserve that is so many times larger than needed is replaced."""
 
 
 class Journal:
@@ -67,6 +76,7 @@ class Journal:
         self._lock = threading.Lock()
         self._ready = False
         self._closed = False
+        self._full_notice = ""
         self._bytes_since_checkpoint = 0
         self._checkpoint_bytes = 0
         try:
@@ -74,7 +84,9 @@ class Journal:
             self._lock_file = LockFile(self._io, directory)
         except OSError as error:
             raise StoreError(f"the store {directory} cannot be opened: {error}") from error
-        self._files = SegmentFiles(self._io, directory, segment_bytes)
+        self._estimate = CheckpointEstimate(segment_bytes)
+        self._files = SegmentFiles(self._io, directory, segment_bytes, self._estimate.roomy_bytes())
+        self._refused = False
         self._manifests = ManifestFiles(self._io, directory)
         self._mark_file = MarkFile(self._io, directory)
         try:
@@ -94,18 +106,30 @@ class Journal:
         assert not self._ready, "recover() is called once"
         self._log.check()
         try:
-            yield from self._recovery.entries()
+            for entry in self._recovery.entries():
+                if entry.kind == CHECKPOINT:
+                    self._estimate.checkpoint(len(entry.meta))
+                yield entry
         except (OSError, StoreDamagedError) as error:
             self._log.dead = f"the store {self.directory} cannot be read: {error}"
             raise error if isinstance(error, StoreError) else StoreError(self._log.dead) from error
         self._recovery.forget_tail()
         self._ready = True
+        self._estimate.written(self._recovery.replayed_bytes, blocks=True)
+        self._bytes_since_checkpoint = self._recovery.log_bytes
+        self._shrink_reserve()
+        if not self._grow_reserve():
+            self._full_notice = (
+                f"{self.directory}: the disk is full; messages can be consumed and acknowledged, and none is taken"
+                " before there is room"
+            )
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Write one batch; on return it is durable.
 
-        StoreFullError: nothing was written and the store lives on (a batch without blocks may still succeed).  Any
-        other StoreError: the store is dead, nothing of the batch may be acknowledged.
+        StoreFullError: nothing was written and the store lives on (a batch without blocks may still succeed, and one
+        with only a checkpoint makes room for more).  Any other StoreError: the store is dead, nothing of the batch may
+        be acknowledged.
         """
         self._check()
         if not entries:
@@ -114,7 +138,7 @@ class Journal:
         index = self._index
         for block in packed.blocks:
             assert block.ordinal not in index.get(block.destination, ()), f"stored already: {block[:2]}"
-        segment, base = self._log.append(packed, use_reserve=not packed.blocks)
+        segment, base = self._append(packed)
         if packed.blocks:
             prefix = segment.number << 96
             with self._lock:
@@ -129,9 +153,18 @@ class Journal:
             self._checkpoint = LastCheckpoint(segment.number, segment.next_seq - packed.count)
             self._checkpoint_bytes = packed.nbytes
             self._bytes_since_checkpoint = 0
+            self._estimate.checkpoint(packed.nbytes)
             self._work = True
-        else:
-            self._bytes_since_checkpoint += packed.nbytes
+            if self._refused or len(self._files.reserve) < RESERVE_FILES:
+                self._refused = False
+                self._reclaimer.retire(self._checkpoint)
+            self._shrink_reserve()
+            return
+        self._bytes_since_checkpoint += packed.nbytes
+        blocks = bool(packed.blocks)
+        self._estimate.written(packed.summary_bytes if blocks else len(packed.body), blocks=blocks)
+        if blocks and self._estimate.reserve_bytes() > self._files.reserve_bytes:
+            self._grow_reserve()
 
     def read(self, destination: int, ordinal: int) -> bytes:
         """The payload of a live block, verified.
@@ -176,9 +209,14 @@ class Journal:
         """True once the log has gone on to another segment since the last checkpoint.
 
         A checkpoint larger than a segment does not ask for the next one at once: twice its size has to be written.
+        When the disk is full there is no such wait: a checkpoint is what frees segments.
         """
+        if self._refused and self._frees_segments():
+            return True
         if self._log.active.number == self._checkpoint.segment:
             return False
+        if len(self._files.reserve) < RESERVE_FILES:
+            return True
         return self._bytes_since_checkpoint >= 2 * self._checkpoint_bytes
 
     def maintain(self, budget_bytes: int) -> bool:
@@ -192,14 +230,20 @@ class Journal:
         return self._log.prepare(budget_bytes)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a batch of about ``nbytes`` with blocks would be taken now; never touches the reserve."""
-        active = self._log.active
+        """Whether a batch of about ``nbytes`` with blocks would be taken now, and the reserve stays whole."""
         needed = padded(nbytes) + SECTOR_BYTES
-        if active.data_end + active.summary_bytes + needed <= active.size_bytes:
-            return True
-        if needed + SECTOR_BYTES <= self._segment_bytes and len(self._files.free) > 1:
-            return True
-        return self._io.free_bytes(self.directory) > max(self._segment_bytes, needed) + (1 << 20)
+        wanted = self._estimate.reserve_bytes(nbytes >> 4)
+        missing = self._files.missing_bytes(wanted)
+        if not missing:
+            active = self._log.active
+            if active.data_end + active.summary_bytes + needed <= active.size_bytes:
+                return True
+            if needed + SECTOR_BYTES <= self._segment_bytes and self._files.free:
+                return True
+        space = self._io.free_bytes(self.directory) + len(self._files.free) * self._segment_bytes
+        room = space > missing + max(self._segment_bytes, needed) + (1 << 20)
+        self._refused = not room
+        return room
 
     @property
     def incarnation(self) -> int:
@@ -223,8 +267,8 @@ class Journal:
         )
 
     def notices(self) -> list[str]:
-        """What was found damaged and could be read from another place: for the log of the host."""
-        return list(self._recovery.notices)
+        """For the log of the host: what was found damaged and could be read from another place, a full disk."""
+        return [*self._recovery.notices, *([self._full_notice] if self._full_notice else [])]
 
     def close(self) -> None:
         """Write the mark of a clean end and release the directory; twice is harmless.
@@ -239,6 +283,46 @@ class Journal:
         finally:
             self._log.dead = self._log.dead or f"the store {self.directory} is closed"
             self._release()
+
+    def _append(self, packed: Packed) -> tuple[Segment, int]:
+        """Into the log; when that is full, once more after what is dead has gone."""
+        use = Use.BLOCKS if packed.blocks else Use.CHECKPOINT if packed.checkpoint else Use.NOTES
+        if packed.blocks and len(self._files.reserve) < RESERVE_FILES:
+            self._grow_reserve()
+        try:
+            return self._log.append(packed, use)
+        except StoreFullError:
+            if not self._reclaimer.retire(self._checkpoint):
+                raise
+        return self._log.append(packed, use)
+
+    def _grow_reserve(self) -> bool:
+        """Make the reserve as large as the next checkpoint may need it; False if there is no room for that."""
+        files = self._files
+        if self._estimate.reserve_bytes() > files.reserve_bytes:
+            files.reserve_bytes = self._estimate.roomy_bytes()
+        try:
+            return files.fill_reserve()
+        except OSError as error:
+            raise self._log.died(error) from error
+
+    def _shrink_reserve(self) -> None:
+        """Give back what is far more than the next checkpoint needs."""
+        files, most = self._files, RESERVE_EXCESS * self._estimate.roomy_bytes()
+        if files.reserve_bytes > most or any(files.size(slot) > most for slot in files.reserve):
+            files.reserve_bytes = self._estimate.roomy_bytes()
+            files.shrink_reserve(most)
+            self._grow_reserve()
+
+    def _frees_segments(self) -> bool:
+        """Whether segments would go with a checkpoint made now."""
+        last, active = self._checkpoint, self._log.active.number
+        if self._bytes_since_checkpoint <= self._checkpoint_bytes:
+            return False
+        return any(
+            not s.live_blocks and s.number < active and (s.number >= last.segment or s.freed_seq > last.seq)
+            for s in list(self._log.segments.values())
+        )
 
     def _check(self) -> None:
         self._log.check()

@@ -32,7 +32,8 @@ from raybroker.store.journal.format import (
     batch_head,
     first_chain,
 )
-from raybroker.store.journal.segment import FULL_ERRNOS, Segment, SegmentFiles, size_for
+from raybroker.store.journal.reserve import FULL_ERRNOS, Use
+from raybroker.store.journal.segment import Segment, SegmentFiles, size_for
 
 _MANIFEST_SPARE_ROWS = 8
 
@@ -87,7 +88,7 @@ class LogWriter:
                 self._fd = self._files.pin(self.active.slot)
                 self._io.fdatasync(self._fd)
             else:
-                self.active = self._start_segment(1, 0, 0, self._segment_bytes, True, manifest.incarnation + 1)
+                self.active = self._start_segment(1, 0, 0, self._segment_bytes, Use.BLOCKS, manifest.incarnation + 1)
             self._durable_seq = self.active.next_seq
             self._manifests.write(
                 replace(
@@ -100,9 +101,9 @@ class LogWriter:
                 )
             )
             self._write_mark()
-            self._files.ensure_reserve()
+            self._files.fill_reserve()
         except OSError as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
 
     @property
     def manifest(self) -> Manifest:
@@ -110,7 +111,7 @@ class LogWriter:
         assert self._manifests.current is not None
         return self._manifests.current
 
-    def append(self, packed: Packed, *, use_reserve: bool) -> tuple[Segment, int]:
+    def append(self, packed: Packed, use: Use) -> tuple[Segment, int]:
         """Make one batch durable; gives back its segment and where in it the payloads start.
 
         StoreFullError: nothing was written, the log lives on.  StoreError: the log is dead.
@@ -118,8 +119,8 @@ class LogWriter:
         self.check()
         assert size_for(packed) <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
         segment = self.active
-        if not segment.fits(packed):
-            segment = self._roll(packed, use_reserve)
+        if not segment.fits(packed) or (use is Use.BLOCKS and self._keep_free_of_blocks(segment)):
+            segment = self._roll(packed, use)
         try:
             offset = segment.data_end
             head, chain = batch_head(
@@ -149,7 +150,7 @@ class LogWriter:
                 self._durable_seq = segment.next_seq
                 self._write_mark()
         except BaseException as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
         return segment, offset + len(head)
 
     def retire(self, segments: Iterable[Segment]) -> None:
@@ -169,17 +170,18 @@ class LogWriter:
             if self._files.reserved_bytes() != before:
                 self._io.fsync_dir(self._directory)
         except BaseException as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
 
     def prepare(self, budget_bytes: int) -> bool:
-        """Have a file ready for the next roll; True if there is more to do."""
+        """Have the reserve, and a file ready for the next roll; True if there is more to do."""
         self.check()
-        if self.active.data_end * 2 < self.active.size_bytes:
-            return False
         try:
+            whole = self._files.fill_reserve()
+            if not whole or self.active.data_end * 2 < self.active.size_bytes:
+                return False
             return self._files.prepare(budget_bytes)
         except OSError as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
 
     def close(self) -> None:
         """Write the mark of a clean end, unless the log is dead."""
@@ -190,14 +192,18 @@ class LogWriter:
             self._durable_seq = self.active.next_seq
             self._mark.write_clean(self._mark_now())
         except OSError as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
 
     def check(self) -> None:
         """Raise if the log is dead."""
         if self.dead is not None:
             raise StoreError(self.dead)
 
-    def _roll(self, packed: Packed, use_reserve: bool) -> Segment:
+    def _keep_free_of_blocks(self, segment: Segment) -> bool:
+        """Whether the segment has to be free again after the next checkpoint, see ``reserve``."""
+        return not segment.live_blocks and len(self._files.reserve) < Use.BLOCKS.leaves
+
+    def _roll(self, packed: Packed, use: Use) -> Segment:
         """Seal the active segment and start one that the batch fits into."""
         old = self.active
         try:
@@ -205,8 +211,8 @@ class LogWriter:
                 old.number + 1,
                 old.next_seq,
                 old.chain,
-                max(self._segment_bytes, size_for(packed)),
-                use_reserve,
+                size_for(packed),
+                use,
                 self.manifest.incarnation,
             )
             summary = old.summary.encode()
@@ -223,15 +229,15 @@ class LogWriter:
         except StoreError:
             raise
         except BaseException as error:
-            raise self._died(error) from error
+            raise self.died(error) from error
         return new
 
     def _start_segment(
-        self, number: int, first_seq: int, chain_before: int, size_bytes: int, use_reserve: bool, incarnation: int
+        self, number: int, first_seq: int, chain_before: int, size_bytes: int, use: Use, incarnation: int
     ) -> Segment:
         """A new segment with its header on disk, not yet in the manifest.  StoreFullError leaves all as it was."""
         self._make_manifest_room()
-        slot = self._files.take(size_bytes, use_reserve=use_reserve)
+        slot = self._files.take(size_bytes, use)
         store = self.manifest.store
         segment = Segment.started(
             number, slot, self._files.size(slot), first_seq, first_chain(store, number, chain_before)
@@ -289,7 +295,7 @@ class LogWriter:
         if took > self.sync_ns_max:
             self.sync_ns_max = took
 
-    def _died(self, error: BaseException) -> StoreError:
+    def died(self, error: BaseException) -> StoreError:
         """The log is dead from now on, whatever was under way."""
         if self.dead is None:
             self.dead = f"the store {self._directory} failed and was stopped: {error!r}"

@@ -22,6 +22,7 @@ from raybroker.model.record import BLOCK, Entry
 from raybroker.store.journal.format import RELOCATED, pack_entries
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.recovery import Index, Recovery, location
+from raybroker.store.journal.reserve import Use
 from raybroker.store.journal.segment import Segment, SegmentFiles
 
 SLACK_SEGMENTS: Final = 4
@@ -91,7 +92,7 @@ class Reclaimer:
 
     def step(self, checkpoint: LastCheckpoint, budget_bytes: int) -> bool:
         """Retire what is dead and copy at most ``budget_bytes`` (but at least one block); True if more is to do."""
-        self._retire(checkpoint)
+        self.retire(checkpoint)
         if self._source is None:
             with self._lock:
                 segments = list(self._log.segments.values())
@@ -106,15 +107,17 @@ class Reclaimer:
         if done:
             self._source.stuck = self._source.live_blocks > 0
             self._source = None
-            self._retire(checkpoint)
+            self.retire(checkpoint)
         return True
 
-    def _retire(self, checkpoint: LastCheckpoint) -> None:
+    def retire(self, checkpoint: LastCheckpoint) -> bool:
+        """Take dead segments out of the log; whether there were any."""
         with self._lock:
             dead = dead_segments(self._log.segments.values(), checkpoint)
             dead = [s for s in dead if s is not self._source and not self._files.pinned(s.slot)]
         if dead:
             self._log.retire(dead)
+        return bool(dead)
 
     def _copy(self, source: Segment, budget_bytes: int) -> bool:
         """Append survivors of ``source`` until the budget is used up; True when there are none left."""
@@ -150,7 +153,7 @@ class Reclaimer:
         entries = [Entry(BLOCK, row[1], row[0], row[5], (payload,)) for row, payload in rows]
         packed = pack_entries(entries, RELOCATED)
         try:
-            segment, base = self._log.append(packed, use_reserve=True)
+            segment, base = self._log.append(packed, Use.BLOCKS)
         except StoreFullError:
             self._source = None
             raise

@@ -32,6 +32,7 @@ from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
     RELOCATED,
     SECTOR_BYTES,
+    SUMMARY_ROW_BYTES,
     BatchHeader,
     BlockRow,
     FormatError,
@@ -88,6 +89,10 @@ class Recovery:
     index: Index = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     tail: list[tuple[int, list[Row]]] = field(default_factory=list)
+    replayed_bytes: int = 0
+    """Rows and metas behind the last checkpoint, as far as they make the next one larger."""
+    log_bytes: int = 0
+    """About how much of the log is behind the last checkpoint."""
 
     def find_end(self) -> None:
         """Check every segment file against the manifest and find where the log ends."""
@@ -125,6 +130,8 @@ class Recovery:
                 yield Entry(BLOCK, destination, ordinal, meta)
         for _, _, row in replay[start is not None :]:
             if row.kind != BLOCK or not row.flags & RELOCATED:
+                self.replayed_bytes += SUMMARY_ROW_BYTES + len(row.meta) if row.kind == BLOCK else len(row.meta) >> 2
+                self.log_bytes += SUMMARY_ROW_BYTES + len(row.meta) + row.nbytes
                 yield Entry(row.kind, row.destination, row.ordinal, row.meta)
 
     def summary(self, segment: Segment) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:

@@ -2,15 +2,14 @@
 
 Files are allocated before they are used and used again when their segment is dead: a sync after overwriting blocks that
 were written before costs about two thirds of one into fresh allocations, because the file system has no metadata to
-write.  One free file is kept back as a *reserve*, for batches that only settle messages: when the disk is full,
-producers are refused and consumers go on.
+write.  A few more allocated files are the *reserve*, see ``reserve``: when the disk is full, producers are refused and
+consumers go on.
 
-Which segment is dead is decided by ``reclaim``; when to start a new one, by ``journal``.
+Which segment is dead is decided by ``reclaim``; when to start a new one, by ``log``.
 """
 
 from __future__ import annotations
 
-import errno
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,18 +27,17 @@ from raybroker.store.journal.format import (
     SummaryWriter,
     padded,
 )
+from raybroker.store.journal.reserve import FULL_ERRNOS, RESERVE_FILES, Use
 
 SEGMENT_PREFIX: Final = "segment-"
-FREE_FILES_MADE: Final = 2
-"""Free files made in advance: the reserve and the next one."""
+FREE_FILES_MADE: Final = 1
+"""Free files made in advance: the next one."""
 FREE_FILES_KEPT: Final = 6
 """Free files kept for reuse; more than that is given back to the file system.  A file that was written before is the
 cheapest to write again: while a queue's length goes up and down by a few segments none has to be made or removed."""
 
 OPEN_FILES_MAX: Final = 128
 """Descriptors kept for reading and writing: half a GiB of them would not help, and a process has 1,024."""
-
-FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 @dataclass(slots=True)
@@ -156,7 +154,7 @@ class SegmentFiles:
     ``take``, ``give_back`` and ``prepare`` belong to the committing thread; ``pin`` and ``unpin`` to any.
     """
 
-    def __init__(self, io: FileIO, directory: Path, segment_bytes: int) -> None:
+    def __init__(self, io: FileIO, directory: Path, segment_bytes: int, reserve_bytes: int = 0) -> None:
         self._io = io
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -166,6 +164,10 @@ class SegmentFiles:
         self._slots: dict[int, int] = {}
         self._zeroed: dict[int, int] = {}
         self.free: list[int] = []
+        self.reserve: list[int] = []
+        self.reserve_bytes = reserve_bytes
+        """What a file of the reserve should have; smaller ones are kept while there is no room for that."""
+        self._reserve_least = reserve_bytes
 
     def path(self, slot: int) -> Path:
         return self._directory / segment_name(slot)
@@ -181,30 +183,53 @@ class SegmentFiles:
         return dict(self._slots)
 
     def sort_out(self, used: set[int]) -> None:
-        """Keep some of the files that no segment uses as free ones and remove the others."""
-        spare = [slot for slot in self._slots if slot not in used]
-        for slot in spare:
+        """Keep some of the files that no segment uses, the reserve first, and remove the others."""
+        sizes = self._slots
+        spare = [slot for slot in sizes if slot not in used]
+        for slot in sorted(spare, key=lambda slot: (sizes[slot] == self._segment_bytes, -sizes[slot])):
             self.give_back(slot)
 
-    def take(self, size_bytes: int, *, use_reserve: bool) -> int:
-        """A file of at least that size, allocated on the disk; StoreFullError if there is none."""
-        usual = size_bytes <= self._segment_bytes
-        if usual and len(self.free) > 1:
+    def take(self, nbytes: int, use: Use) -> int:
+        """A file for a segment of at least ``nbytes``, allocated on the disk.
+
+        A free file, else a new one, else one of the reserve as far as ``use`` may; StoreFullError if none is left.
+        """
+        if nbytes <= self._segment_bytes and self.free:
             return self._pop_free()
-        try:
-            return self._create(max(size_bytes, self._segment_bytes))
-        except OSError as error:
-            if error.errno not in FULL_ERRNOS:
-                raise
-            if usual and use_reserve and self.free:
-                return self._pop_free()
-            raise StoreFullError(f"no room for another segment of {size_bytes} bytes in {self._directory}") from error
+        while True:
+            try:
+                return self._create(max(nbytes, self._segment_bytes))
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS:
+                    raise
+                if self.free:  # They are too small; their space may do.
+                    self._remove(self._pop_free())
+                    continue
+                fitting = [slot for slot in self.reserve if self._slots[slot] >= nbytes]
+                if fitting and len(self.reserve) > use.leaves:
+                    slot = min(fitting, key=self._slots.__getitem__)
+                    self.reserve.remove(slot)
+                    return slot
+                raise StoreFullError(
+                    f"no room for another segment of {nbytes} bytes in {self._directory}"
+                ) from error
 
     def give_back(self, slot: int) -> None:
         """The file's segment is durably out of the manifest: keep the file for later, or remove it."""
-        if self._slots[slot] == self._segment_bytes and len(self.free) < FREE_FILES_KEPT:
+        size = self._slots[slot]
+        if len(self.reserve) < RESERVE_FILES and size >= self._reserve_least:
+            self.reserve.append(slot)
+            return
+        smallest = min(self.reserve, key=self._slots.__getitem__, default=slot)
+        if self._slots[smallest] < min(size, self.reserve_bytes):
+            self.reserve[self.reserve.index(smallest)] = slot
+            slot, size = smallest, self._slots[smallest]
+        if size == self._segment_bytes and len(self.free) < FREE_FILES_KEPT:
             self.free.append(slot)
             return
+        self._remove(slot)
+
+    def _remove(self, slot: int) -> None:
         with self._lock:
             fd = self._open.pop(slot, -1)
         if fd >= 0:
@@ -215,15 +240,47 @@ class SegmentFiles:
     def size(self, slot: int) -> int:
         return self._slots[slot]
 
-    def ensure_reserve(self) -> None:
-        """Have at least one free file, if there is room for it."""
-        if self.free:
-            return
+    def fill_reserve(self) -> bool:
+        """Have ``RESERVE_FILES`` files of ``reserve_bytes`` in the reserve; False if there is no room for that.
+
+        Free files go when their space is needed for it.
+        """
+        while True:
+            try:
+                for slot in self.reserve:
+                    if self._slots[slot] < self.reserve_bytes:
+                        self._grow(slot)
+                while len(self.reserve) < RESERVE_FILES:
+                    self.reserve.append(self._create(self.reserve_bytes))
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS:
+                    raise
+                if not self.free:
+                    return False
+                self._remove(self._pop_free())
+            else:
+                return True
+
+    def _grow(self, slot: int) -> None:
+        fd = self.pin(slot)
         try:
-            self.free.append(self._create(self._segment_bytes))
-        except OSError as error:
-            if error.errno not in FULL_ERRNOS:
-                raise
+            self._io.fallocate(fd, self.reserve_bytes)
+        finally:  # Also when it failed: part of it may have been allocated.
+            self._slots[slot] = self._io.size(fd)
+            self.unpin(slot)
+
+    def shrink_reserve(self, most_bytes: int) -> None:
+        """Remove files of the reserve that are larger than that."""
+        for slot in [slot for slot in self.reserve if self._slots[slot] > most_bytes]:
+            self.reserve.remove(slot)
+            self._remove(slot)
+
+    def missing_bytes(self, wanted: int) -> int:
+        """What the reserve lacks of ``RESERVE_FILES`` files of ``wanted`` bytes."""
+        missing = (RESERVE_FILES - len(self.reserve)) * wanted
+        for slot in list(self.reserve):
+            missing += max(0, wanted - self._slots.get(slot, 0))
+        return missing
 
     def prepare(self, budget_bytes: int) -> bool:
         """Get the next free file ready, writing at most ``budget_bytes``; True if more is to do.

@@ -12,8 +12,8 @@ import pytest
 
 from raybroker.engine import committer as cm
 from raybroker.engine.committer import ThreadCommitter, entry_bytes
-from raybroker.model.errors import BrokerError, StoreError
-from raybroker.model.record import BLOCK, Entry
+from raybroker.model.errors import BrokerError, StoreError, StoreFullError
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 
 PATIENCE_S = 20.0
 SMALL, MIDDLE, LARGE = 1 << 10, 100 << 10, 600 << 10
@@ -33,14 +33,33 @@ class Engine:
         self.done: list[int] = []
         self.failures: list[BrokerError] = []
         self.relieved = 0
+        self.room = -1
+        """Bytes that the store still takes; -1 for any number. A checkpoint is always taken, and makes room."""
+        self.stored: list[Entry] = []
+        self.asked = 0
         self.turn: list[Callable[[], Any]] = []
         self.posted: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._submitted = 0
         store: Any = self
         self.committer = ThreadCommitter(
             store, post=self.posted.put, soon=self.turn.append, monotonic_ns=lambda: self.now_ns,
-            relieved=self._relieved, failed=self.failures.append,
+            relieved=self._relieved, failed=self.failures.append, full=self._full,
         )  # fmt: skip
+
+    def _full(self, error: StoreFullError) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        number = self._submitted
+        self._submitted += 1
+        self.committer.submit([Entry(CHECKPOINT, 0, 0, b"state")], lambda: self.done.append(number))
+
+    def note(self) -> None:
+        number = self._submitted
+        self._submitted += 1
+        self.committer.submit([Entry(NOTE, 1, 0, b"%d" % number)], lambda: self.done.append(number))
 
     def _relieved(self) -> None:
         self.relieved += 1
@@ -52,6 +71,13 @@ class Engine:
         self.now_ns += self.takes_ns
         if self.fails:
             raise StoreError("the disk is gone")
+        if self.room >= 0 and not all(entry.kind == CHECKPOINT for entry in entries):
+            if entry_bytes(entries) > self.room:
+                raise StoreFullError("no room")
+            self.room -= entry_bytes(entries)
+        if any(entry.kind == CHECKPOINT for entry in entries):
+            self.room = LARGE if self.room >= 0 else -1
+        self.stored += entries
 
     def maintain(self, budget_bytes: int) -> bool:
         return False
@@ -204,3 +230,45 @@ def test_after_a_failure_nothing_is_ever_called_done(nbytes: int) -> None:
 def test_the_size_of_a_batch_counts_all_its_parts() -> None:
     parts = (b"12345", memoryview(b"123"), bytearray(7))
     assert entry_bytes([Entry(BLOCK, 1, 1, b"meta", parts), Entry(BLOCK, 1, 2, b"", ())]) == 2 * 64 + 4 + 5 + 3 + 7
+
+
+def test_notes_that_find_no_room_wait_for_a_checkpoint_that_takes_their_place() -> None:
+    with running() as engine:
+        engine.note()
+        engine.finish()
+        engine.room = 0
+        for _ in range(3):
+            engine.note()
+        engine.finish()
+        assert engine.done == [0, 1, 2, 3, 4], "in the order of the calls, the checkpoint behind what it supersedes"
+        assert [(entry.kind, entry.meta) for entry in engine.stored] == [(NOTE, b"0"), (CHECKPOINT, b"state")]
+        assert not engine.failures
+        assert engine.committer.pending_bytes == 0
+        engine.note()
+        engine.finish()
+        assert engine.stored[-1].meta == b"5", "and then it goes on as before"
+
+
+def test_messages_that_find_no_room_wait_until_there_is_some() -> None:
+    with running() as engine:
+        engine.room = 0
+        engine.submit(SMALL)
+        engine.note()
+        engine.go_on()
+        while not engine.asked:
+            engine.posted.get(timeout=PATIENCE_S)()
+        engine.room = LARGE
+        engine.finish()
+        assert engine.done == [0, 1, 2]
+        assert [entry.kind for entry in engine.stored] == [BLOCK, NOTE, CHECKPOINT]
+
+
+def test_what_still_finds_no_room_at_the_end_has_failed() -> None:
+    engine = Engine()
+    engine.room = 0
+    engine.submit(SMALL)
+    engine.go_on()
+    engine.committer.close()
+    while not engine.failures:
+        engine.posted.get(timeout=PATIENCE_S)()
+    assert (engine.done, [str(failure) for failure in engine.failures]) == ([], ["no room"])

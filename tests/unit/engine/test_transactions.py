@@ -193,3 +193,15 @@ def test_what_a_lost_session_had_staged_goes_to_others_at_once() -> None:
     other.consumer("in")
     pair.client.session.close()
     assert other.got() == ["a(2)"], "not by way of the consumer that is gone"
+
+
+def test_a_commit_that_finds_no_room_on_the_disk_is_rolled_back_and_the_host_lives_on() -> None:
+    for op, more in (("txn_commit", {}), ("txn_prepare", {"coordinator": ""})):
+        rig = rig_of()
+        pair = Pair(rig)
+        args = pair.work()
+        rig.store.has_room = lambda nbytes: False  # type: ignore[method-assign]
+        assert pair.client.fails(op, key=KEY, **args, **more) == "store_full"
+        rig.sync()
+        assert (counts(rig), rig.host.failure) == ((1, 0), None)
+        assert not rig.host.transactions.by_number
