@@ -73,8 +73,9 @@ def backup_cls(file: File, cluster: Cluster = "default") -> None:
 def restore_cls(file: File, config: ClusterFile = None, cluster: Cluster = "default") -> None:
     """Make a backup the record of the master, while all brokers are down: raybroker restore cls -f record.backup
 
-    Changes made since the backup are lost; destinations that the backup does not know keep their messages, and brokers
-    name them in their logs. Run it on the node of the master, before `raybroker up`.
+    Changes made since the backup are lost; destinations that the backup does not know keep their messages and are
+    ORPHANED: adopt dst puts one into the record again, destroy dst drops it. Run it on the node of the master, before
+    `raybroker up`.
     """
     from raybroker.actors import restoring
 

@@ -82,8 +82,8 @@ def restore(
 ) -> None:
     """Make a backup the record, also one of 'backup cls'; the table is made where there is none.
 
-    Changes made since the backup are lost; destinations that the backup does not know stay with their messages, and
-    brokers name them in their logs.
+    Changes made since the backup are lost; destinations that the backup does not know keep their messages and are
+    ORPHANED: adopt dst puts one into the record again, destroy dst drops it.
     """
     try:
         data = file.read_bytes()

@@ -111,6 +111,18 @@ def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Clu
     output.say(f"destroyed {kind} {name}")
 
 
+@groups["adopt"].command("dst")
+def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> None:  # noqa: A002
+    """Put an orphaned destination into the record again, with its messages: raybroker adopt dst -t q -n orders
+
+    After restore cls, list dst shows what was created after the backup as ORPHANED; destroy dst drops it instead.
+    """
+    kind = destination_type(type)
+    with connecting.administering(cluster) as admin:
+        admin.adopt_destination(kind, name)
+    output.say(f"adopted {kind} {name}")
+
+
 @groups["purge"].command("dst")
 def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """Discard the messages that no consumer holds."""

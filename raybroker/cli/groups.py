@@ -32,6 +32,7 @@ HELP: Final = {
     "backup": "backup cls: write the configuration change record to a file.",
     "metrics": "metrics dst|svc|bkr: counts, rates, connections, consumers, disk; again and again.",
     "reset": "reset dst: count from zero.",
+    "adopt": "adopt dst: put what a restored record does not know into it.",
     "restore": "restore cls: make a backup the record, while brokers are down.",
 }
 

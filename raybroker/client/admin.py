@@ -41,6 +41,14 @@ class Admin:
         """
         return self._call("destroy_destination", {"type": type, "name": name})
 
+    def adopt_destination(self, type: str, name: str) -> Any:  # noqa: A002
+        """Put a destination in state ORPHANED into the cluster's record again, with its messages (K-14): one that was
+        created after the backup that was restored.
+
+        Raises IllegalStateError for one that is not orphaned; :meth:`destroy_destination` drops it instead.
+        """
+        return self._call("adopt_destination", {"type": type, "name": name})
+
     def update_destination(self, type: str, name: str, **changes: Any) -> Any:  # noqa: A002
         """Change attributes, all or none (A-35); raises ConfigError for one that is fixed at creation."""
         return self._call("update_destination", {"type": type, "name": name, "changes": changes})

@@ -18,6 +18,7 @@ from raybroker.client.brokers import Brokers
 from raybroker.client.callbacks import Callbacks
 from raybroker.client.channel import Channel
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.copies import Copies
 from raybroker.client.destinations import Destination
 from raybroker.client.directory import Directory, Place
 from raybroker.client.events import CLOSED, CLOSING, Events, Outage
@@ -79,6 +80,7 @@ class ConnectionCore:
         self.temporaries: set[Destination] = set()
         self.callbacks = Callbacks("events")
         """Where handlers of the application are called."""
+        self.copies = Copies()
         self.events = Events(io)
         self.watches: dict[Destination, ConsumerWatch] = {}
         """Destinations whose consumers the application wants to know of (R-15)."""

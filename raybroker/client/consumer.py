@@ -273,11 +273,13 @@ class ConsumerCore(Buffer):
         if self.closed or frame.tag < self._min_tag:
             self._connection.meter(count)
             return
-        expires = block.expires()
-        if expires is None and frame.attempt == 1:
-            delivery = Delivery(block, self, frame.epoch, frame.tag, frame.attempt)
+        expires, attempt = block.expires(), frame.attempt
+        if not self._connection.brokers.alone and self._connection.copies.again(block):
+            attempt = max(attempt, 2)
+        if expires is None and attempt == 1:
+            delivery = Delivery(block, self, frame.epoch, frame.tag, attempt)
         else:
-            delivery = watched = Watched(block, self, frame.epoch, frame.tag, frame.attempt)
+            delivery = watched = Watched(block, self, frame.epoch, frame.tag, attempt)
             watched.expires = expires
         with self._lock:
             self.put(delivery)

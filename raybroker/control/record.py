@@ -101,8 +101,8 @@ class RecordState:
     an auto-created one (K-07).  A service has the field broker: where it keeps its data (W-120).  ``pauses`` holds what
     of a destination is paused and until when (D-26); the destination may be in no record as well.
 
-    ``past``: destinations that were destroyed, and may still be on the broker whose copy this is.  It says nothing of
-    the cluster: copies are equal whatever theirs is.
+    ``past``: destinations and subscriptions that were destroyed, and may still be on the broker whose copy this is.  It
+    says nothing of the cluster: copies are equal whatever theirs is.
     """
 
     def __init__(self) -> None:
@@ -156,9 +156,14 @@ class RecordState:
         elif change.kind == "destroy_destination":
             self.past.add(change.key)
             self.pauses.pop(change.key, None)
+        if change.kind == "create_subscription":
+            self.past.discard(of_subscription(change.key))
+        elif change.kind == "destroy_subscription":
+            self.past.add(of_subscription(change.key))
         if change.kind == "destroy_destination" and change.key[0] == "topic":
             for key in [k for k, fields in self.subscriptions.items() if fields.get("topic") == change.key[1]]:
                 del self.subscriptions[key]
+                self.past.add(of_subscription(key))
 
     def copy(self) -> RecordState:
         """Independent of this one but for the attribute dicts, which are never changed in place."""
@@ -216,6 +221,11 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "resume_destination": ("pauses", None, "pause"),
 }
 """Kind → where it belongs, whether the thing has to be there before, and what it is called."""
+
+
+def of_subscription(key: Key) -> Key:
+    """The key of a durable subscription among those of the past, where destinations are as well."""
+    return ("subscription", *key)
 
 
 def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
@@ -366,13 +376,15 @@ class ChangeRecord:
     def succeed(self, old: ChangeRecord) -> None:
         """This copy takes the place of ``old``: what that had and this has not may still be here."""
         if old.id == self.id:
-            self.remember(old.state.past | old.state.destinations.keys())
+            there = {of_subscription(key) for key in old.state.subscriptions}
+            self.remember(old.state.past | old.state.destinations.keys() | there)
 
     def remember(self, past: Iterable[Key]) -> None:
         """These were in a longer copy of this record, and may still be here; see RecordState."""
         keys = set(past)
-        self.base_state.past |= keys - self.base_state.destinations.keys()
-        self.state.past |= keys - self.state.destinations.keys()
+        for state in (self.base_state, self.state):
+            there = {of_subscription(key) for key in state.subscriptions}
+            state.past |= keys - state.destinations.keys() - there
 
     def forget_past(self) -> None:
         """All of the record is carried out here."""

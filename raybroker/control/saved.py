@@ -110,7 +110,7 @@ def _replay(saved: Saved, found: list[Any]) -> None:
         case ["past", [*keys]]:
             if saved.record is None:
                 raise ValueError("a past without a record")
-            saved.record.remember((str(kind), str(name)) for kind, name in keys)
+            saved.record.remember(tuple(str(part) for part in key) for key in keys)
         case ["offer", int(term), str(master), str(record), str(text)]:
             saved.offer = Offer(Claim(term, master, record), load(text.encode()))
         case _:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.control.record import Change, RecordState, differences
+from raybroker.control.record import Change, RecordState, differences, of_subscription
 from raybroker.engine.catalogue import PAUSES
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
@@ -57,14 +57,22 @@ class Applying:
         """Make ``wanted``, which the record leads to, true, whatever is here.
 
         What the record once had is destroyed: that is what happened to it meanwhile (K-11). Anything else that the
-        record does not have stays: after a restore (K-14) only an administrator can know whether the record or the
-        destination with its messages is to be believed. It is named in the log.
+        record does not have is orphaned: after a restore (K-14) only an administrator can know whether it is still
+        wanted, with its messages. It is named in the log.
         """
         have = await self._present(wanted)
+        registry = self._broker.registry
+        registry.orphans.clear()
         for key in [key for key in have.destinations if key not in wanted.destinations]:
             if key not in wanted.past:
-                log.warning("%s %s is not in the configuration change record; destroy it or create it again", *key)
+                log.warning("%s %s is not in the configuration change record, and orphaned: adopt or destroy it", *key)
+                registry.orphans.add((check_destination_type(key[0]), key[1]))
                 del have.destinations[key]
+        for key, fields in list(have.subscriptions.items()):
+            if key not in wanted.subscriptions and of_subscription(key) not in wanted.past:
+                log.warning("durable subscription %r of topic %s is not in the configuration change record, and"
+                            " orphaned: open or destroy it", key[1], fields["topic"])  # fmt: skip
+                del have.subscriptions[key]
         await self.apply(differences(have, wanted))
         self._brokers_changed()
 
@@ -130,7 +138,10 @@ class Applying:
             elif not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
                 many.append({"type": key[0], "name": key[1], "attributes": attributes})
             else:
-                await self._broker.create(key, attributes)
+                host = await self._broker.create(key, attributes)
+                if key in self._broker.registry.orphans:
+                    await self._broker.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
+                    self._broker.registry.orphans.discard(key)
         for start in range(0, len(many), MANY):
             await self._broker.create_many(many[start : start + MANY])
 

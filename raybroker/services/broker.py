@@ -323,6 +323,7 @@ class Broker:
     def _table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         return {
             "create_destination": self.destinations.create,
+            "adopt_destination": self.destinations.adopt,
             "destroy_destination": self.destinations.destroy,
             "update_destination": self.destinations.update,
             "purge_destination": self.destinations.purge,

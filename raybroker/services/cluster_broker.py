@@ -39,7 +39,7 @@ from raybroker.services.broker import Broker
 from raybroker.services.cluster_admin import ClusterAdmin
 from raybroker.services.cluster_itself import ABOUT_CLUSTER, ClusterItself
 from raybroker.services.clustering import Clustering
-from raybroker.services.destinations import DMQ
+from raybroker.services.destinations import DMQ, HOW_TO_ADOPT, ORPHANED
 from raybroker.services.elsewhere import HostElsewhere
 from raybroker.services.forwarding import Forwarding
 from raybroker.services.paths import Paths
@@ -295,6 +295,7 @@ class ClusterBroker:
     def _changes(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         return {
             "create_destination": self._create_destination,
+            "adopt_destination": self._adopt_destination,
             "update_destination": self._update_destination,
             "destroy_destination": self._destroy_destination,
             "destroy_subscription": self._destroy_subscription,
@@ -315,6 +316,8 @@ class ClusterBroker:
     async def _create_destination(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
         """As Destinations.create, on all brokers; one with isLocalOnly on this one alone (D-20)."""
         key: Key = (check_destination_type(type), check_destination_name(name))
+        if key in self.local.registry.orphans:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
         if key in self.local.registry.where or self._recorded(key) is not None:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
         check_attribute_names(attributes, key[0])
@@ -323,11 +326,11 @@ class ClusterBroker:
         if checked.get(ONLY_HERE):
             await self.local.admin("create_destination", {"type": type, "name": name, "attributes": attributes})
         else:
-            await self._refuse_local_elsewhere(key)
+            await self._refuse_others(key)
             await self._propose(Change("create_destination", key, checked))
 
-    async def _refuse_local_elsewhere(self, key: Key) -> None:
-        """What a broker has for its own clients cannot be a member of a destination of the whole cluster (D-20)."""
+    async def _refuse_others(self, key: Key) -> None:
+        """What another broker has for its own clients (D-20), or as an orphan (K-14), is no member of a new one."""
         if self.live() == [self.name]:
             return
         try:
@@ -335,11 +338,34 @@ class ClusterBroker:
         except (InvalidDestinationError, BrokerGoneError):
             return
         for broker, row in rows:
+            if row["state"] == ORPHANED:
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists on broker {broker} and is orphaned: {HOW_TO_ADOPT}"
+                )
             if row["attributes"].get(ONLY_HERE):
                 raise InvalidDestinationError(
                     f"{key[0]} {key[1]!r} exists already on broker {broker}, for clients of that broker alone"
                     " (isLocalOnly): destroy it there, or take another name"
                 )
+
+    async def _adopt_destination(self, type: str, name: str) -> None:  # noqa: A002
+        """Put an orphaned destination into the record, with its messages and durable subscriptions (K-14).
+
+        Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the seat hold.
+        """
+        key: Key = (check_destination_type(type), name)
+        found = await self.everywhere("query_destination", {"type": key[0], "name": name})
+        rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
+        if not rows:
+            raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")
+        attributes = rows.get(self.seat, next(iter(rows.values())))["attributes"]
+        await self._propose(Change("create_destination", key, attributes))
+        known = self.clustering.member.agreed.subscriptions
+        for row in await self._spread.list_subscriptions(name) if key[0] == "topic" else ():
+            identity = (row["client_id"] or "", row["name"])
+            if row["durable"] and identity not in known:
+                fields = {field: row[field] for field in ("topic", "shared", "selector", "no_local")}
+                await self._propose(Change("create_subscription", identity, fields))
 
     async def _update_destination(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
         key: Key = (check_destination_type(type), name)
@@ -377,7 +403,9 @@ class ClusterBroker:
         key = (client_id or "", name)
         known = self.clustering.member.agreed.subscriptions.get(key)
         if known is None or topic not in (None, known.get("topic")):
-            await self.local.subscriptions.destroy(name, client_id, topic)
+            await self._spread.everywhere(
+                "destroy_subscription", {"name": name, "client_id": client_id, "topic": topic}
+            )
             return
         await self._refuse_active(name, client_id)
         await self._propose(Change("destroy_subscription", key))

@@ -14,6 +14,12 @@ from raybroker.services.templates import Templates
 
 PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
 """What of a destination can be paused (D-26, W-123 … W-125)."""
+ORPHANED: Final = "ORPHANED"
+"""State of a destination that the configuration change record does not know since an older one was restored (K-14)."""
+HOW_TO_ADOPT: Final = (
+    "the configuration change record that was restored does not know it; put it into the record with its messages"
+    " (raybroker adopt dst), or destroy it"
+)
 DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
 
 
@@ -58,8 +64,15 @@ class Destinations:
             raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
         await self._broker.destroy(key, host)
 
+    async def adopt(self, type: str, name: str) -> None:  # noqa: A002
+        """For a broker without a record, where nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
+        key, _ = self._known(type, name)
+        raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
+
     async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
         key, host = self._known(type, name)
+        if key in self._registry.orphans:
+            raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
         check_attribute_names(changes, key[0])
         if key == DMQ:
             destination_attributes(changes, name=name)
@@ -71,7 +84,10 @@ class Destinations:
 
     async def query(self, type: str, name: str) -> Row:  # noqa: A002
         key, host = self._known(type, name)
-        return {**await host.query(*key), "host": host.key}
+        return self._shown(key, host, await host.query(*key))
+
+    def _shown(self, key: Key, host: HostPort, row: Row) -> Row:
+        return {**row, "host": host.key, **({"state": ORPHANED} if key in self._registry.orphans else {})}
 
     async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
         """One row a destination, by name; one that cannot be asked now has state UNKNOWN.
@@ -84,7 +100,7 @@ class Destinations:
             if host is None or (key in self._registry.owners and not temporary):
                 continue
             try:
-                row = {**await host.query(*key), "host": host.key}
+                row = self._shown(key, host, await host.query(*key))
             except BrokerError as error:
                 row = {"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": str(error)}
             rows.append(row)

@@ -35,6 +35,8 @@ class Registry:
         """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
         self.traits: dict[Key, dict[str, Any]] = {}
         """Attributes that clients act on, see TRAITS."""
+        self.orphans: set[Key] = set()
+        """Those that a restored record does not know: an administrator adopts or destroys them (K-14)."""
         self.unasked: dict[str, str] = {}
         """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
         self.version = int.from_bytes(entropy.token(6), "little")
@@ -64,6 +66,7 @@ class Registry:
         self.auto.discard(key)
         self.owners.pop(key, None)
         self.traits.pop(key, None)
+        self.orphans.discard(key)
         if known is not None:
             self._note(key)
 

@@ -66,6 +66,29 @@ def test_when_the_home_broker_is_lost_the_producer_goes_on_at_another(own: Clust
     producer.close()
 
 
+def test_a_copy_that_the_lost_broker_had_stored_is_flagged(own: ClusterRig) -> None:  # K-19, R-11
+    name = own.name()
+    own.connect("b1").admin().create_destination("queue", name)
+    consumer = own.connect("b1").session().consumer(name, prefetch=0)
+    producer = own.connect("b2").session().producer(name)
+    async def lose_answers() -> None:
+        for connection in own.brokers["b2"].host.service.connections:
+            connection.link.write = lambda *_: None
+
+    own.io.run(lose_answers())
+    futures = [producer.send_async(n) for n in range(20)]
+    there = own.brokers["b2"].local
+    until(lambda: own.io.run(there.admin("query_destination", {"type": "queue", "name": name}))["messages_in"] == 20)
+    own.kill("b2")
+    first = take(consumer, 20)
+    assert all(future.result(10) for future in futures)
+    own.start("b2")
+    second = take(consumer, 20)
+    assert sorted(bodies(first)) == sorted(bodies(second)) == list(range(20))
+    assert {message.id for message in first} == {message.id for message in second}
+    assert all(message.redelivered for message in (*first, *second))
+
+
 def test_a_request_is_answered_by_somebody_with_another_home(rig: ClusterRig) -> None:  # D-23
     name = rig.name()
     server = rig.connect("b3").session()

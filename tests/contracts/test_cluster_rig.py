@@ -16,7 +16,13 @@ from raybroker.config.brokers import NO_MASTER, TABLE
 from raybroker.control import events as ev
 from raybroker.control.backup import load
 from raybroker.control.member import restored
-from raybroker.errors import BrokerGoneError, ConfigError, InvalidDestinationError, MasterUnavailableError
+from raybroker.errors import (
+    BrokerGoneError,
+    ConfigError,
+    IllegalStateError,
+    InvalidDestinationError,
+    MasterUnavailableError,
+)
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.record import RecordFile
 from tests.contracts.cluster_rig import ClusterRig
@@ -241,6 +247,67 @@ def test_brokers_join_and_leave_a_running_cluster(rig: ClusterRig) -> None:  # K
     assert [r["broker"] for r in admin.list_brokers()] == ["b1", "b2", "b3"]
 
 
+def restore(rig: ClusterRig, backup: bytes) -> None:
+    """Make a backup the record, and start all brokers with it."""
+    for name in list(rig.brokers):
+        rig.stop(name)
+    file = RecordFile(rig.directory / "b1" / "record")
+    file.replace(restored(file.open(), backup, cluster="rig", name="b1", master="b1", new_id="again"))
+    file.close()
+    for name in rig.plan.names:
+        rig.start(name)
+    for name in rig.plan.names:
+        until(lambda name=name: rig.brokers[name].cluster.clustering.member.opened)
+    until(lambda: set(rig.brokers["b1"].cluster.live()) == set(rig.plan.names))
+
+
+def states(rig: ClusterRig, kind: str) -> dict[str, str]:
+    return {row["name"]: row["state"] for row in rig.connect("b2").admin().list_destinations(kind)}
+
+
+def test_what_a_restored_record_does_not_know_is_adopted_or_dropped(rig: ClusterRig) -> None:  # K-14
+    connection = rig.connect("b2", client_id="me")
+    admin = connection.admin()
+    backup = admin.backup_record()
+    topic, queue, dropped = rig.name(), rig.name(), rig.name()
+    admin.create_destination("topic", topic)
+    admin.create_destination("queue", queue, maxNumMsgs=7)
+    admin.create_destination("queue", dropped)
+    session = connection.session()
+    session.durable_consumer(f"topic:{topic}", "kept").close()
+    session.producer(f"topic:{topic}").send("published")
+    session.producer(queue).send("sent")
+    connection.close()
+    restore(rig, backup)
+    admin = rig.connect("b2").admin()
+    assert (states(rig, "topic")[topic], states(rig, "queue")[queue]) == ("ORPHANED", "ORPHANED")
+    admin.adopt_destination("topic", topic)
+    admin.adopt_destination("queue", queue)
+    admin.destroy_destination("queue", dropped)
+    rig.kill("b3")
+    rig.start("b3")
+    until(lambda: rig.brokers["b3"].cluster.clustering.member.opened)
+    assert states(rig, "topic")[topic] == "RUNNING"
+    assert states(rig, "queue") == {queue: "RUNNING", "mq.sys.dmq": "RUNNING"}
+    assert admin.query_destination("queue", queue)["attributes"]["maxNumMsgs"] == 7
+    again = rig.connect("b2", client_id="me").session()
+    assert take(again.consumer(queue), 1)[0].body == "sent"
+    assert take(again.durable_consumer(f"topic:{topic}", "kept"), 1)[0].body == "published"
+
+
+def test_a_durable_subscription_that_a_restored_record_does_not_know_keeps_its_messages(rig: ClusterRig) -> None:
+    connection, topic = rig.connect("b2", client_id="me"), rig.name()
+    connection.admin().create_destination("topic", topic)
+    backup = connection.admin().backup_record()
+    session = connection.session()
+    session.durable_consumer(f"topic:{topic}", "later").close()
+    session.producer(f"topic:{topic}").send("published")
+    connection.close()
+    restore(rig, backup)
+    again = rig.connect("b1", client_id="me").session()
+    assert take(again.durable_consumer(f"topic:{topic}", "later"), 1)[0].body == "published"
+
+
 def test_a_restored_record_is_taken_by_all_and_nobody_loses_messages(rig: ClusterRig) -> None:  # K-14, A-06, A-07
     admin = rig.connect("b2").admin()
     kept, newer = rig.name(), rig.name()
@@ -265,4 +332,14 @@ def test_a_restored_record_is_taken_by_all_and_nobody_loses_messages(rig: Cluste
     again = rig.connect("b3")
     assert again.admin().query_destination("queue", kept)["attributes"]["maxNumMsgs"] == 5
     assert list(rig.brokers["b1"].cluster.clustering.member.agreed.destinations) == [("queue", kept)]
+    admin = again.admin()
+    assert {r["name"]: r["state"] for r in admin.list_destinations()}[newer] == "ORPHANED"
+    row = admin.query_destination("queue", newer)
+    assert (row["state"], row["messages"]) == ("ORPHANED", 1)
+    with pytest.raises(InvalidDestinationError, match=r"orphaned.*adopt"):
+        admin.create_destination("queue", newer)
+    with pytest.raises(IllegalStateError, match=r"orphaned.*adopt"):
+        admin.update_destination("queue", newer, maxNumMsgs=7)
+    with pytest.raises(IllegalStateError, match="not orphaned"):
+        admin.adopt_destination("queue", kept)
     assert again.session().consumer(newer).receive(timeout=WAIT_S).body == "not to be lost"
