@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
@@ -189,14 +190,20 @@ class Consumer:
                 left = timeout - (loop.time() - since_s)
         return []
 
-    async def on_message(self, listener: Callable[[Message], Awaitable[object] | object]) -> Consumer:
-        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06)."""
-        check_arguments(listener=listener)
+    async def on_message(
+        self, listener: Callable[[Message], Awaitable[object] | object], *, retry_on: Types | type[BaseException] = (),
+        reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
+    ) -> Consumer:  # fmt: skip
+        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06).
+
+        See the blocking one for the arguments.
+        """
         core: Any = self._core
         if core.closed:
             raise closed_consumer(core)
+        handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
         core._connection.warn_unless_started()
-        core.listener = listener
+        core.listener = handler
         self.session._listen()
         return self
 

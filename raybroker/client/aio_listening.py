@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raybroker.client.batching import Batching
-from raybroker.model.errors import BrokerError
+from raybroker.client.handler import Handler, give_up, judge, require_result, tell
+from raybroker.model.errors import BrokerError, ConnectionLostError
 
 if TYPE_CHECKING:
     from raybroker.client.aio import Session
     from raybroker.client.aio_handles import Consumer
+    from raybroker.client.message import Message
+
+log = logging.getLogger("raybroker.listener")
 
 
 class Listening:
@@ -21,6 +26,7 @@ class Listening:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._core = session._core
+        self._core.listen()
         self._batching: Batching | None = None
         if self._core.work is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
@@ -56,33 +62,50 @@ class Listening:
 
     async def _serve_one(self, consumer: Consumer) -> bool:
         """Hand one message to the listener; False when there is none."""
-        core = consumer._core
-        listener = core.listener
-        if listener is None or core.closed:
+        core: Any = consumer._core
+        handler: Handler | None = core.listener
+        if handler is None or core.closed:
             return False
         try:
-            message = core.take_one()
-        except BrokerError:
+            message: Message | None = core.take_one()
+        except BrokerError as error:
+            log.error("the listener of %s is called no more: %s", core.name, error)
+            core.listener = None
             return False
         if message is None:
             core.wait(0)
             return False
         self._core.in_hand = message
         try:
-            result = listener(message)
+            result = handler.function(message)
             if isinstance(result, Awaitable):
                 await result
-        except Exception:  # noqa: BLE001 - a listener's failure is its message's failure
-            await self._failed(in_call=True)
+            elif result is not None:
+                require_result(handler.function, result)
+        except asyncio.CancelledError as error:
+            if self._is_cancelled():
+                raise
+            await self._failed(handler, message, error)
+        except Exception as error:  # noqa: BLE001 - a listener's failure is its message's failure
+            await self._failed(handler, message, error)
         else:
             await self._returned()
         finally:
             self._core.in_hand = None
+            self._core.call_ended()
         return True
+
+    def _is_cancelled(self) -> bool:
+        """The session's own task is to end; otherwise what the listener awaited was cancelled."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
 
     async def _returned(self) -> None:
         if self._batching is None:
-            await self._session._come_back()
+            try:
+                await self._session._come_back()
+            except BrokerError as error:
+                self._uncertain(error)
         elif self._batching.called():
             await self._commit()
 
@@ -92,15 +115,24 @@ class Listening:
             return
         try:
             await self._session.commit()
-        except BrokerError:
+        except BrokerError as error:
             self._batching.failed(in_call=False)
+            self._uncertain(error)
         else:
             self._batching.committed()
 
-    async def _failed(self, *, in_call: bool) -> None:
-        with contextlib.suppress(BrokerError):
-            if self._batching is None:
-                await self._session.recover()
-            else:
-                self._batching.failed(in_call=in_call)
-                await self._session.rollback()
+    def _uncertain(self, error: BrokerError) -> None:
+        log.warning("what a listener had done with was not acknowledged: %s", error)
+        tell(self._core.connection, error)
+
+    async def _failed(self, handler: Handler, message: Message, error: BaseException) -> None:
+        verdict = judge(self._core, handler.retries, handler.function, message, error)
+        batched = self._batching is not None and self._batching.calls > 0
+        if self._batching is not None:
+            self._batching.failed(in_call=not verdict.rejects)
+        try:
+            await self._session._run(give_up(self._core, message, verdict, batched=batched))
+        except ConnectionLostError:  # The message comes again by that.
+            pass
+        except BrokerError as fault:
+            self._uncertain(fault)

@@ -160,7 +160,6 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         or_none(_timeout), f"a number of seconds from 0 to {TIMEOUT_S_MAX}, or None to wait for ever"
     ),
     "max": Argument(whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
-    "listener": Argument(callable, "something that can be called with a message"),
     "handler": Argument(or_none(callable), "something that can be called, or None for nobody"),
     "reason": Argument(
         lambda value: value is None or isinstance(value, str | BaseException), "a text, an exception, or None"
@@ -176,6 +175,7 @@ ELSEWHERE: Final = frozenset({
     "destination", "reply_to", "topic", "queue",  # client.destinations
     "serializer",  # client.bodies
     "client_id",  # model.names
+    "listener", "retry_on", "reject_on", "backoff",  # client.handler
     "options",  # by the names of what they are passed on to
 })  # fmt: skip
 """Arguments whose check is more than a look at the value: the module that makes something of them does it."""

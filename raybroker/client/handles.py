@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
@@ -251,19 +252,31 @@ class Consumer:
             found = self._wait_for(lambda: core.take(max), timeout) or []
         return found
 
-    def on_message(self, listener: Callable[[Message], object]) -> Consumer:
+    def on_message(
+        self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
+        reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
+    ) -> Consumer:  # fmt: skip
         """Call ``listener`` for each message, in the session's thread, one after the other (R-06).
 
-        In an "auto" session a message is acknowledged when the listener returns; when it raises, the session recovers
-        and the message comes again, flagged. In a transacted session up to maxMessagesInTransaction calls are
-        committed together, and rolled back when one of them raises (W-42).
+        In an "auto" session a message is acknowledged when the listener returns. When it raises, that is logged and
+        told to ``on_exception``, and the message comes again after a pause, flagged, while others go on; what dies by
+        it says why. In a transacted session up to maxMessagesInTransaction calls are committed together, and rolled
+        back when one of them raises (W-42).
+
+        listener   a function of one message; a coroutine that it returns is run to its end before the next call
+        retry_on   only these types of exceptions are worth another attempt, with others the message is dead at once
+        reject_on  with these it is dead at once
+        backoff    seconds before the second attempt, doubled for each further one up to 30 s, or a pair with another
+                   longest pause; 0: at once, before other messages; None: the session's redelivery_delay_ms, or 0.25.
+                   redeliveryDelayOverride of the destination wins
+        Raises ConfigError for what cannot be called with a message.
         """
-        check_arguments(listener=listener)
         core: Any = self._core
         if core.closed:
             raise closed_consumer(core)
+        handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
         core._connection.warn_unless_started()
-        core.listener = listener
+        core.listener = handler
         self.session._listen()
         return self
 

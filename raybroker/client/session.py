@@ -59,6 +59,8 @@ class SessionCore:
         """Something happens when the application comes back for more (:meth:`before_more`)."""
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
+        self._listened: int | None = None
+        """With listeners: serial of the last message whose call has ended."""
         self.work: Work | None = Work(self) if mode == TRANSACTED else None
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out (W-82)."""
@@ -103,12 +105,23 @@ class SessionCore:
         self.connection.io.loop.call_later(DUPS_OK_S, over)
 
     def flush_lazily(self) -> None:
-        """Acknowledge without asking for a confirmation (R-09)."""
+        """Acknowledge without asking for a confirmation (R-09); not what a listener has in hand."""
         self.unsettled = 0
         for consumer in list(self.consumers):
-            epoch, ranges = consumer.settle(None)
+            epoch, ranges = consumer.settle(self._listened)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)
+        if self._listened is not None and self._listened < self._serial and not self._lazy:
+            self._lazy = True
+            self._arm()
+
+    def listen(self) -> None:
+        """From now on messages go to listeners, one at a time."""
+        self._listened = self._serial
+
+    def call_ended(self) -> None:
+        """A listener has returned, or what it had in hand has its end otherwise."""
+        self._listened = self._serial
 
     def settle(self, up_to: int | None = None) -> Confirmations:
         """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for (B-06)."""
@@ -198,17 +211,24 @@ class SessionCore:
             )
         if delay_ms is None or delay_ms < 0:
             delay_ms = self.redelivery_delay_ms or -1
+        confirmed = self.conclude(message, outcome, delay_ms, reason)
+        if confirmed is None:
+            self._require_here(message, f"{outcome}()")
+            raise IllegalStateError(f"{outcome}() did nothing: the message is settled already")
+        return self.finish([confirmed])
+
+    def conclude(self, message: Message, outcome: str, delay_ms: int, reason: str) -> Confirmation | None:
+        """End one message, in a session of any mode that keeps track; None when it is settled or went back before."""
         consumer = message._delivery.consumer
         ranges = consumer.settle_one(message)
         if not ranges:
-            self._require_here(message, f"{outcome}()")
-            raise IllegalStateError(f"{outcome}() did nothing: the message is settled already")
+            return None
         confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
         if outcome in GIVEN_BACK and message.unit_of_order is not None:
             self.holds_back += 1
             confirmed.add_done_callback(lambda _: self.connection.io.post(self._let_go))
         consumer.conclude(message._delivery.epoch, ranges, outcome, delay_ms, reason, confirmed)
-        return self.finish([confirmed])
+        return confirmed
 
     def _let_go(self) -> None:
         """Later messages of the unit that were here are void by now; the others can go on."""

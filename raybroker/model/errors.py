@@ -30,6 +30,7 @@ own bugs.
     ├── StoreError                the store failed; the host stops
     │   ├── StoreDamagedError     stored bytes are not what was written
     │   └── StoreFullError        no room for this batch; nothing of it was written and the store lives on
+    ├── ListenerError             a listener raised; what it raised is the cause
     └── ConfigError               an unknown property or a value out of bounds
 """
 
@@ -220,6 +221,12 @@ class StoreFullError(StoreError):
     code = "store_full"
     definite = True
     retryable = True
+
+
+class ListenerError(BrokerError):
+    """A listener raised: told to ``on_exception``, with what it raised as ``__cause__`` and its message in the text."""
+
+    code = "listener"
 
 
 class ConfigError(BrokerError):

@@ -266,7 +266,7 @@ def test_a_message_whose_listener_raises_comes_again_flagged(broker: LoopbackBro
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack=mode)
     recorder = Recorder(fail_first=2)
-    session.consumer(name).on_message(recorder)
+    session.consumer(name).on_message(recorder, backoff=0)
     connection.session().producer(name).send_many(range(3))
     until(lambda: len(recorder.seen) == 5)
     assert [body for body, _ in recorder.seen] == [0, 0, 0, 1, 2]

@@ -17,7 +17,7 @@ ERRORS = frozenset({
     "InvalidDestinationError", "InvalidSelectorError", "MessageFormatError", "SecurityError",
     "ResourceAllocationError", "QuotaExceededError", "MessageTooLargeError", "DestinationPausedError",
     "MasterUnavailableError", "TransactionRolledBackError", "TransactionInProgressError", "OrderError", "StoreError",
-    "ConfigError",
+    "ConfigError", "ListenerError",
 })  # fmt: skip
 AIO = frozenset({"connect", "connect_xa", "loopback"})
 

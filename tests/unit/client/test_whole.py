@@ -162,7 +162,7 @@ def test_calls_of_a_transacted_listener_share_transactions_and_failures_do_not(c
         if message.body == 7 and message.delivery_count < 3:
             raise ValueError(message.body)
 
-    session.consumer("in").on_message(listen)
+    session.consumer("in").on_message(listen, backoff=0)
     found = take(connect().session().consumer("out"), 12)
     assert bodies(found) == list(range(12))
     until(lambda: held(connection, "in") == 0)
