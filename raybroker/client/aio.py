@@ -111,6 +111,7 @@ class Connection:
         self._core.set_client_id(client_id)
 
     async def close(self) -> None:
+        self._core.io.require_usable()
         if self._core.closed:
             return
         faults: list[BrokerError] = []
@@ -293,6 +294,7 @@ class Session:
         self._core.redelivery_delay_ms = value
 
     async def close(self) -> None:
+        self._core.connection.io.require_usable()
         if self.closed:
             return
         self.closed = True

@@ -130,6 +130,7 @@ class Producer(Hints):
             await asyncio.wrap_future(self._core.room_future())
 
     async def close(self) -> None:
+        self._core._connection.io.require_usable()
         if self._core.closed:
             return
         given_up = False
@@ -215,6 +216,7 @@ class Consumer:
         return self._core.info()
 
     async def close(self) -> None:
+        self._core._connection.io.require_usable()
         if self._core.closed:
             return
         if self.session._core.mode == "auto":
@@ -281,6 +283,7 @@ class Browser:
             await self.session._run(core.close())
 
     async def close(self) -> None:
+        self.session._core.connection.io.require_usable()
         if self.closed:
             return
         self.closed = True

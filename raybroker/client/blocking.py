@@ -117,6 +117,7 @@ class Connection:
         Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
         could not be sent.
         """
+        self._core.io.require_usable()
         if self._core.closed:
             return
         faults: list[BrokerError] = []
@@ -345,6 +346,7 @@ class Session:
 
         Everything is closed; then the first error is raised, such as that of :meth:`Producer.close`.
         """
+        self._core.connection.io.require_usable()
         if self.closed:
             return
         self.closed = True

@@ -61,6 +61,7 @@ class Buffer:
         self.owing = -1
         """Credit to ask for once the application waits again, since an ack deadline has passed; -1: none has."""
         """What was handed out and went back unsettled."""
+        session.connection.buffers.add(self)
         self._settled_up_to = 0
         """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
 

@@ -7,13 +7,14 @@ home (K-19): what is attached to hosts that are alive stays attached, and what h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from raybroker.client.directory import BrokerRow, Place, View
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError
 from raybroker.model.names import home_of_temporary
 
+T = TypeVar("T")
 READ_PATIENCE_S: Final = 10.0
 """How long a verb that changes nothing is tried again while a broker restarts; one that changes something never is."""
 RETRY_S: Final = 0.2
@@ -26,7 +27,7 @@ PREFERENCE_S: Final = 0.1
 class Calls(Protocol):
     """How brokers are asked."""
 
-    async def call(self, broker: str, method: str, *args: Any) -> Any:
+    def call(self, broker: str, method: str, *args: Any) -> Coroutine[Any, Any, Any]:
         """Raises BrokerGoneError when the broker itself cannot be asked, and whatever it raises."""
         ...
 
@@ -37,6 +38,13 @@ class Calls(Protocol):
     def place(self, found: Sequence[Any]) -> Place:
         """What ``locate`` of a broker answered."""
         ...
+
+
+def _seen(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task whose error is no news if nobody waits for it any more."""
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 class ClusterDirectory:
@@ -57,7 +65,7 @@ class ClusterDirectory:
     async def _ask(self, method: str, *args: Any) -> Any:
         """Ask the home broker; when it is gone, the next call goes to another one."""
         home = self._home
-        call = asyncio.ensure_future(self._calls.call(home, method, *args))
+        call = _seen(self._calls.call(home, method, *args))
         self._waiting[call] = home
         try:
             return await call
@@ -78,7 +86,7 @@ class ClusterDirectory:
         """
         if self._pinned:
             return
-        other = asyncio.ensure_future(self._successor(home))
+        other = _seen(self._successor(home))
         try:
             if await self._answers(home, patience_s):
                 return
@@ -117,7 +125,7 @@ class ClusterDirectory:
 
     async def _first(self, names: list[str]) -> str:
         """The first of these brokers that answers, "" when none does in time; those at the front get a moment more."""
-        asked = {asyncio.ensure_future(self._calls.call(name, "brokers")): name for name in names}
+        asked = {_seen(self._calls.call(name, "brokers")): name for name in names}
         waiting = set(asked)
         there: set[asyncio.Future[Any]] = set()
         try:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raybroker.client.addresses import reconnect_attempts
 from raybroker.client.brokers import Brokers
@@ -23,7 +24,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.directory import Directory, Place
 from raybroker.client.events import CLOSED, CLOSING, Events, Outage
 from raybroker.client.identity import check_may_choose
-from raybroker.client.io import IoThread
+from raybroker.client.io import IoThread, log_failure
 from raybroker.client.metering import Meter
 from raybroker.client.pinging import keep_pinging
 from raybroker.client.producer import ProducerCore
@@ -38,6 +39,10 @@ from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
+
+if TYPE_CHECKING:
+    from raybroker.client.buffer import Buffer
+    from raybroker.client.buffers import Buffers
 
 T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.02
@@ -89,6 +94,8 @@ class ConnectionCore:
         self.branches: dict[Any, Any] = {}
         """Branches of distributed transactions by XID (T-07)."""
         self.brokers = Brokers(self)
+        self.buffers: weakref.WeakSet[Buffer | Buffers] = weakref.WeakSet()
+        """Of all its consumers."""
         self.choosers: dict[tuple[Destination, str], Chooser] = {}
         """Positions among the members of distributed destinations, of "producers" and of "consumers" (W-111)."""
         self._channels: dict[str, Channel] = {}
@@ -99,6 +106,8 @@ class ConnectionCore:
         self.arrived, self.meter, self.handed_out = self._meter.arrived, self._meter.meter, self._meter.handed_out
         self.counts_buffered = self._meter.counts_buffered
         self._pinger: asyncio.Task[None] | None = None
+        io.users.add(self)
+        io.ends_first()
 
     def set_client_id(self, client_id: str) -> None:
         """Name the client; raises IllegalStateError once the connection has been used, or where that is the
@@ -109,9 +118,16 @@ class ConnectionCore:
         self.client_id = check_client_id(client_id)
 
     def require_open(self) -> None:
-        """Raises IllegalStateError when it is closed."""
+        """Raises IllegalStateError when it is closed, or belongs to another process."""
+        self.io.require_usable()
         if self.closed:
             raise IllegalStateError("the connection is closed")
+
+    def disown(self) -> None:
+        """This is a forked child: whoever receives is told so, as everybody is who calls anything else."""
+        self.closed = True
+        for buffer in list(self.buffers):
+            buffer.closed = True
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         """One verb of administration."""
@@ -154,7 +170,7 @@ class ConnectionCore:
                 channel = await Channel.open(place, hello, timeout_s, self)
                 self._channels[place.key] = channel
                 if self._pinger is None:
-                    self._pinger = asyncio.create_task(keep_pinging(self))
+                    self._pinger = self.spawn(keep_pinging(self))
             return channel
 
     def channels(self) -> list[Channel]:
@@ -253,8 +269,15 @@ class ConnectionCore:
         """Run something until it ends or the connection is closed; on the IO loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that nobody waits for is over."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.closed:
+            log_failure("a task of a connection has failed", error)
 
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something whole even when whoever waits for it gives up meanwhile."""
@@ -348,7 +371,7 @@ class ConnectionCore:
             with contextlib.suppress(BrokerError):
                 await work()
         self.closed = True
-        for task in (*self._tasks, *([self._pinger] if self._pinger else ())):
+        for task in list(self._tasks):
             task.cancel()
         for session in list(self.sessions):
             for consumer in list(session.consumers):

@@ -164,6 +164,7 @@ class Producer(Hints):
         Raises IllegalStateError when its destination was full for raybroker.reconnect.timeout_ms: what was left is
         lost, and its futures say so.
         """
+        self._core._connection.io.require_usable()
         if self._core.closed:
             return
         given_up = False
@@ -203,10 +204,10 @@ class Consumer:
             check_timeout(timeout)
         if session._listening is not None:
             session._require_no_listener()
-        if session._core.comes_back and session._core.unsettled:
-            session._come_back()
         if core.closed:
             raise closed_consumer(core)
+        if session._core.comes_back and session._core.unsettled:
+            session._come_back()
         message = core.take_one()
         if message is None:  # Whose "take_one" it is changes when the consumer gets members on other brokers meanwhile.
             message = self._wait_for(lambda: core.take_one(), timeout)  # noqa: PLW0108
@@ -231,9 +232,9 @@ class Consumer:
     def receive_nowait(self) -> Message | None:
         """The next message if one is in the buffer (R-05)."""
         self.session._require_no_listener()
-        self.session._come_back()
         if self._core.closed:
             raise closed_consumer(self._core)
+        self.session._come_back()
         message = self._core.take_one()
         if message is None:
             self._core.wait(0)
@@ -243,10 +244,10 @@ class Consumer:
         """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
         check_arguments(max=max, timeout=timeout)
         self.session._require_no_listener()
-        self.session._come_back()
         core = self._core
         if core.closed:
             raise closed_consumer(core)
+        self.session._come_back()
         found = core.take(max)
         if not found:
             found = self._wait_for(lambda: core.take(max), timeout) or []
@@ -291,6 +292,7 @@ class Consumer:
 
     def close(self) -> None:
         """Detach: what is not acknowledged goes back to the destination (F-25)."""
+        self._core._connection.io.require_usable()
         if self._core.closed:
             return
         if self.session._core.mode == "auto":
@@ -306,6 +308,7 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Message]:
         """Messages as they come, until the consumer is closed."""
+        self._core._connection.io.require_usable()
         while not self._closed():
             try:
                 message = self.receive()
@@ -357,6 +360,7 @@ class Browser:
 
     def close(self) -> None:
         """End it, and every pass that is under way."""
+        self.session._core.connection.io.require_usable()
         if self.closed:
             return
         self.closed = True

@@ -118,6 +118,7 @@ async def temporary_topic(core: SessionCore, run: Any) -> TemporaryTopic:
 
 def closed_consumer(core: AnyConsumer) -> IllegalStateError:
     """What a receive of a closed consumer raises."""
+    core._connection.io.require_usable()
     return IllegalStateError(f"the consumer of {core.name} is closed")
 
 

@@ -72,6 +72,7 @@ class ProducerCore:
         self.duplicates = 0
         """Messages that the broker had taken before, by their deduplication ids."""
         self._connection = connection
+        self._io = connection.io
         self._work = work
         self._encode: Encode = encode_any if pickles else encode_body
         self._state = Producing(producer)
@@ -102,6 +103,8 @@ class ProducerCore:
 
         ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever (R-02).
         """
+        if self._io.unusable:
+            self._io.require_usable()
         kind, data, header = encoded_one(body, self._encode, header, self._body_bytes_max)
         with self._lock:
             state = self._state
@@ -123,6 +126,7 @@ class ProducerCore:
 
         In a transaction there is nothing to wait for but its commit. ``each``: what each message has of its own.
         """
+        self._io.require_usable()
         source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self._encode, each, most)

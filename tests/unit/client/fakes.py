@@ -30,6 +30,14 @@ class LoopIo:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.unusable = ""
+        self.users: set[Any] = set()
+
+    def require_usable(self) -> None:
+        """It is."""
+
+    def ends_first(self) -> None:
+        """Nothing ends."""
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon(call, *args)
