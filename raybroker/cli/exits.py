@@ -3,7 +3,7 @@
     0  done
     1  refused by the broker, or failed there; the reason is on standard error
     2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
-    3  no cluster or broker can be reached
+    3  no cluster or broker can be reached, or a list lacks what some of them would have told
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ class UsageError(Exception):
 def code_of(error: BrokerError) -> Exit:
     """The exit code for an error of the broker's table."""
     return Exit.UNREACHABLE if isinstance(error, _UNREACHABLE) else Exit.REFUSED
+
+
+def end_of_list(rows: Any) -> None:
+    """After a list was shown: what is missing in it goes to standard error, and the exit code is 3 then."""
+    missing = getattr(rows, "missing", {})
+    for name, why in sorted(missing.items()):
+        output.error(f"the list is not whole: {name} has not answered ({why})")
+    if missing:
+        raise typer.Exit(Exit.UNREACHABLE)
 
 
 class Commands(TyperGroup):

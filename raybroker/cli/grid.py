@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import UsageError
+from raybroker.cli.exits import UsageError, end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
     Attributes,
@@ -75,6 +75,7 @@ def list_dst(
         output.as_json(rows)
     else:
         output.table(rows, DESTINATION_COLUMNS, empty="no destinations")
+    end_of_list(rows)
 
 
 @groups["query"].command("dst")
@@ -215,6 +216,7 @@ def list_con(
         output.as_json(rows)
     else:
         output.table([{**row, "id": str(row["id"])} for row in rows], CONSUMER_COLUMNS, empty="no consumers")
+    end_of_list(rows)
 
 
 @groups["query"].command("con")

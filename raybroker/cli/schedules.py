@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.exits import end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, Type, ask, destination_type, moment, properties
 
@@ -63,6 +64,7 @@ def list_sch(
         output.as_json(rows)
     else:
         output.table([_shown(row) for row in rows], COLUMNS, empty="no schedules")
+    end_of_list(rows)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.exits import end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, TopicOption, ask
 
@@ -27,9 +28,10 @@ def list_dur(topic: TopicOption = None, cluster: Cluster = "default", json: Json
         rows = admin.list_subscriptions(topic)
     if json:
         output.as_json(rows)
-        return
-    shown = [{**row, "state": "ACTIVE" if row["active"] else "INACTIVE"} for row in rows]
-    output.table(shown, COLUMNS, empty="no subscriptions")
+    else:
+        shown = [{**row, "state": "ACTIVE" if row["active"] else "INACTIVE"} for row in rows]
+        output.table(shown, COLUMNS, empty="no subscriptions")
+    end_of_list(rows)
 
 
 @groups["purge"].command("dur")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.exits import end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, ask, moment
 
@@ -24,8 +25,9 @@ def list_txn(cluster: Cluster = "default", json: Json = False) -> None:
         rows = admin.list_transactions()
     if json:
         output.as_json(rows)
-        return
-    output.table([_shown(row) for row in rows], COLUMNS, empty="no transactions")
+    else:
+        output.table([_shown(row) for row in rows], COLUMNS, empty="no transactions")
+    end_of_list(rows)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,11 @@ class Admin:
         return self._call("update_destination", {"type": type, "name": name, "changes": changes})
 
     def list_destinations(self, type: str | None = None, *, temporary: bool = False) -> Any:  # noqa: A002
-        """One dict a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those (A-33)."""
+        """One dict a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those (A-33).
+
+        As all lists of what hosts have, it is a list with an attribute ``missing``: hosts and brokers that cannot be
+        asked now → why.  Their destinations that are known by name have state UNKNOWN; empty when the list is whole.
+        """
         return self._call("list_destinations", {"type": type, "temporary": temporary})
 
     def query_destination(self, type: str, name: str) -> Any:  # noqa: A002

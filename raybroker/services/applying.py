@@ -16,6 +16,7 @@ from raybroker.engine.catalogue import PAUSES
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
 from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
+from raybroker.services.listing import require_whole
 from raybroker.services.ports import Row
 from raybroker.services.registry import Key
 
@@ -79,7 +80,9 @@ class Applying:
     async def _present(self, wanted: RecordState) -> RecordState:
         """What is here, as a record would have it."""
         have, registry = RecordState(), self._broker.registry
-        for row in await self._broker.subscriptions.list_all():
+        subscriptions = await self._broker.subscriptions.list_all()
+        require_whole(subscriptions, "what the record changes")
+        for row in subscriptions:
             if row["durable"]:
                 fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields

@@ -67,7 +67,7 @@ class Broker:
         self.name = name
         self._make_host = make_host
         self._drop_host = drop_host
-        self.registry = Registry()
+        self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = Schedules(self.registry)
         self.transactions = Transactions(self.registry)

@@ -10,7 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import BrokerError, BrokerGoneError, InvalidDestinationError
+from raybroker.model.errors import (
+    BrokerError,
+    BrokerGoneError,
+    ConnectionLostError,
+    InvalidDestinationError,
+    RequestTimeoutError,
+)
+from raybroker.model.listing import Listing
 from raybroker.services.ports import Page, Row
 
 ASK_TIMEOUT_S: Final = 20.0
@@ -50,6 +57,10 @@ class Asker(Protocol):
         """The brokers that are up, this one first."""
         ...
 
+    def known(self) -> list[str]:
+        """All brokers of the cluster, up or not."""
+        ...
+
     async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
         """A verb of one broker's own."""
         ...
@@ -82,18 +93,46 @@ class ClusterAdmin:
             raise missing[0]
         return found
 
+    async def _listed(self, verb: str, args: Row) -> tuple[list[Answer], dict[str, str]]:
+        """A list verb of all brokers: what those answered that can be asked, and what is missing → why.
+
+        Raises InvalidDestinationError when all that answer lack the destination, and what the first broker raised when
+        nobody answers.
+        """
+        brokers = self._asker.live()
+        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        results = await asyncio.gather(*work, return_exceptions=True)
+        missing = {broker: "it is down" for broker in self._asker.known() if broker not in brokers}
+        found: list[Answer] = []
+        errors: list[BaseException] = []
+        for broker, result in zip(brokers, results, strict=True):
+            if isinstance(result, ConnectionLostError | RequestTimeoutError):
+                missing[broker] = str(result)
+                errors.append(result)
+            elif isinstance(result, InvalidDestinationError):
+                errors.insert(0, result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found.append((broker, result))
+                missing.update(result.missing if isinstance(result, Listing) else {})
+        if not found:
+            raise errors[0]
+        return found, missing
+
     # ---- destinations
 
     async def query_destination(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
         """One row for all members: counts added up, and ``members`` with the row of each broker (K-03)."""
         return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
 
-    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
+    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:  # noqa: A002
         found: dict[tuple[str, str], list[Answer]] = {}
-        for broker, rows in await self.everywhere("list_destinations", {"type": type, "temporary": temporary}):
+        answers, missing = await self._listed("list_destinations", {"type": type, "temporary": temporary})
+        for broker, rows in answers:
             for row in rows:
                 found.setdefault((row["name"], row["type"]), []).append((broker, row))
-        return [self._merged(found[key]) for key in sorted(found)]
+        return Listing((self._merged(found[key]) for key in sorted(found)), missing)
 
     def _merged(self, answers: list[Answer]) -> Row:
         """The row of the seat, or of the first that knows anything, with the counts of all and the state of each."""
@@ -123,10 +162,11 @@ class ClusterAdmin:
 
     # ---- consumers and subscriptions
 
-    async def list_consumers(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
+    async def list_consumers(self, name: str | None = None, type: str | None = None) -> Listing:  # noqa: A002
         """One row a consumer, whichever members it is attached to; what these count is added up."""
         found: dict[Any, Row] = {}
-        for broker, rows in await self.everywhere("list_consumers", {"name": name, "type": type}):
+        answers, missing = await self._listed("list_consumers", {"name": name, "type": type})
+        for broker, rows in answers:
             for row in rows:
                 key = row.get("consumer") or (broker, row["id"])
                 known = found.setdefault((key, row["type"], row["destination"]), {**row, "broker": broker})
@@ -134,37 +174,41 @@ class ClusterAdmin:
                     for count in ("unacknowledged", "sent", "granted", "buffered"):
                         if count in row:
                             known[count] = (known.get(count) or 0) + (row[count] or 0)
-        return list(found.values())
+        return Listing(found.values(), missing)
 
     async def query_consumer(self, id: int) -> Row:  # noqa: A002
         """One consumer by the number that one of the brokers gave it, the home broker's first."""
         return await self._first("query_consumer", {"id": id})
 
-    async def list_subscriptions(self, topic: str | None = None) -> list[Row]:
+    async def list_subscriptions(self, topic: str | None = None) -> Listing:
         """One row a subscription; messages are those of all members."""
         found: dict[tuple[str, str, str], Row] = {}
-        for _, rows in await self.everywhere("list_subscriptions", {"topic": topic}):
+        answers, missing = await self._listed("list_subscriptions", {"topic": topic})
+        for _, rows in answers:
             for row in rows:
                 key = (row["topic"], row["client_id"] or "", row["name"])
                 known = found.setdefault(key, {**row, "messages": 0, "consumers": 0})
                 known["messages"] += row["messages"]
                 known["consumers"] = max(known["consumers"], row["consumers"])
                 known["active"] = known["active"] or row["active"]
-        return [found[key] for key in sorted(found)]
+        return Listing((found[key] for key in sorted(found)), missing)
 
     # ---- what is listed by host, and found by going from broker to broker
 
-    async def concatenated(self, verb: str, args: Row) -> list[Row]:
-        return [row for _, rows in await self.everywhere(verb, args) for row in rows]
+    async def concatenated(self, verb: str, args: Row) -> Listing:
+        answers, missing = await self._listed(verb, args)
+        return Listing((row for _, rows in answers for row in rows), missing)
 
     async def _first(self, verb: str, args: Row) -> Any:
-        """What the first broker answers that knows it."""
+        """What the first broker answers that knows it; one that cannot be asked may be the one that does."""
         missing: BrokerError | None = None
         for broker in self._asker.live():
             try:
                 return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
-            except (InvalidDestinationError, BrokerGoneError) as error:
+            except InvalidDestinationError as error:
                 missing = missing or error
+            except ConnectionLostError as error:
+                missing = error if not isinstance(missing, ConnectionLostError) else missing
         raise missing or InvalidDestinationError(f"{verb}: no broker is up")
 
     async def paged(self, verb: str, args: Row) -> Page:

@@ -26,6 +26,7 @@ from raybroker.model.errors import (
     MasterUnavailableError,
     RequestTimeoutError,
 )
+from raybroker.model.listing import Listing
 from raybroker.model.names import (
     check_destination_name,
     check_destination_type,
@@ -42,6 +43,7 @@ from raybroker.services.clustering import Clustering
 from raybroker.services.destinations import DMQ, HOW_TO_ADOPT, ORPHANED
 from raybroker.services.elsewhere import HostElsewhere
 from raybroker.services.forwarding import Forwarding
+from raybroker.services.listing import require_whole
 from raybroker.services.paths import Paths
 from raybroker.services.pausing import Pausing
 from raybroker.services.peers import Peers
@@ -412,7 +414,10 @@ class ClusterBroker:
 
     async def _refuse_active(self, name: str, client_id: str | None) -> None:
         """A subscription that a consumer uses, on whichever broker, is not ended (D-27)."""
-        for row in await self._spread.list_subscriptions():
+        rows, live = await self._spread.list_subscriptions(), self.live()
+        silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
+        require_whole(Listing((), silent), f"whether subscription {name!r} is in use")
+        for row in rows:
             if row["durable"] and (row["client_id"] or "", row["name"]) == (client_id or "", name) and row["active"]:
                 raise IllegalStateError(
                     f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidDestinationError,
+    RequestTimeoutError,
+)
+from raybroker.model.listing import Listing
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.services import listing
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Key, Registry
 from raybroker.services.templates import Templates
@@ -90,21 +100,37 @@ class Destinations:
         return {**row, "host": host.key, **({"state": ORPHANED} if key in self._registry.orphans else {})}
 
     async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
-        """One row a destination, by name; one that cannot be asked now has state UNKNOWN.
+        """One row a destination, by name; one that cannot be asked now has state UNKNOWN, and its host is missing.
 
         ``temporary`` shows the temporary ones as well (A-33).
         """
-        rows = []
+        by_host: dict[HostPort, list[Key]] = {}
         for key in self._registry.keys(None if type is None else check_destination_type(type)):
-            host = self._registry.where.get(key)
-            if host is None or (key in self._registry.owners and not temporary):
-                continue
+            if temporary or key not in self._registry.owners:
+                by_host.setdefault(self._registry.where[key], []).append(key)
+        answers = await asyncio.gather(*(self._rows(host, keys) for host, keys in by_host.items()))
+        missing = listing.unasked(self._registry)
+        for host, (_, failure) in zip(by_host, answers, strict=True):
+            if failure:
+                missing[host.key] = failure
+        rows = sorted((row for found, _ in answers for row in found), key=lambda row: (row["name"], row["type"]))
+        return Listing(rows, missing)
+
+    async def _rows(self, host: HostPort, keys: list[Key]) -> tuple[list[Row], str]:
+        """The rows of destinations on one host, and why the host does not answer; it is not asked again then."""
+        rows: list[Row] = []
+        lost = ""
+        for key in keys:
+            failure = lost
             try:
-                row = self._shown(key, host, await host.query(*key))
+                if not lost:
+                    rows.append(self._shown(key, host, (await listing.asked(_one(host, key)))[0]))
             except BrokerError as error:
-                row = {"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": str(error)}
-            rows.append(row)
-        return rows
+                failure = str(error)
+                lost = failure if isinstance(error, ConnectionLostError | RequestTimeoutError) else ""
+            if failure:
+                rows.append({"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": failure})
+        return rows, lost
 
     async def pause(
         self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
@@ -167,13 +193,16 @@ class Destinations:
             key, host = self._known(type or ("topic" if only_topic else "queue"), name)
             return await host.consumers(*key)
         kind = None if type is None else check_destination_type(type)
-        return [row for host in list(self._registry.hosts) for row in await host.consumers(kind, None)]
+        found, missing = await listing.each_host(self._registry, lambda host: host.consumers(kind, None))
+        return Listing((row for _, row in found), missing)
 
     async def query_consumer(self, id: int) -> Row:  # noqa: A002
         """One consumer; raises InvalidDestinationError when there is none of that id."""
-        for row in await self.list_consumers():
+        rows = await self.list_consumers()
+        for row in rows:
             if row["id"] == id:
                 return row
+        listing.require_whole(rows, f"consumer {id}")
         raise InvalidDestinationError(f"there is no consumer {id}; list_consumers shows those there are")
 
     def _known(self, type_: str, name: str) -> tuple[Key, HostPort]:
@@ -199,3 +228,7 @@ def named(type_: str | None, name: str) -> str:
     if type_ is None:
         raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
     return type_
+
+
+async def _one(host: HostPort, key: Key) -> list[Row]:
+    return [await host.query(*key)]

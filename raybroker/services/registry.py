@@ -27,7 +27,8 @@ CHANGED_WAIT_S_MAX: Final = 20.0
 class Registry:
     """What the hosts said that they serve, kept up to date by the broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: str = "") -> None:
+        self._broker = broker
         self.hosts: list[HostPort] = []
         self.where: dict[Key, HostPort] = {}
         self.auto: set[Key] = set()
@@ -92,6 +93,10 @@ class Registry:
         if self.unasked:
             hosts = ", ".join(sorted(self.unasked))
             raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now; try again")
+
+    def host_key(self, name: str) -> str:
+        """The key of a host that is known by its name alone."""
+        return f"{self._broker}/{name}" if self._broker else name
 
     def keys(self, type_: DestinationType | None) -> list[Key]:
         """All destinations, of one type if given, by name."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from raybroker.model.errors import InvalidDestinationError
+from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_type
+from raybroker.services import listing
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
 
@@ -17,10 +19,9 @@ class Schedules:
     async def list_all(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
         """One row a schedule, those that come next first: of one destination, of two with that name, or of all."""
         kind = None if type is None else check_destination_type(type)
-        found = []
-        for host in list(self._registry.hosts):
-            found += [{**row, "host": host.key} for row in await host.schedules(kind, name)]
-        return sorted(found, key=lambda row: (row["next_ms"] is None, row["next_ms"], row["id"]))
+        found, missing = await listing.each_host(self._registry, lambda host: host.schedules(kind, name))
+        rows = [{**row, "host": host.key} for host, row in found]
+        return Listing(sorted(rows, key=lambda row: (row["next_ms"] is None, row["next_ms"], row["id"])), missing)
 
     async def query(self, id: str) -> Row:  # noqa: A002
         """One schedule; raises InvalidDestinationError when there is none."""
@@ -32,10 +33,10 @@ class Schedules:
         await host.destroy_schedule(id)
 
     async def _find(self, id_: str) -> tuple[HostPort, Row]:
-        for host in list(self._registry.hosts):
-            for row in await host.schedules(None, None):
-                if row["id"] == id_:
-                    return host, {**row, "host": host.key}
         what = f"schedule {str(id_)[:80]!r}"
-        self._registry.require_all_asked(what)
+        found = await listing.found_among(
+            self._registry, what, lambda host: host.schedules(None, None), lambda row: bool(row["id"] == id_)
+        )
+        for host, row in found:
+            return host, {**row, "host": host.key}
         raise InvalidDestinationError(f"there is no {what}; list_schedules shows those there are")

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from raybroker.core.selector import normalised
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.model.listing import Listing
+from raybroker.services import listing
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
 
@@ -99,7 +101,8 @@ class Subscriptions:
         """One row a subscription, of one topic or of all (A-40)."""
         if topic is not None:
             return _sorted(await self._registry.host_of("topic", topic).subscriptions(topic))
-        return _sorted([row for host in list(self._registry.hosts) for row in await host.subscriptions(None)])
+        found, missing = await listing.each_host(self._registry, lambda host: host.subscriptions(None))
+        return Listing(_sorted([row for _, row in found]), missing)
 
     async def destroy(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         """End a durable subscription with its messages (A-42); raises as :meth:`unsubscribe`."""
@@ -136,8 +139,10 @@ class Subscriptions:
         rows = await self._rows(identity)
         if not rows:
             self._registry.require_all_asked(f"subscription {identity[1]!r}")
-            known = (row for row in await self.list_all() if row["durable"])
-            rows = [row for row in known if _identity(row) == identity]
+            everything = await self.list_all()
+            rows = [row for row in everything if row["durable"] and _identity(row) == identity]
+            if not rows:
+                listing.require_whole(everything, f"subscription {identity[1]!r}")
         rows = [row for row in rows if topic in (None, row["topic"])]
         if not rows:
             whose = f" of client {identity[0]!r}" if identity[0] else ""

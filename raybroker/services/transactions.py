@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.model.listing import Listing
+from raybroker.services import listing
 from raybroker.services.elsewhere import HostElsewhere
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
@@ -39,10 +41,8 @@ class Transactions:
 
     async def list_all(self) -> list[Row]:
         """One row a transaction and host: the host's row, and ``host``."""
-        found = []
-        for host in list(self._registry.hosts):
-            found += [{**row, "host": host.key} for row in await host.transactions()]
-        return found
+        found, missing = await listing.each_host(self._registry, lambda host: host.transactions())
+        return Listing(({**row, "host": host.key} for host, row in found), missing)
 
     async def query(self, id: int | str) -> Row:  # noqa: A002 - as everywhere
         """One transaction by id: the number, or host:number where several hosts have that number.
@@ -67,10 +67,14 @@ class Transactions:
         match = _ID.fullmatch(str(id).strip())
         found = []
         if match is not None:
-            for host in list(self._registry.hosts):
-                if match["host"] is None or host.key == match["host"]:
-                    rows = await host.transactions()
-                    found += [(host, {**row, "host": host.key}) for row in rows if row["id"] == int(match["id"])]
+            rows, missing = await listing.each_host(self._registry, lambda host: host.transactions())
+            found = [
+                (host, {**row, "host": host.key}) for host, row in rows
+                if row["id"] == int(match["id"]) and match["host"] in (None, host.key)
+            ]  # fmt: skip
+            if not found:
+                silent = {host: why for host, why in missing.items() if match["host"] in (None, host)}
+                listing.require_whole(Listing((), silent), f"transaction {str(id)[:80]}")
         if len(found) > 1:
             names = ", ".join(f"{host.key}:{row['id']}" for host, row in found)
             raise IllegalStateError(f"there are several transactions {id}; name one of {names}")

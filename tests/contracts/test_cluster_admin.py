@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError
-from raybroker.model.errors import BrokerGoneError
+from raybroker.model.errors import BrokerGoneError, ConnectionLostError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import take, until
 
@@ -183,3 +183,63 @@ def test_a_destination_is_over_its_threshold_where_one_of_its_members_is(rig: Cl
     for message in take(consumer, 3):
         message.acknowledge()
     assert until(lambda: admin.query_destination("queue", name)["over_threshold"] == [])
+
+
+LISTS: dict[str, dict[str, Any]] = {
+    "list_destinations": {}, "list_consumers": {}, "list_subscriptions": {}, "list_transactions": {},
+    "list_schedules": {},
+}  # fmt: skip
+
+
+@pytest.fixture
+def silent(rig: ClusterRig, monkeypatch: pytest.MonkeyPatch) -> ClusterRig:
+    """The host of b2 does not answer administrators; those of b1 and b3 have a subscription, a consumer and so on."""
+
+    async def gone(*args: Any) -> Any:
+        raise ConnectionLostError("the actor is gone or restarting")
+
+    host = rig.brokers["b2"].host
+    for method in ("query", "consumers", "subscriptions", "transactions", "schedules"):
+        monkeypatch.setattr(host, method, gone)
+    return rig
+
+
+@pytest.mark.parametrize("verb", LISTS)
+def test_a_list_names_the_host_that_is_missing_and_has_the_rest(verb: str, silent: ClusterRig) -> None:
+    connection = silent.connect("b1", client_id="billing")
+    connection.admin().create_destination("topic", "news")
+    session = connection.session(transacted=True)
+    producer = session.producer(session.topic("news"))
+    session.durable_consumer(session.topic("news"), "kept")
+    producer.send("x")
+    rows = getattr(connection.admin(), verb)()
+    assert list(rows.missing) == ["b2/h1"]
+    assert "restarting" in rows.missing["b2/h1"]
+    if verb != "list_schedules":
+        until(getattr(connection.admin(), verb))
+    if verb == "list_destinations":
+        (row,) = [row for row in rows if row["name"] == "news"]
+        assert [member["state"] for member in row["members"]] == ["RUNNING", "UNKNOWN", "RUNNING"]
+
+
+def test_a_list_names_a_broker_that_is_down_and_a_whole_one_names_nothing(rig: ClusterRig) -> None:
+    admin = rig.connect("b1").admin()
+    assert [getattr(admin, verb)().missing for verb in LISTS] == [{}] * len(LISTS)
+    rig.kill("b3")
+    until(lambda: admin.list_destinations().missing == {"b3": "it is down"})
+
+
+def test_what_is_not_found_is_unknown_while_a_host_is_silent(silent: ClusterRig) -> None:
+    admin = silent.connect("b1").admin()
+    for verb in ("query_consumer", "query_transaction", "query_schedule"):
+        with pytest.raises(ConnectionLostError, match="b2/h1"):
+            getattr(admin, verb)(77)
+
+
+def test_a_subscription_is_not_ended_while_a_host_cannot_say_whether_it_is_used(silent: ClusterRig) -> None:
+    connection = silent.connect("b1", client_id="billing")
+    connection.admin().create_destination("topic", "news")
+    session = connection.session()
+    session.durable_consumer(session.topic("news"), "kept").close()
+    with pytest.raises(ConnectionLostError, match="b2/h1"):
+        session.unsubscribe("kept")

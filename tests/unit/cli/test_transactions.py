@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.cli import connecting
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.listing import Listing
 
 ROWS = [
     {"id": 5, "key": "aa", "kind": "xa", "state": "PREPARED", "xid": "1:aa:", "client_id": "billing",
@@ -73,3 +74,14 @@ def test_a_transaction_is_settled_by_hand(raybroker: Any, admin: FakeAdmin) -> N
     assert admin.settled == [("commit", "5"), ("rollback", "b1/h1:5")]
     result = raybroker("commit", "txn", "-n", "6")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "raybroker: transaction 6 is STARTED\n")
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_a_list_that_is_not_whole_is_shown_and_says_so(
+    json: bool, raybroker: Any, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "list_transactions", lambda: Listing(ROWS, {"b2/h3": "restarting"}))
+    found = raybroker("list", "txn", *(["--json"] if json else []))
+    assert found.exit_code == 3
+    assert "billing" in found.stdout
+    assert found.stderr == "raybroker: the list is not whole: b2/h3 has not answered (restarting)\n"

@@ -1,0 +1,19 @@
+"""What list verbs answer: rows, and what could not be asked for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class Listing(list[Row]):
+    """The rows of all hosts and brokers that answered.
+
+    ``missing``: host ("b1/h3") or broker ("b2") whose rows are not in the list → why; empty when the list is whole.
+    """
+
+    def __init__(self, rows: Iterable[Row] = (), missing: Mapping[str, str] | None = None) -> None:
+        super().__init__(rows)
+        self.missing: dict[str, str] = dict(missing or {})
