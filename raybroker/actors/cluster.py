@@ -9,7 +9,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.agents import end_all
 from raybroker.actors.broker import BrokerActor, BrokerSpec
-from raybroker.actors.joining import shared_table
+from raybroker.actors.joining import check_table, shared_table
 from raybroker.actors.placing import place
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import Plan, plan_of
@@ -20,6 +20,10 @@ from raybroker.system.clock import SystemClock
 
 OPEN_WAIT_S: Final = 120.0
 """How long ``start`` waits until a broker that it started takes clients: processes may take half a minute to start."""
+ALONE_WAIT_S: Final = 3.0
+"""The same for one that is started alone: whoever starts it is told what it waits for."""
+FAULTY_WAIT_S: Final = 15.0
+"""How long the same reason not to take part has to last: brokers that start together may disagree for a moment."""
 OPEN_POLL_S: Final = 0.02
 
 
@@ -54,6 +58,31 @@ class Cluster:
     def state(self, broker: str) -> dict[str, Any]:
         """What one broker says of itself: state, master, node and process id."""
         found: dict[str, Any] = runtime.call_blocking(self._broker(broker).ready)
+        return found
+
+    def troubles(self) -> dict[str, str]:
+        """Broker → why it takes no clients now, in words, of those that take none."""
+        found = {}
+        for broker in self.brokers:
+            try:
+                row = self.state(broker)
+            except BrokerError as error:
+                found[broker] = str(error)
+                continue
+            if not row["operating"]:
+                found[broker] = str(row["refusal"] or f"broker {broker} takes no clients yet")
+        return found
+
+    def contradictions(self) -> list[str]:
+        """Where the configuration of a broker that answers names another master than the record."""
+        found = []
+        for broker in self.brokers:
+            try:
+                text = self.state(broker)["contradiction"]
+            except BrokerError:
+                continue
+            if text:
+                found.append(f"broker {broker}: {text}")
         return found
 
     def stop(self) -> None:
@@ -127,6 +156,8 @@ def start(
     if only is not None and only not in plan.brokers:
         raise ConfigError(f"broker {only!r} is none of the brokers {', '.join(plan.names)}")
     places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
+    if set(places) - set(there):
+        check_table(plan, chosen)
     if there and set(places) - set(there):
         _announce(name, next(iter(there)), [*there, *(broker for broker in plan.names if broker not in there)])
     made = [_make(name, plan, chosen, broker, node) for broker, node in places.items() if broker not in there]
@@ -151,17 +182,26 @@ def _make(name: str, plan: Plan, config: Config, broker: str, node: str) -> Any:
 
 
 def _wait_open(actor: Any, *, alone: bool) -> None:
-    """Wait until a broker takes clients; one that is started alone may have to wait for its master (K-12)."""
+    """Wait until a broker takes clients; one that is started alone may have to wait for its master (K-12).
+
+    Raises MasterUnavailableError in the end, which is sooner when other brokers refuse it, or the record cannot be
+    used: that takes somebody who does something about it.
+    """
     clock = SystemClock()
-    deadline_ns = clock.monotonic_ns() + OPEN_WAIT_S * 1_000_000_000
+    began_ns = clock.monotonic_ns()
+    deadline_ns = began_ns + OPEN_WAIT_S * 1_000_000_000
+    faulty_ns = 0
     while True:
         left_s = (deadline_ns - clock.monotonic_ns()) / 1_000_000_000
         row = runtime.call_blocking(actor.ready, timeout_s=max(left_s, OPEN_POLL_S))
-        if row["operating"] or alone:
+        now_ns = clock.monotonic_ns()
+        faulty_ns = (faulty_ns or now_ns) if row["faults"] else 0
+        if row["operating"] or (alone and (faulty_ns or now_ns > began_ns + ALONE_WAIT_S * 1_000_000_000)):
             return
-        if clock.monotonic_ns() > deadline_ns:
+        if now_ns > deadline_ns or (faulty_ns and now_ns > faulty_ns + FAULTY_WAIT_S * 1_000_000_000):
+            waited_s = (now_ns - began_ns) / 1_000_000_000
             raise MasterUnavailableError(
-                f"broker {row['broker']} does not take clients after {OPEN_WAIT_S:g} s: {row['refusal']}"
+                f"broker {row['broker']} does not take clients after {waited_s:.0f} s: {row['refusal']}"
             )
         clock.sleep(OPEN_POLL_S)
 

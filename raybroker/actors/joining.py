@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.config.brokers import Plan
-from raybroker.model.errors import IllegalStateError
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
 from raybroker.model.settings import ConfigView
 from raybroker.services.shared_table import SharedTable
 from raybroker.store.record import RecordFile
@@ -35,3 +35,17 @@ def shared_table(plan: Plan, config: ConfigView) -> SharedTable | None:
         return None
     timeout_ms: int = config["raybroker.cluster.table_timeout_ms"]
     return SharedTable(RecordTable(plan.table, timeout_ms // 2), timeout_ms)
+
+
+def check_table(plan: Plan, config: ConfigView) -> None:
+    """Raises ConfigError when brokers are to share a table that cannot be addressed, or is not there: they would wait
+    for it (K-20).  One that cannot be reached now is waited for."""
+    if not plan.table:
+        return
+    table = RecordTable(plan.table, config["raybroker.cluster.table_timeout_ms"])
+    try:
+        missing = not table.exists()
+    except StoreError:
+        return
+    if missing:
+        raise ConfigError(f"there is no table {table.shown}: make it with raybroker dbmgr create sharecc_tbl")

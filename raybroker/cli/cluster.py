@@ -58,14 +58,33 @@ def changemaster_cls(option: Attributes = None, cluster: Cluster = "default") ->
     output.say(f"the master of cluster {cluster} is {given[MASTER]}")
 
 
+def check_new(file: Path) -> None:
+    """Raises UsageError when a backup cannot become this file."""
+    if file.exists():
+        raise UsageError(f"-f {file}: it is there already, and a backup is not overwritten")
+    if not file.parent.is_dir():
+        raise UsageError(f"-f {file}: there is no folder {file.parent}; make it first")
+
+
+def write_new(file: Path, data: bytes) -> None:
+    """Write a backup, or nothing; raises UsageError."""
+    part = file.with_name(file.name + ".part")
+    try:
+        part.write_bytes(data)
+        part.replace(file)
+    except OSError as error:
+        raise UsageError(f"-f {file}: it cannot be written: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
 @groups["backup"].command("cls")
 def backup_cls(file: File, cluster: Cluster = "default") -> None:
     """Write the configuration change record to a file: raybroker backup cls -f record.backup"""
-    if file.exists():
-        raise UsageError(f"-f {file}: it is there already, and a backup is not overwritten")
+    check_new(file)
     with connecting.administering(cluster) as admin:
         data = admin.backup_record()
-    file.write_bytes(data)
+    write_new(file, data)
     output.say(f"wrote {len(data)} bytes to {file}")
 
 

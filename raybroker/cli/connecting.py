@@ -120,6 +120,14 @@ def _broker_names(cluster: str) -> list[str]:
     return found.brokers
 
 
+def running(cluster: str) -> list[str]:
+    """The brokers of a cluster that are there; none where no Ray can be reached."""
+    try:
+        return _broker_names(cluster)
+    except NoClusterError:
+        return []
+
+
 def _actor(cluster: str, broker: str) -> Any:
     from raybroker.actors import runtime
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.cli import output
-from raybroker.cli.cluster import ClusterFile, File
+from raybroker.cli import connecting, output
+from raybroker.cli.cluster import ClusterFile, File, check_new, write_new
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Cluster, ask
 from raybroker.config import Config
@@ -20,7 +20,7 @@ from raybroker.model.errors import ConfigError
 
 TABLE: Final = "sharecc_tbl"
 What = Annotated[str, typer.Argument(metavar=TABLE, help="The table of the configuration change record.")]
-Force = Annotated[bool, typer.Option("--force", help="Do not ask; without a terminal it never asks.")]
+Force = Annotated[bool, typer.Option("--force", help="Do not ask, also while brokers run.")]
 
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, short_help="The shared table of the configuration change record.",
@@ -51,28 +51,38 @@ def create(what: What, config: ClusterFile = None, cluster: Cluster = "default")
 @app.command()
 def delete(what: What, config: ClusterFile = None, force: Force = False, cluster: Cluster = "default") -> None:
     """Remove the table and the record that is in it; brokers that run refuse changes from then on."""
-    _lose(_manager(what, cluster, config), "delete", "deleted", force, lambda manager: manager.delete())
+    _lose(_manager(what, cluster, config), cluster, "delete", "deleted", force, lambda manager: manager.delete())
 
 
 @app.command()
 def recreate(what: What, config: ClusterFile = None, force: Force = False, cluster: Cluster = "default") -> None:
     """An empty record instead of the one that there is; destinations stay on the brokers that have them."""
-    _lose(_manager(what, cluster, config), "recreate", "recreated", force, lambda manager: manager.recreate())
+    _lose(_manager(what, cluster, config), cluster, "recreate", "recreated", force, lambda manager: manager.recreate())
 
 
-def _lose(manager: Any, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:
+def _lose(manager: Any, cluster: str, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:
+    _check_stopped(cluster, verb, force)
     ask(force, f"{verb} table {manager.shown}? The record that is in it is lost.")
     work(manager)
     output.say(f"{done} table {manager.shown}")
 
 
+def _check_stopped(cluster: str, verb: str, force: bool) -> None:
+    """Raises UsageError while brokers run that use the table, unless ``force``."""
+    there = [] if force else connecting.running(cluster)
+    if there:
+        raise UsageError(
+            f"dbmgr {verb}: brokers {', '.join(there)} of cluster {cluster} run and use the table; stop them first"
+            f" (raybroker down --name {cluster}), or say --force: they take what the table has then"
+        )
+
+
 @app.command()
 def backup(what: What, file: File, config: ClusterFile = None, cluster: Cluster = "default") -> None:
     """Write the record to a file: raybroker dbmgr backup sharecc_tbl -f record.backup"""
-    if file.exists():
-        raise UsageError(f"-f {file}: it is there already, and a backup is not overwritten")
+    check_new(file)
     data = _manager(what, cluster, config).backup()
-    file.write_bytes(data)
+    write_new(file, data)
     output.say(f"wrote {len(data)} bytes to {file}")
 
 
@@ -90,6 +100,7 @@ def restore(
     except OSError as error:
         raise UsageError(f"-f {file}: {error}") from None
     manager = _manager(what, cluster, config)
+    _check_stopped(cluster, "restore", force)
     ask(force, f"restore table {manager.shown}? Changes made since the backup are lost.")
     entries = manager.restore(data)
     output.say(f"restored {entries} destinations and subscriptions to {manager.shown}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -74,7 +74,11 @@ def up(
         raise
     places.save(name, place)
     verb = "runs already" if there is not None and there.brokers == cluster.brokers else "runs"
-    output.say(f"cluster {name} {verb}: brokers {', '.join(cluster.brokers)}, Ray at {place.address}")
+    troubles = cluster.troubles()
+    brokers_up = [one for one in cluster.brokers if one not in troubles]
+    output.say(f"cluster {name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
+    for text in (*troubles.values(), *cluster.contradictions()):
+        output.error(text)
     if there is not None and (config or define):
         output.error("the cluster was running: its configuration is the one it was started with")
     _say_how_to_go_on(name, place)
@@ -101,10 +105,16 @@ def _say_how_to_go_on(name: str, place: places.Place) -> None:
     output.say(f"export {variables}")
 
 
-def down(name: Name = "default") -> None:
-    """Stop a cluster cleanly; what was acknowledged stays in its stores.
+def down(
+    name: Name = "default",
+    broker: Annotated[
+        str | None, typer.Option(help="Stop this broker alone; the others go on.", metavar="B")
+    ] = None,
+) -> None:
+    """Stop a cluster cleanly, or one broker of it; what was acknowledged stays in its stores.
 
-    Ends the Ray as well if `raybroker up` started it and no other cluster runs in it.
+    One broker comes back with `raybroker up --broker B`; `raybroker reload cls` with a list without it removes it for
+    good. Ends the Ray as well if `raybroker up` started it and no other cluster runs in it.
     """
     try:
         check_cluster_name(name)
@@ -117,6 +127,9 @@ def down(name: Name = "default") -> None:
 
     runtime.join_ray()
     cluster = clusters.find(name)
+    if broker is not None:
+        _stop_one(cluster, name, broker)
+        return
     if cluster is not None:
         cluster.stop()
     ours = noted is not None and place.address == noted.address
@@ -135,6 +148,17 @@ def down(name: Name = "default") -> None:
     _end_ray(pid)
     places.forget_last_started(place)
     output.say("Ray is down")
+
+
+def _stop_one(cluster: Any, name: str, broker: str) -> None:
+    if cluster is None:
+        raise NoClusterError(f"no cluster named {name!r} runs")
+    if broker not in cluster.brokers:
+        raise UsageError(f"--broker {broker}: of cluster {name} there run {', '.join(cluster.brokers)}")
+    if cluster.brokers == [broker]:
+        raise UsageError(f"--broker {broker}: it is the last one; stop the cluster with: raybroker down --name {name}")
+    cluster.stop_broker(broker)
+    output.say(f"broker {broker} of cluster {name} is down")
 
 
 def _end_ray(pid: int) -> None:

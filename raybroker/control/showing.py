@@ -80,6 +80,23 @@ class Shown:
         return self._life.membership
 
     @property
+    def contradiction(self) -> str:
+        """What the configuration says of the master and the record does not, in words; "" when they agree (K-15)."""
+        life = self._life
+        wanted, master = life.settings.master, life.claim.master
+        if not wanted or not master or wanted == master:
+            return ""
+        return (
+            f"imq.cluster.masterbroker is {wanted}, and the master is {master} since term {life.claim.term}: set"
+            f" it to {master}, or move the record: raybroker changemaster cls -o imq.cluster.masterbroker={wanted}"
+        )
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why this broker cannot take part, where somebody has to do something about it."""
+        return tuple(text for text in (self._life.trouble, *self._peers.refused.values()) if text)
+
+    @property
     def refusal(self) -> str:
         """Why clients are not taken now, in words; "" when they are."""
         life = self._life

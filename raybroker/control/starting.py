@@ -66,6 +66,9 @@ def _with_master(life: Life, master: Master, found: Saved, new_id: str) -> None:
     if configured == life.name and claim.master != life.name and configured != found.configured:
         life.note(f"imq.cluster.masterbroker is {configured} and its record was not restored here: broker"
                   f" {claim.master} stays the master (K-15)", warning=True)  # fmt: skip
+    elif configured != claim.master:
+        life.note(f"imq.cluster.masterbroker is {configured}, and the record says that broker {claim.master} is the"
+                  f" master since term {claim.term}: correct the property (K-15)", warning=True)  # fmt: skip
 
 
 def _reign_again(life: Life, master: Master, found: Saved) -> None:

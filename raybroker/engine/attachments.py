@@ -39,7 +39,9 @@ Told = Sent | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promote
 class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
-    __slots__ = ("consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "outbox", "peer")
+    __slots__ = (
+        "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "outbox", "peer",
+    )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
         self.number = number
@@ -53,6 +55,8 @@ class Attachment:
         """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards (R-10)."""
         self.consumer = ""
         """Id of a consumer that has attachments on several brokers, the same on all of them."""
+        self.broker = ""
+        """Home broker of a consumer's connection; "" where there is one broker."""
         self.meter: ProducerMeter | ConsumerMeter | None = None
         self.leased = False
         """Deliveries that wait for too long are taken back, and must not leave any more (B6)."""

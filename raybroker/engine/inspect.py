@@ -84,10 +84,11 @@ def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:
 def consumers(host: Host, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
     """The consumers of one destination, or of all (api: ``list_consumers``)."""
     return [
-        {**_consumer(home, lane, consumer), "consumer": host.attachments[consumer.attachment].consumer}
+        {**_consumer(home, lane, consumer), "consumer": attachment.consumer, "broker": attachment.broker or host.broker}
         for home in _homes(host, kind, name)
         for lane in home.lanes.values()
         for consumer in lane.consumers.by_attachment.values()
+        for attachment in (host.attachments[consumer.attachment],)
     ]
 
 

@@ -72,7 +72,7 @@ def _open_consumer(session: Session, request: int, args: dict[str, Any]) -> None
     selector = None if subscription is not None else selector_of(args)
     attachment = host.attach(home, session.peer, handle, session.outbox, eager=no_ack)
     attachment.leased = lease_ms > 0
-    attachment.consumer = consumer
+    attachment.consumer, attachment.broker = consumer, broker
     command = cmd.AttachConsumer(
         attachment.number, flow, effective, no_ack, True, selector, subscription, lease_ms,
         bool(args.get("drain")), owner, broker not in ("", host.broker),

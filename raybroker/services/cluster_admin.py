@@ -163,14 +163,16 @@ class ClusterAdmin:
     # ---- consumers and subscriptions
 
     async def list_consumers(self, name: str | None = None, type: str | None = None) -> Listing:  # noqa: A002
-        """One row a consumer, whichever members it is attached to; what these count is added up."""
+        """One row a consumer, whichever members it is attached to; what these count is added up. ``broker`` is the home
+        broker of its connection, ``members`` the brokers that it is attached to."""
         found: dict[Any, Row] = {}
         answers, missing = await self._listed("list_consumers", {"name": name, "type": type})
         for broker, rows in answers:
             for row in rows:
                 key = row.get("consumer") or (broker, row["id"])
-                known = found.setdefault((key, row["type"], row["destination"]), {**row, "broker": broker})
-                if known["broker"] != broker:
+                known = found.setdefault((key, row["type"], row["destination"]), {**row, "members": []})
+                known["members"].append(broker)
+                if len(known["members"]) > 1:
                     for count in ("unacknowledged", "sent", "granted", "buffered"):
                         if count in row:
                             known[count] = (known.get(count) or 0) + (row[count] or 0)

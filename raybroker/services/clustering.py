@@ -268,6 +268,7 @@ class Clustering:
         return {
             "state": str(member.state), "master": member.claim.master, "term": member.claim.term,
             "is_master": member.is_master, "refusal": member.refusal, "incarnation": member.incarnation,
+            "contradiction": member.contradiction, "faults": list(member.faults),
             **({"table": self._table.shown} if self._table is not None else {}),
             "operating": member.state in (MemberState.OPERATING, MemberState.MASTER_LOST),
         }  # fmt: skip

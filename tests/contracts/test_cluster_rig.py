@@ -247,6 +247,17 @@ def test_brokers_join_and_leave_a_running_cluster(rig: ClusterRig) -> None:  # K
     assert [r["broker"] for r in admin.list_brokers()] == ["b1", "b2", "b3"]
 
 
+def test_a_configuration_that_names_another_master_than_the_record_is_told(rig: ClusterRig) -> None:  # K-15
+    admin = rig.connect("b1").admin()
+    assert admin.query_cluster()["contradiction"] == ""
+    assert admin.change_master("b2")["result"] == "OK"
+    rig.kill("b3")
+    rig.start("b3")
+    until(lambda: rig.brokers["b3"].cluster.clustering.member.opened)
+    text = rig.connect("b3").admin().query_cluster()["contradiction"]
+    assert "masterbroker is b1, and the master is b2" in text
+
+
 def restore(rig: ClusterRig, backup: bytes) -> None:
     """Make a backup the record, and start all brokers with it."""
     for name in list(rig.brokers):

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from raybroker.actors.joining import check_table
 from raybroker.actors.record_tables import TableManager
+from raybroker.cli import connecting
 from raybroker.config import Config
+from raybroker.config.brokers import plan_of
 from raybroker.control.backup import dump, load
 from raybroker.control.record import Change, ChangeRecord
 from raybroker.control.rows import row_of
@@ -47,8 +50,45 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """For a cluster that does not run."""
+    monkeypatch.setattr(connecting, "running", lambda cluster: [])
     return Place(tmp_path)
+
+
+@pytest.mark.parametrize("verb", ["delete", "recreate", "restore"])
+def test_the_table_of_brokers_that_run_is_not_lost_by_mistake(
+    raybroker: Any, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    file = tmp_path / "record.backup"
+    raybroker.output("dbmgr", "create", "sharecc_tbl", *place.arguments)
+    raybroker.output("dbmgr", "backup", "sharecc_tbl", "-f", str(file), *place.arguments)
+    monkeypatch.setattr(connecting, "running", lambda cluster: ["b1", "b2"])
+    before = place.head()
+    of = ("-f", str(file)) if verb == "restore" else ()
+    result = raybroker("dbmgr", verb, "sharecc_tbl", *of, *place.arguments)
+    assert result.exit_code == 2
+    assert "b1, b2" in result.stderr
+    assert "--force" in result.stderr
+    assert place.head() == before
+    raybroker.output("dbmgr", verb, "sharecc_tbl", *of, "--force", *place.arguments)
+
+
+def test_brokers_are_not_started_without_their_table(place: Place) -> None:
+    config = Config.load(cluster_file=place.config)
+    with pytest.raises(ConfigError, match="raybroker dbmgr create sharecc_tbl"):
+        check_table(plan_of(config), config)
+    TableManager(config, "default").create()
+    check_table(plan_of(config), config)
+
+
+def test_a_backup_into_a_folder_that_is_not_there_is_refused(raybroker: Any, place: Place, tmp_path: Path) -> None:
+    raybroker.output("dbmgr", "create", "sharecc_tbl", *place.arguments)
+    file = tmp_path / "nowhere" / "record.backup"
+    for command in (("dbmgr", "backup", "sharecc_tbl", *place.arguments), ("backup", "cls")):
+        result = raybroker(*command, "-f", str(file))
+        assert result.exit_code == 2
+        assert f"there is no folder {file.parent}" in result.stderr
 
 
 def test_a_table_is_made_saved_emptied_restored_and_removed(raybroker: Any, place: Place, tmp_path: Path) -> None:
