@@ -34,7 +34,7 @@ from raybroker.client.watching import ConsumerWatch
 from raybroker.model.balancing import Chooser
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError
-from raybroker.model.names import check_client_id
+from raybroker.model.names import check_client_id, require_no_metrics_topic
 from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -389,6 +389,7 @@ class ConnectionCore:
         create: bool = True, broker: str | None = None,
     ) -> ProducerCore:  # fmt: skip
         """``session``: whose transactions its messages belong to, if it is transacted; ``broker``: see ConsumerCore."""
+        require_no_metrics_topic(destination.kind, destination.name)
         identity = int.from_bytes(token(8), "little")
         work = session.work if session is not None else None
         producer = ProducerCore(self, destination, identity, shared, pickles=pickles, work=work)

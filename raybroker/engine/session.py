@@ -32,6 +32,7 @@ from raybroker.model.errors import (
     StoreError,
     TransactionRolledBackError,
 )
+from raybroker.model.names import require_no_metrics_topic
 
 HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
@@ -105,6 +106,7 @@ class Session:
         if not 0 <= producer < 1 << 64:
             raise ProtocolError(f"producer {producer} is not a number of 64 bits")
         generation = int(args.get("generation", 0))
+        require_no_metrics_topic(consuming.kind_of(args), str(args["name"]))
         home = self.host.find(consuming.kind_of(args), args["name"])
         attachment = self.host.attach(home, self.peer, handle, self.outbox)
         self.producers[handle] = attachment

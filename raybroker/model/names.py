@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, TypeGuard
 
-from raybroker.model.errors import ConfigError, InvalidClientIDError, InvalidDestinationError
+from raybroker.model.errors import ConfigError, InvalidClientIDError, InvalidDestinationError, SecurityError
 from raybroker.model.wildcard import check_pattern, is_pattern
 
 DestinationType = Literal["queue", "topic"]
@@ -108,6 +108,12 @@ def is_reserved_name(name: str) -> bool:
 def is_metrics_topic(name: str) -> bool:
     """True for names of topics that brokers publish metrics to, ``mq.metrics.…`` (M-07)."""
     return name.startswith(METRICS_PREFIX)
+
+
+def require_no_metrics_topic(type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    """Raises SecurityError for a metrics topic: what comes under it is believed to be a broker's."""
+    if type == "topic" and is_metrics_topic(name):
+        raise SecurityError(f"topic {name!r} is for subscribers: only brokers send to it; choose another topic")
 
 
 def temporary_name(type: DestinationType, broker: str, unique: str) -> str:  # noqa: A002 - as everywhere

@@ -11,7 +11,12 @@ from typing import Any, Final
 
 from raybroker.model.block import Block
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError
-from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_type
+from raybroker.model.names import (
+    DEAD_MESSAGE_QUEUE,
+    check_destination_type,
+    is_metrics_topic,
+    require_no_metrics_topic,
+)
 from raybroker.services.ports import HostPort, Page
 from raybroker.services.registry import Registry
 from raybroker.system import entropy
@@ -69,6 +74,7 @@ class Messages:
         Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
         """
         host, kind = self._at(type, name)
+        require_no_metrics_topic(target_type or kind, target)
         target_host, target_kind = self._at(target_type or kind, target)
         if (kind, name) == (target_kind, target):
             raise InvalidDestinationError(f"{kind} {name!r} is where the messages are already; name another target")
@@ -96,6 +102,8 @@ class Messages:
             if wanted is not None and row["id"] not in wanted:
                 continue
             origin = str(row["properties"].get(ORIGIN, "")).partition(":")[::2]
+            if is_metrics_topic(origin[1]):
+                continue  # Only brokers send there; what it said is out of date anyway.
             target = self._registry.find(*origin)
             if target is host:
                 here.append(row["id"])
@@ -118,7 +126,8 @@ class Messages:
         return await host.export_messages(kind, name, selector, start, max_bytes)
 
     async def import_(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
-        """Put exported messages into a destination, with their ids; how many."""
+        """Put exported messages into a destination, with their ids; how many. Raises SecurityError for metrics topics."""
+        require_no_metrics_topic(type, name)
         _check("bytes of blocks", sum(map(len, blocks)), 0, IMPORT_BYTES_MAX)
         host, kind = self._at(type, name)
         return await host.import_messages(kind, name, blocks)

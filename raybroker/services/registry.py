@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
-from raybroker.model.names import DestinationType, check_destination_type, is_destination_type
+from raybroker.model.names import DestinationType, check_destination_type, is_destination_type, is_metrics_topic
 from raybroker.model.wildcard import check_pattern, matching
 from raybroker.services.ports import HostPort
 from raybroker.system import entropy
@@ -105,9 +105,13 @@ class Registry:
     # ---- patterns
 
     def matching(self, pattern: str) -> tuple[int, list[str]]:
-        """The version and the names of the topics that match now; raises InvalidDestinationError for a bad pattern."""
+        """The version and the names of the topics that match now; raises InvalidDestinationError for a bad pattern.
+
+        Metrics topics have no wildcards (M-07): whoever wants one names it.
+        """
         check_pattern(pattern)
-        return self.version, matching(pattern, (name for kind, name in self.where if kind == "topic"))
+        names = (name for kind, name in self.where if kind == "topic" and not is_metrics_topic(name))
+        return self.version, matching(pattern, names)
 
     async def changed(self, version: int, timeout_s: float) -> int:
         """The version, as soon as it is another one or the time is over, at most CHANGED_WAIT_S_MAX."""

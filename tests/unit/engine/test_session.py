@@ -347,3 +347,12 @@ def test_requests_that_nobody_knows_are_refused() -> None:
     assert client.fails("make_coffee") == "protocol"
     assert client.fails("browse") == "protocol"
     assert client.fails("txn_commit", txn=1) == "protocol"
+
+
+def test_a_peer_that_opens_a_producer_on_a_metrics_topic_is_refused() -> None:
+    rig = Rig()
+    rig.create("mq.metrics.broker", "topic")
+    client = Client(rig)
+    args = {"handle": 1, "name": "mq.metrics.broker", "type": "topic", "producer": 7}
+    assert client.fails("open_producer", **args) == "security"
+    assert client.session.producers == {}

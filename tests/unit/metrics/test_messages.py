@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.errors import InvalidDestinationError
+from raybroker.errors import InvalidDestinationError, SecurityError
 from raybroker.metrics import messages
+from raybroker.wire.dead import ORIGIN
 
 TABLE_A = """
 numConnections numMsgsIn numMsgsOut numMsgs msgBytesIn msgBytesOut totalMsgBytes numPktsIn numPktsOut pktBytesIn
@@ -124,3 +125,38 @@ def test_a_store_in_memory_has_no_disk() -> None:
         connection.session().producer("orders").send("x")
         (row,) = connection.admin().metrics("orders")
     assert not set(messages.destination_body(row["destinations"][0])) & FILE_STORE_ONLY
+
+
+NAMES = ["mq.metrics.broker", "mq.metrics.jvm", "mq.metrics.destination.queue.orders"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_client_cannot_send_to_a_metrics_topic(name: str, connection: Any) -> None:
+    session = connection.session()
+    listener = session.consumer(session.topic(name))
+    with pytest.raises(SecurityError, match="only brokers send to it"):
+        session.producer(session.topic(name))
+    with pytest.raises(SecurityError, match="only brokers send to it"):
+        connection.admin().import_messages("topic", name, [])
+    session.producer("orders").send("forged")
+    connection.admin().pause_destination("queue", "orders", "consumers")
+    with pytest.raises(SecurityError, match="only brokers send to it"):
+        connection.admin().move_messages("queue", "orders", name, "topic")
+    assert listener.receive(timeout=0) is None
+
+
+def test_a_dead_metrics_message_is_not_sent_again(connection: Any) -> None:
+    session = connection.session(ack="client")
+    listener = session.consumer(session.topic("mq.metrics.broker"))
+    session.producer("orders").send("forged", properties={ORIGIN: "topic:mq.metrics.broker"})
+    connection.admin().pause_destination("queue", "orders", "consumers")
+    assert connection.admin().retry_messages("queue", "orders") == 0
+    assert listener.receive(timeout=0) is None
+
+
+def test_a_producer_of_a_pattern_leaves_metrics_topics_out(connection: Any) -> None:
+    session = connection.session()
+    metrics, news = session.consumer(session.topic("mq.metrics.broker")), session.consumer(session.topic("news"))
+    session.producer(session.topic("**")).send("all")
+    assert news.receive(timeout=5).body == "all"
+    assert metrics.receive(timeout=0) is None
