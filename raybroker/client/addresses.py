@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from raybroker.model.errors import ConfigError, NotSupportedError
 from raybroker.model.names import check_broker_name
@@ -16,8 +16,18 @@ from raybroker.model.sizes import UNLIMITED
 from raybroker.system.entropy import token
 
 ATTRIBUTE: Final = "imqAddressList"
+ATTEMPTS: Final = "imqReconnectAttempts"
+TIMEOUT: Final = "raybroker.reconnect.timeout_ms"
+DEFAULT: Final = "default"
+"""Origin of a value that nobody has set."""
 _ENDLESS: Final = 1 << 62
 _DRAW_BYTES: Final = 8
+
+
+class Attributes(ConfigView, Protocol):
+    """What a connection has: values by name, and where each comes from."""
+
+    def origin(self, name: str, /) -> str: ...
 
 
 def address_list(text: str) -> tuple[str, ...]:
@@ -47,7 +57,7 @@ class Addresses:
         if attributes["imqAddressListBehavior"] == "RANDOM":
             names = tuple(sorted(names, key=lambda _: draw(_DRAW_BYTES)))
         self.names = names
-        passes, attempts = attributes["imqAddressListIterations"], attributes["imqReconnectAttempts"]
+        passes, attempts = attributes["imqAddressListIterations"], attributes[ATTEMPTS]
         self._passes = _ENDLESS if passes == UNLIMITED else passes
         self._attempts = max(attempts, 1)
 
@@ -61,12 +71,39 @@ class Addresses:
                     yield name, attempt > 0 or (done > 0 and name == self.names[0])
 
 
+class ReconnectTime(NamedTuple):
+    """How long a handle that has lost its connection tries to come back, and how often; None: without an end."""
+
+    timeout_s: float | None
+    attempts: int | None
+
+    def over(self, spent_s: float, attempts: int) -> str:
+        """Which of the two limits has been reached after so many seconds and attempts; "" while neither is."""
+        if self.attempts == 0:
+            return "no further attempt is made (imqReconnectEnabled=false, or imqReconnectAttempts=0)"
+        if self.attempts is not None and attempts >= self.attempts:
+            return f"gave up after {attempts} attempts (imqReconnectAttempts)"
+        if self.timeout_s is not None and spent_s > self.timeout_s:
+            return f"gave up after {self.timeout_s:g} s (raybroker.reconnect.timeout_ms)"
+        return ""
+
+
+def reconnect_time(attributes: Attributes) -> ReconnectTime:
+    """The limits that hold: whoever asks for imqReconnectAttempts=-1 wants no end, and gets none unless
+    raybroker.reconnect.timeout_ms is set as well."""
+    attempts = reconnect_attempts(attributes)
+    timeout_s = attributes[TIMEOUT] / 1000
+    asked = attempts < 0 and attributes[ATTEMPTS] == UNLIMITED
+    endless = asked and attributes.origin(TIMEOUT) == DEFAULT != attributes.origin(ATTEMPTS)
+    return ReconnectTime(None if endless else timeout_s, None if attempts < 0 else attempts)
+
+
 def reconnect_attempts(attributes: ConfigView) -> int:
-    """How many times a handle that has lost its connection tries to come back; -1: as often as the time allows.
+    """How many times a handle that has lost its connection tries to come back; -1: without a limit.
 
     With an address list the attempts are those at each broker, as often as the list is gone through.
     """
-    attempts: int = attributes["imqReconnectAttempts"] if attributes["imqReconnectEnabled"] else 0
+    attempts: int = attributes[ATTEMPTS] if attributes["imqReconnectEnabled"] else 0
     passes: int = attributes["imqAddressListIterations"]
     names = address_list(attributes[ATTRIBUTE])
     if not names or attempts <= 0:

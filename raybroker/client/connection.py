@@ -1,7 +1,7 @@
 """The connection behind every face: channels to hosts, and the way back after one was lost.
 
 A connection has one channel to each host that serves something it uses.  When a channel is lost, each of its producers
-and consumers looks its destination up again and goes on there, for ``raybroker.reconnect.timeout_ms``; after that it
+and consumers looks its destination up again and goes on there, until ``addresses.reconnect_time`` is over; then it
 fails with ConnectionLostError, which says how long was tried (R-13).
 """
 
@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from raybroker.client.addresses import reconnect_attempts
+from raybroker.client.addresses import Attributes, reconnect_time
 from raybroker.client.brokers import Brokers
 from raybroker.client.callbacks import Callbacks
 from raybroker.client.channel import Channel
@@ -35,7 +35,6 @@ from raybroker.model.balancing import Chooser
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError
 from raybroker.model.names import check_client_id, require_no_metrics_topic
-from raybroker.model.settings import ConfigView
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -62,7 +61,7 @@ class ConnectionCore:
     """``attributes``: factory and client settings by name, see model.settings. Lives on ``io``."""
 
     def __init__(
-        self, directory: Directory, attributes: ConfigView, *, client_id: str | None, io: IoThread
+        self, directory: Directory, attributes: Attributes, *, client_id: str | None, io: IoThread
     ) -> None:
         self.directory = directory
         self.attributes = attributes
@@ -195,10 +194,9 @@ class ConnectionCore:
         ``what`` was tried.
         """
         loop = asyncio.get_running_loop()
-        attempts = reconnect_attempts(self.attributes)
-        timeout_s = self.attributes["raybroker.reconnect.timeout_ms"] / 1000
+        limits, attempts = reconnect_time(self.attributes), 0
         longest_s = self.attributes["imqReconnectInterval"] / 1000
-        deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
+        since_s, pause_s = loop.time(), RETRY_FIRST_S
         while True:
             try:
                 return await work()
@@ -207,14 +205,11 @@ class ConnectionCore:
                     raise
                 if failed is not None:
                     failed(error)
-                if loop.time() + pause_s > deadline or attempts == 0:
+                if over := limits.over(loop.time() + pause_s - since_s, attempts):
                     if isinstance(error, NotOpenError):
                         raise
-                    raise ConnectionLostError(
-                        f"{what} cannot be reached; gave up after {timeout_s:g} s"
-                        f" (raybroker.reconnect.timeout_ms) or imqReconnectAttempts: {error}"
-                    ) from None
-            attempts -= 1
+                    raise ConnectionLostError(f"{what} cannot be reached; {over}: {error}") from None
+            attempts += 1
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, longest_s)
 

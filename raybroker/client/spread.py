@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from raybroker.client.addresses import reconnect_time
 from raybroker.client.brokers import alive, seat
 from raybroker.client.buffers import Buffers
 from raybroker.client.consumer import IDENTITY_BYTES, ConsumerCore, ConsumerOptions
@@ -248,7 +249,7 @@ class SpreadConsumer(Buffers):
 
     def _wait_for_members(self) -> None:
         """There is no member left: one has to come within the reconnect time."""
-        timeout_s = self._connection.attributes["raybroker.reconnect.timeout_ms"] / 1000
+        timeout_s = reconnect_time(self._connection.attributes).timeout_s
 
         def over() -> None:
             error = ConnectionLostError(
@@ -257,7 +258,7 @@ class SpreadConsumer(Buffers):
             )
             self._connection.end(self, error)
 
-        if self._deadline is None:
+        if self._deadline is None and timeout_s is not None:
             self._deadline = asyncio.get_running_loop().call_later(timeout_s, over)
 
     def fail(self, error: BrokerError) -> None:

@@ -57,8 +57,9 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Reconnect by itself after a lost connection. The seeds default to false; ours is true, because hosts "
             "restart by themselves and unacknowledged work is resent or redelivered either way."),
     Setting("imqReconnectAttempts", "int", UNLIMITED, "factory", "R-13",
-            "Attempts before giving up. The seeds default to 0, none; ours is -1, as many as fit into "
-            "raybroker.reconnect.timeout_ms. With imqAddressList the attempts are those at each broker, for "
+            "Attempts before giving up. The seeds default to 0, none; ours is as many as fit into "
+            "raybroker.reconnect.timeout_ms. Where -1 is set, attempts go on without an end, unless that time is set "
+            "as well: then it holds. With imqAddressList the attempts are those at each broker, for "
             "imqAddressListIterations times.", unit="attempts", low=0, high=INT_MAX, unlimited=True),
     Setting("imqReconnectInterval", "millis", 1000, "factory", "R-13",
             "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000.",
@@ -121,7 +122,8 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
     Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory", "own",
-            "How long a handle tries to reconnect before its calls raise ConnectionLostError.",
+            "How long a handle tries to reconnect before its calls raise ConnectionLostError. Its default does not "
+            "hold where imqReconnectAttempts is set to -1.",
             unit="ms", low=0, high=DAY_MS),
     Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory", "own",
             "How long opening one connection may take, from looking up the address to being authenticated.",

@@ -252,6 +252,7 @@ def test_a_blocked_send_ends_with_the_time_that_was_allowed(broker: LoopbackBrok
     with pytest.raises(RequestTimeoutError, match=r"imqAckTimeout=0\.1") as caught:
         until(lambda: producer.send("x") and False)
     assert not caught.value.definite
+    connection.admin().update_destination("queue", name, maxNumMsgs=-1)
 
 
 def test_closing_while_a_full_destination_holds_messages_back_ends_in_time(broker: LoopbackBroker) -> None:
@@ -261,7 +262,8 @@ def test_closing_while_a_full_destination_holds_messages_back_ends_in_time(broke
     producer = connection.session().producer(name)
     futures = [producer.send_async(n) for n in range(100)]
     until(lambda: state_of(connection, name)["throttled"])
-    connection.close()
+    with pytest.raises(IllegalStateError, match=r"was full for 0\.2 s"):
+        connection.close()
     outcomes = [future.exception(20) for future in futures]
     assert outcomes[-1] is not None
     assert all(outcome is None or isinstance(outcome, rb.errors.BrokerError) for outcome in outcomes)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.client import factory
-from raybroker.client.addresses import Addresses, address_list, reconnect_attempts
+from raybroker.client.addresses import Addresses, ReconnectTime, address_list, reconnect_attempts, reconnect_time
 from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.errors import ConfigError, NoClusterError, NotSupportedError
@@ -122,3 +122,35 @@ def test_no_list_is_gone_through_longer_than_the_reconnect_time(monkeypatch: pyt
     with pytest.raises(NoClusterError):
         factory._directory("c", None, config, IoThread.shared())
     assert len(seam.asked) > 1
+
+
+# ---- coming back -----------------------------------------------------------------------------------------------------
+
+TIME = "raybroker.reconnect.timeout_ms"
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, (30, None)),
+        ({"imqReconnectAttempts": -1}, (None, None)),
+        ({"imqReconnectAttempts": -1, TIME: 30_000}, (30, None)),
+        ({"imqReconnectAttempts": 5}, (30, 5)),
+        ({"imqReconnectAttempts": 5, TIME: 1_000}, (1, 5)),
+        ({"imqReconnectAttempts": -1, "imqReconnectEnabled": False}, (30, 0)),
+        ({"imqReconnectAttempts": -1, "imqAddressList": "b1,b2"}, (None, None)),
+        ({"imqReconnectAttempts": 2, "imqAddressList": "b1,b2", "imqAddressListIterations": 3}, (30, 12)),
+        ({"imqReconnectAttempts": 2, "imqAddressList": "b1,b2", "imqAddressListIterations": -1}, (30, None)),
+    ],
+)  # fmt: skip
+def test_how_long_and_how_often_a_handle_tries_to_come_back(given: dict[str, Any], limits: tuple[Any, Any]) -> None:
+    assert reconnect_time(Config.of(given)) == limits
+
+
+def test_giving_up_says_which_limit_was_reached() -> None:
+    assert ReconnectTime(None, None).over(1e9, 1_000_000) == ""
+    both = ReconnectTime(30, 5)
+    assert both.over(30, 4) == ""
+    assert both.over(30.1, 4) == "gave up after 30 s (raybroker.reconnect.timeout_ms)"
+    assert both.over(1, 5) == "gave up after 5 attempts (imqReconnectAttempts)"
+    assert "imqReconnectEnabled=false" in ReconnectTime(30, 0).over(0, 0)
