@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from raybroker.model.errors import StoreDamagedError
+from raybroker.model.errors import IllegalStateError, StoreDamagedError
 
 
 class Subscription(NamedTuple):
@@ -35,3 +35,12 @@ class Subscription(NamedTuple):
             return cls(*json.loads(data))
         except (ValueError, TypeError) as error:
             raise StoreDamagedError(f"a stored subscription does not decode: {error!r}") from None
+
+
+def shared_otherwise(name: str, *, shared: bool) -> IllegalStateError:
+    """A durable subscription of that name exists, and is ``shared`` or not; the other was asked for (JMS 2.0, 8.3.4)."""
+    kinds = ("an unshared", "a shared")
+    return IllegalStateError(
+        f"subscription {name!r} exists as {kinds[shared]} durable subscription, and its messages are kept for it;"
+        f" unsubscribe it first, or choose another name for {kinds[not shared]} one"
+    )

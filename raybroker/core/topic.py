@@ -14,7 +14,7 @@ from raybroker.core.lane import Lane
 from raybroker.core.outcome import Outcome
 from raybroker.core.selector import compile_selector
 from raybroker.core.selector.content import Content
-from raybroker.core.subscription import Subscription
+from raybroker.core.subscription import Subscription, shared_otherwise
 from raybroker.core.work import PARTS
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.settings import DestinationAttributes
@@ -50,22 +50,29 @@ class Topic(Destination):
         """The lane of a subscription; one of that name with other options is ended (D-27)."""
         if wanted.selector is not None:
             compile_selector(wanted.selector)
-        lane = self.find(wanted.client_id, wanted.name) if wanted.name else None
+        lane = self.find(wanted.client_id, wanted.name, durable=wanted.durable) if wanted.name else None
         if lane is not None and lane.subscription != wanted:
             self._replace(lane, wanted, out)
             return None
         return lane
 
-    def find(self, client_id: str, name: str) -> Lane | None:
-        """The lane of a named subscription."""
+    def find(self, client_id: str, name: str, *, durable: bool = True) -> Lane | None:
+        """The lane of a named subscription; a durable one and a shared one that is not durable have nothing in
+        common, whatever they are called (JMS 2.0, 8.3.3)."""
         for lane in self.lanes.values():
             own = lane.subscription
-            if own is not None and (own.client_id, own.name) == (client_id, name):
+            if own is not None and (own.client_id, own.name, own.durable) == (client_id, name, durable):
                 return lane
         return None
 
     def _replace(self, lane: Lane, wanted: Subscription, out: Outcome) -> None:
-        """The same name with another selector: destroyed and made anew, unless somebody uses it (D-27)."""
+        """The same name with another selector: destroyed and made anew, unless somebody uses it (D-27).
+
+        A shared one never takes the place of an unshared one, nor the other way round.
+        """
+        assert lane.subscription is not None
+        if lane.subscription.shared != wanted.shared:
+            raise shared_otherwise(wanted.name, shared=lane.subscription.shared)
         if lane.consumers.by_attachment:
             raise IllegalStateError(
                 f"subscription {wanted.name!r} is in use with other options (selector, noLocal, durable or shared);"

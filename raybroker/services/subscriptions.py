@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Final
 
 from raybroker.core.selector import normalised
+from raybroker.core.subscription import shared_otherwise
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.services import listing
@@ -58,7 +59,8 @@ class Subscriptions:
     ) -> None:
         """A client is about to open a subscription: what of that identity is in the way and unused goes.
 
-        A durable subscription with another topic, selector, noLocal or sharing is ended if nobody uses it (D-27).
+        A durable subscription with another topic, selector or noLocal is ended if nobody uses it (D-27); a shared one
+        and an unshared one of the same name exclude each other.
         Subscriptions that are not durable have nothing to keep and no identity beyond their topic.
         Raises IllegalStateError when the identity is in use otherwise, InvalidDestinationError for an unknown topic.
         """
@@ -72,6 +74,8 @@ class Subscriptions:
                 differs = [key for key, value in wanted.items() if (row[key] or None) != (value or None)]
                 if not differs:
                     continue
+                if row["shared"] != shared:
+                    raise shared_otherwise(name, shared=row["shared"])
                 if row["active"]:
                     raise IllegalStateError(
                         f"subscription {name!r} is in use with another {differs[0].replace('_', '-')}"

@@ -246,12 +246,32 @@ def test_sharing_and_not_sharing_under_one_name_excludes_the_other(broker: Loopb
     with pytest.raises(IllegalStateError, match="audit"):
         session.shared_durable_consumer(f"topic:{name}", "audit")
     alone.close()
+    session.producer(f"topic:{name}").send("kept")
+    with pytest.raises(IllegalStateError, match=r"'audit' exists as an unshared durable subscription.*unsubscribe"):
+        session.shared_durable_consumer(f"topic:{name}", "audit")
+    kept = session.durable_consumer(f"topic:{name}", "audit")
+    assert bodies(take(kept, 1)) == ["kept"]
+    kept.close()
+    session.unsubscribe("audit")
     member = session.shared_durable_consumer(f"topic:{name}", "audit")
-    with pytest.raises(IllegalStateError, match="audit"):
-        session.durable_consumer(f"topic:{name}", "audit")
     with pytest.raises(IllegalStateError, match="selector"):
         session.shared_durable_consumer(f"topic:{name}", "audit", "n = 1")
     member.close()
+    session.producer(f"topic:{name}").send("kept too")
+    with pytest.raises(IllegalStateError, match="'audit' exists as a shared durable subscription"):
+        session.durable_consumer(f"topic:{name}", "audit")
+    assert bodies(take(session.shared_durable_consumer(f"topic:{name}", "audit"), 1)) == ["kept too"]
+
+
+def test_a_durable_and_a_shared_subscription_of_one_name_are_two(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(client_id="c"), broker.name()
+    session = connection.session()
+    session.durable_consumer(f"topic:{name}", "audit").close()
+    shared = session.shared_consumer(f"topic:{name}", "audit")
+    session.producer(f"topic:{name}").send("for both")
+    assert bodies(take(shared, 1)) == ["for both"]
+    shared.close()
+    assert bodies(take(session.durable_consumer(f"topic:{name}", "audit"), 1)) == ["for both"]
 
 
 # ---- administration (A-40 … A-42) ------------------------------------------------------------------------------------

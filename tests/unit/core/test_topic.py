@@ -240,9 +240,7 @@ def test_the_same_name_of_another_client_is_another_subscription() -> None:
     assert subscriptions(home) == ["d", "d"]
 
 
-@pytest.mark.parametrize(
-    "change", [{"selector": "n = 1"}, {"no_local": True, "origin": "c"}, {"shared": True}, {"durable": False}]
-)
+@pytest.mark.parametrize("change", [{"selector": "n = 1"}, {"no_local": True, "origin": "c"}])
 def test_other_options_make_the_subscription_anew(change: dict[str, Any]) -> None:  # D-27
     home, producer = topic()
     consumer = home.subscriber(**DURABLE)
@@ -255,6 +253,23 @@ def test_other_options_make_the_subscription_anew(change: dict[str, Any]) -> Non
     assert home.core.ledger.messages == 0
     kinds = [notes.kind_of(entry.meta) for entry in out.records]
     assert kinds[0] == notes.LANE_GONE
+
+
+def test_a_shared_durable_subscription_does_not_take_the_place_of_an_unshared_one() -> None:
+    home, producer = topic()
+    consumer = home.subscriber(**DURABLE)
+    home.send(producer)
+    home.do(cmd.DetachConsumer(consumer))
+    with pytest.raises(IllegalStateError, match="exists as an unshared durable subscription"):
+        home.open(subscription=Subscription(**DURABLE | {"shared": True}))
+    assert home.core.ledger.messages == 1
+
+
+def test_a_durable_and_a_shared_subscription_of_one_name_have_nothing_in_common() -> None:
+    home, _ = topic()
+    home.subscriber(**DURABLE)
+    home.subscriber(**DURABLE | {"durable": False, "shared": True})
+    assert len(home.core.lanes) == 2
 
 
 def test_a_bad_selector_changes_nothing() -> None:
