@@ -140,6 +140,12 @@ class RemoteHost:
     async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
         return await self._ask("import_messages", type, name, blocks)
 
+    async def damaged_messages(self, type: str, name: str) -> list[Row]:  # noqa: A002
+        return await self._ask("damaged_messages", type, name)
+
+    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+        return await self._ask("skip_messages", type, name)
+
     async def set_aside(
         self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
     ) -> list[bytes]:

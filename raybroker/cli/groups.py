@@ -25,6 +25,7 @@ HELP: Final = {
     "delete": "delete msg: delete chosen messages.",
     "move": "move msg: move messages to another destination.",
     "retry": "retry msg: send dead messages back.",
+    "skip": "skip msg: let a halted destination go on without what is damaged.",
     "export": "export msg: copy messages to a file.",
     "import": "import msg: put messages of a file into a destination.",
     "reload": "reload cls: take the list of brokers from a cluster file.",

@@ -162,6 +162,20 @@ def retry_msg(
     output.say(f"sent {_count(count)} of {kind} {name} back")
 
 
+@groups["skip"].command("msg")
+def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+    """Skip what is damaged: raybroker skip msg -n orders
+
+    A damaged message halts its destination; query dst names it. Skipping lets the destination go on with the messages
+    behind it. What can still be read of a damaged one goes to mq.sys.dmq as a record.
+    """
+    kind = destination_type(type)
+    with connecting.administering(cluster) as admin:
+        ask(force, f"skip the damaged messages of {kind} {name}?")
+        count = admin.skip_messages(kind, name)
+    output.say(f"skipped {_count(count)} of {kind} {name}")
+
+
 @groups["export"].command("msg")
 def export_msg(
     file: File,

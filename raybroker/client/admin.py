@@ -250,6 +250,15 @@ class Admin:
         """Send dead messages back to where each came from; how many (B15)."""
         return self._call("retry_messages", {"type": type, "name": name, "selector": selector, "ids": _listed(ids)})
 
+    def skip_messages(self, type: str, name: str) -> Any:  # noqa: A002
+        """Skip what is damaged in a halted destination, so that what is behind it is delivered; how many messages.
+
+        What can still be read of each damaged block goes to mq.sys.dmq as a record, with properties that begin with
+        ``RAYBROKER_QUARANTINE``. ``query_destination(…)["damaged"]`` names the damaged messages beforehand. Raises
+        ResourceAllocationError when mq.sys.dmq is full.
+        """
+        return self._call("skip_messages", {"type": type, "name": name})
+
     def export_messages(
         self,
         type: str,  # noqa: A002

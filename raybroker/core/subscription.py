@@ -38,7 +38,7 @@ class Subscription(NamedTuple):
 
 
 def shared_otherwise(name: str, *, shared: bool) -> IllegalStateError:
-    """A durable subscription of that name exists, and is ``shared`` or not; the other was asked for (JMS 2.0, 8.3.4)."""
+    """A durable subscription of that name exists and is ``shared`` or not; the other kind was asked for (JMS 2.0)."""
     kinds = ("an unshared", "a shared")
     return IllegalStateError(
         f"subscription {name!r} exists as {kinds[shared]} durable subscription, and its messages are kept for it;"

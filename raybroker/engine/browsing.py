@@ -69,7 +69,7 @@ class Browser:
                 continue
             block = self._read(seen.ordinal)
             if block is None:
-                return
+                continue
             if self._selector is not None:
                 picks = self._selector.pick(self._host.codec.content(block), picks, seen.attempts)
             some = pk.lowest(picks, most) if picks else 0
@@ -80,6 +80,7 @@ class Browser:
                 yield seen._replace(picks=some), block
 
     def _read(self, ordinal: int) -> Block | None:
+        """None for a damaged one: its destination is halted, and the browser shows the rest."""
         try:
             return self._host.payloads.get(self._home.number, ordinal)
         except StoreDamagedError as error:

@@ -172,6 +172,7 @@ class Catalogue:
         home = host.named(kind, name)
         host.transactions.without(home)
         del self.destinations[kind, name]
+        host.quarantine.forget(home.number)
         definition = self.definitions.pop(home.number)
         metrics.keep_totals(host, home)
         host.unwake(home.number)
@@ -201,7 +202,7 @@ class Catalogue:
             for seen in look(home, ("waiting", "delayed")):
                 self._host.meters.life.removed(home, seen.ordinal, seen.picks)
         self._host.perform(home, cmd.Purge())
-        self._host.halted.pop(home.number, None)
+        self._host.quarantine.forget(home.number)
         self._host.append([], done)
 
     def pause(

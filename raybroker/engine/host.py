@@ -28,6 +28,7 @@ from raybroker.engine.handing import Handing
 from raybroker.engine.meters import Meters
 from raybroker.engine.payloads import Payloads
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
+from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.runner import Runner
 from raybroker.engine.schedules import Schedules
 from raybroker.engine.steps import Step
@@ -89,13 +90,15 @@ class Host:
         self.sessions: dict[Session, None] = {}
         """A set in order of arrival, so that the same things happen in the same order every time."""
         self.halted: dict[int, StoreDamagedError] = {}
-        """Destinations with a message that the store cannot give back whole: nobody is served until it is purged."""
+        """Destinations with a message that the store cannot give back whole: nobody is served until that is skipped, or
+        the destination purged."""
         self.failure: BrokerError | None = None
         self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
         self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
         self.transactions = Transactions(self)
         self.burial = Burial(self)
+        self.quarantine = Quarantine(self)
         self.schedules = Schedules(self)
         self.handing = Handing(self)
         self.composing = Composing(self)

@@ -52,6 +52,12 @@ class Payloads:
                 self._open(key, block)
         return block
 
+    def check(self, destination: int, ordinal: int) -> None:
+        """Read the block if that has to be done; raises as :meth:`get`."""
+        key = destination, ordinal
+        if key not in self._kept and key not in self._opened:
+            self._store.read(destination, ordinal)
+
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
         if self.kept_bytes > self._budget_bytes:

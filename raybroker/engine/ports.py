@@ -41,6 +41,10 @@ class Store(Protocol):
         """The verified payload of a live block; raises StoreDamagedError naming what cannot be trusted."""
         ...
 
+    def salvage(self, destination: int, ordinal: int) -> bytes:
+        """What is in the place of a live block now, whether or not it can be trusted; raises KeyError, StoreError."""
+        ...
+
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
         """These blocks are dead and durably known to be: their space may be used again."""
         ...
@@ -146,6 +150,13 @@ class Codec(Protocol):
 
     def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         """Dead messages without those properties, by the destination that each came from."""
+        ...
+
+    def quarantined(
+        self, raw: bytes, picks: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
+        now_ms: int, body_bytes_max: int,
+    ) -> bytes:  # fmt: skip
+        """The record of a damaged block that is skipped, as a block."""
         ...
 
     def occurrence(

@@ -350,6 +350,7 @@ class Broker:
             "delete_messages": self.messages.delete,
             "move_messages": self.messages.move,
             "retry_messages": self.messages.retry,
+            "skip_messages": self.messages.skip,
             "export_messages": self.messages.export,
             "import_messages": self.messages.import_,
             "create_template": self.templates.create,

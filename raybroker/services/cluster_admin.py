@@ -148,6 +148,8 @@ class ClusterAdmin:
                 row[key] = max(other.get(key, 0) for _, other in known)
         if "over_threshold" in row:
             row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
+        if damaged := [part for _, other in known for part in other.get("damaged", ())]:
+            row["damaged"] = damaged
         row["members"] = [
             {"broker": broker, "host": other.get("host"), "state": other["state"],
              **{key: other[key] for key in _OF_EACH if key in other}}
@@ -249,6 +251,7 @@ class ClusterAdmin:
 
 COUNTED: Final = (
     "purge_destination", "purge_subscription", "delete_messages", "move_messages", "retry_messages",
+    "skip_messages",
     "reset_destination",
 )  # fmt: skip
 CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")

@@ -13,6 +13,7 @@ from raybroker.wire.dead import dead_block, dead_wish, revive_block
 from raybroker.wire.expiry_log import expiry_record
 from raybroker.wire.life_cycle import life_fields
 from raybroker.wire.occurrence import occurrence_block
+from raybroker.wire.quarantine import quarantine_record
 from raybroker.wire.unit_names import UnitNames, in_unit, units_of
 from raybroker.wire.works import Key, work_block, works_of
 
@@ -50,6 +51,15 @@ class WireCodec:
 
     def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         return revive_block(block, picks, producer=producer, first_seq=first_seq, now_ms=now_ms)
+
+    def quarantined(
+        self, raw: bytes, picks: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
+        now_ms: int, body_bytes_max: int,
+    ) -> bytes:  # fmt: skip
+        return quarantine_record(
+            raw, picks, origin, error, broker=broker, producer=producer, seq=seq, now_ms=now_ms,
+            body_bytes_max=body_bytes_max,
+        )  # fmt: skip
 
     def occurrence(
         self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,

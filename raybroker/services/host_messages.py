@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,14 +16,25 @@ from raybroker.engine.browsing import Seen, look
 from raybroker.engine.burial import own_send
 from raybroker.engine.catalogue import DMQ
 from raybroker.engine.host import Host
+from raybroker.engine.quarantine import Damaged
 from raybroker.model.block import Block
-from raybroker.model.errors import IllegalStateError, MessageFormatError, ProtocolError, ResourceAllocationError
+from raybroker.model.errors import (
+    IllegalStateError,
+    MessageFormatError,
+    ProtocolError,
+    ResourceAllocationError,
+    StoreDamagedError,
+    StoreError,
+)
 from raybroker.services.durable import Durable
 from raybroker.wire.bodies import PICKLE, decode_body
 from raybroker.wire.content import decode_header, message_id
+from raybroker.wire.quarantine import legible_ids
 
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")
+LOOK_STEP: Final = 32
+"""Blocks that are read for damage before messages get a turn."""
 
 
 class HostMessages(Durable):
@@ -33,8 +45,8 @@ class HostMessages(Durable):
     async def browse(
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> dict[str, Any]:
-        """One page: ``start`` is how many matching messages to leave out."""
-        home = self.host.find(type, name)
+        """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""
+        home = self.host.named(type, name)
         first = int(start or 0)
         rows: list[dict[str, Any]] = []
         at = 0
@@ -97,8 +109,8 @@ class HostMessages(Durable):
     async def export_messages(
         self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
     ) -> dict[str, Any]:
-        """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out."""
-        home = self.host.find(type, name)
+        """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out. Damaged ones are left out too."""
+        home = self.host.named(type, name)
         first, at, size = int(start or 0), 0, 0
         blocks: list[bytes] = []
         for seen, block in self._chosen(home, selector, None, ALL_STATES):
@@ -128,6 +140,56 @@ class HostMessages(Durable):
 
         await self.durable(start)
         return len(sizes)
+
+    # ---- what cannot be read, see engine.quarantine
+
+    async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:  # noqa: A002
+        """What is damaged in a halted destination; it is looked through once, a few blocks at a time."""
+        home = self.host.named(type, name)
+        return [
+            {"block": ordinal, "messages": picks.bit_count(), "error": error,
+             "ids": legible_ids(self.host.quarantine.legible(home, ordinal), picks)}
+            for ordinal, picks, error in await self._damaged(home)
+        ]  # fmt: skip
+
+    async def _damaged(self, home: Destination) -> list[Damaged]:
+        quarantine = self.host.quarantine
+        if home.number not in self.host.halted:
+            return []
+        if home.number not in quarantine.known:
+            found: list[Damaged] = []
+            for looked, damaged in enumerate(quarantine.look(home)):
+                if damaged is not None:
+                    found.append(damaged)
+                if looked % LOOK_STEP == LOOK_STEP - 1:
+                    await asyncio.sleep(0)
+            quarantine.known[home.number] = found
+        return quarantine.known[home.number]
+
+    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+        home = self.host.named(type, name)
+        count = 0
+        for damaged in await self._damaged(home):
+            if not await self._skip(home, damaged):
+                raise StoreError(f"{DMQ} was not reached; {count} damaged messages were skipped, the others were not")
+            count += damaged.picks.bit_count()
+        if home.number in self.host.halted:
+            self.host.quarantine.forget(home.number)
+            self.host.report(f"[B2165] {count} damaged messages of {type} {name} were skipped; records are in {DMQ}")
+        return count
+
+    async def _skip(self, home: Destination, damaged: Damaged) -> bool:
+        stored: list[bool] = []
+
+        def start(done: Callable[[], None]) -> None:
+            def told(ok: bool) -> None:
+                stored.append(ok)
+                done()
+
+            self.host.quarantine.skip(home, damaged, told)
+
+        await self.durable(start)
+        return stored[0]
 
     # ---- handed over to another host, see engine.handing
 
@@ -160,7 +222,11 @@ class HostMessages(Durable):
         wanted = set(ids) if ids is not None else None
         chooses = compile_selector(text) if text is not None else None
         for seen in look(home, states):
-            block = self.host.payloads.get(home.number, seen.ordinal)
+            try:
+                block = self.host.payloads.get(home.number, seen.ordinal)
+            except StoreDamagedError as error:
+                self.host.halt(home, error)
+                continue
             picks = seen.picks
             if chooses is not None:
                 picks = chooses.pick(self.host.codec.content(block), picks, seen.attempts)

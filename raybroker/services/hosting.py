@@ -229,7 +229,10 @@ class HostService(HostMessages):
         await self.durable(lambda done: self.host.catalogue.purge(name, done, type))
 
     async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
-        return inspect.describe(self.host, type, name)
+        row = inspect.describe(self.host, type, name)
+        if row["state"] == "HALTED":
+            row["damaged"] = await self.damaged_messages(type, name)
+        return row
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
         return live_units(self.host.find(type, name), names)

@@ -116,6 +116,14 @@ class Messages:
             count += await _transfer(host, (kind, name), chosen, self._registry.host_of(*origin), origin, _Revival())
         return count
 
+    async def skip(self, type: str, name: str) -> int:  # noqa: A002
+        """Put the damaged messages of a halted destination into quarantine and let it go on; how many.
+
+        A record of each damaged block goes to the dead message queue. Raises ResourceAllocationError when that is full.
+        """
+        host, kind = self._at(type, name)
+        return await host.skip_messages(kind, name)
+
     async def export(
         self, type: str, name: str, selector: str | None = None, start: Any = None,  # noqa: A002
         max_bytes: int = EXPORT_BYTES_MAX,

@@ -136,6 +136,14 @@ class HostPort(Protocol):
 
     async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int: ...  # noqa: A002
 
+    async def damaged_messages(self, type: str, name: str) -> list[Row]:  # noqa: A002
+        """What the store cannot give back whole: block, messages, ids, error."""
+        ...
+
+    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+        """Put what is damaged into quarantine and let the destination go on; how many messages."""
+        ...
+
     # ---- messages that go to another host: see engine.handing
 
     async def set_aside(

@@ -75,6 +75,10 @@ class MemoryStore:
         self._check()
         return self._blocks[destination, ordinal]
 
+    def salvage(self, destination: int, ordinal: int) -> bytes:
+        """The payload of a live block; KeyError if it was never stored or is freed."""
+        return self.read(destination, ordinal)
+
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
         """These blocks are dead; freeing one twice is harmless."""
         self._check()

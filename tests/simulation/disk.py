@@ -80,6 +80,9 @@ class SimStore:
             raise AssertionError(f"block {ordinal} of destination {destination} is read and not stored")
         return found
 
+    def salvage(self, destination: int, ordinal: int) -> bytes:
+        return self.disk.blocks.get((destination, ordinal), b"")
+
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
         for ordinal in ordinals:
             self.on_free(destination, ordinal)

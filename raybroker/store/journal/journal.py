@@ -23,7 +23,7 @@ from typing import Final
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.model.record import CHECKPOINT, Entry, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
     SECTOR_BYTES,
     SEGMENT_BYTES_MAX,
@@ -184,6 +184,24 @@ class Journal:
             return self._recovery.payload(segment, destination, ordinal, offset, nbytes, crc, fd)
         finally:
             self._files.unpin(segment.slot)
+
+    def salvage(self, destination: int, ordinal: int) -> bytes:
+        """The bytes that are in the place of a live block now, not verified; as many as can be read.
+
+        KeyError if there is no such live block, StoreError if its file cannot be read.
+        """
+        self._check()
+        with self._lock:
+            number, offset, nbytes, _ = location_parts(self._index[destination][ordinal])
+            slot = self._log.segments[number].slot
+        try:
+            fd = self._files.pin(slot)
+            try:
+                return read_exact(self._io, fd, nbytes, offset)
+            finally:
+                self._files.unpin(slot)
+        except OSError as error:
+            raise StoreError(f"{self._files.path(slot)} cannot be read: {error}") from error
 
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
         """These blocks are dead; one that is not known is passed over."""

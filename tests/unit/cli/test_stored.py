@@ -143,3 +143,8 @@ def test_dead_messages_are_sent_back(raybroker: Any, broker: Any) -> None:  # B1
     assert raybroker.output("retry", "msg") == "sent 1 message of queue mq.sys.dmq back\n"
     assert bodies(broker, "b") == ["poison"]
     assert bodies(broker, "mq.sys.dmq") == []
+
+
+def test_what_is_damaged_is_skipped_when_that_is_confirmed(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "b")
+    assert raybroker.output("skip", "msg", "-n", "b", "-f") == "skipped 0 messages of queue b\n"

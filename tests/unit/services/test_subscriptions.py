@@ -37,7 +37,7 @@ def test_the_same_subscription_again_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"topic": "b"}, {"selector": None}, {"selector": "x > 2"}, {"no_local": True}, {"shared": True}],
+    [{"topic": "b"}, {"selector": None}, {"selector": "x > 2"}, {"no_local": True}],
 )
 def test_another_topic_or_selector_ends_the_old_subscription_unless_it_is_in_use(changed: dict[str, Any]) -> None:
     async def work() -> None:
@@ -51,6 +51,19 @@ def test_another_topic_or_selector_ends_the_old_subscription_unless_it_is_in_use
         await world.broker.subscribe(**wanted)
         assert one.calls == [("unsubscribe", "a", "c", "audit")]
         assert two.calls == []
+
+    run(work)
+
+
+def test_a_shared_and_an_unshared_subscription_exclude_each_other_whether_in_use_or_not() -> None:
+    async def work() -> None:
+        world, one, _ = await two_hosts()
+        wanted = {"topic": "a", "client_id": "c", "name": "audit", "selector": "x > 1", "shared": True}
+        for active in (True, False):
+            one.subscribed[0]["active"] = active
+            with pytest.raises(IllegalStateError, match="'audit' exists as an unshared durable subscription"):
+                await world.broker.subscribe(**wanted)
+        assert one.calls == []
 
     run(work)
 
