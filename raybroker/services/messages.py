@@ -134,7 +134,7 @@ class Messages:
         return await host.export_messages(kind, name, selector, start, max_bytes)
 
     async def import_(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
-        """Put exported messages into a destination, with their ids; how many. Raises SecurityError for metrics topics."""
+        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
         require_no_metrics_topic(type, name)
         _check("bytes of blocks", sum(map(len, blocks)), 0, IMPORT_BYTES_MAX)
         host, kind = self._at(type, name)
