@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybroker.client import opening
@@ -23,9 +24,10 @@ from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic,
 from raybroker.client.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.message import Message
 from raybroker.client.options import session_mode
-from raybroker.client.request import Requests, options_of_request, request_timed_out
+from raybroker.client.request import Requests, answering, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
+from raybroker.client.unreferenced import Handles
 from raybroker.client.watching import watch
 from raybroker.client.xa import Xa, XaWork
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
@@ -148,12 +150,14 @@ class Session:
     def __init__(self, connection: Connection, core: SessionCore) -> None:
         self.connection = connection
         self._core = core
-        self._producers: list[Producer] = []
+        self._producers: Handles[Producer] = Handles(core.connection.io)
         self._consumers: list[Consumer] = []
         self._browsers: list[Browser] = []
         self._requests: Requests | None = None
         self._listening: Listening | None = None
         self.closed = False
+        self._replier: Producer | None = None
+        core.reply = self._reply
         core.connection.used = True
         core.connection.sessions.append(core)
 
@@ -179,7 +183,7 @@ class Session:
 
     async def producer(
         self,
-        destination: Destination | str,
+        destination: Destination | str | None = None,
         *,
         persistent: bool | None = None,
         priority: int | None = None,
@@ -198,7 +202,7 @@ class Session:
         producer = Producer(self, await self._run(work))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
-        self._producers.append(producer)
+        self._producers.add(producer, partial(opening.let_go, producer._core))
         return producer
 
     async def consumer(
@@ -251,14 +255,17 @@ class Session:
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)
+        requests = self._requests = self._requests or Requests(
+            self._core.connection, _confirmed, self._reply
+        )
         answer: Future[Message] = Future()
+        before = requests.strangers
         try:
             async with asyncio.timeout(timeout):
                 await self._run(requests.send(target, body, encode, answer))
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
-            raise request_timed_out(target, timeout) from None
+            raise request_timed_out(target, timeout, requests.strangers - before) from None
         finally:
             answer.cancel()
 
@@ -316,6 +323,7 @@ class Session:
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
                 await producer.close()
+        await asyncio.gather(*map(asyncio.wrap_future, self._producers.closing()), return_exceptions=True)
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
@@ -343,6 +351,12 @@ class Session:
         rest = opening.subscriber_options(options)
         where = opening.topic_of(topic)
         return await self._consumer(where, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+
+    async def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
+        target, options = answering(message, options)
+        if self._replier is None:
+            self._replier = await self.producer()
+        return await self._replier.send(body, destination=target, **options)
 
     def _require_open(self) -> None:
         if self.closed:

@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.destinations import Destination
 from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
-from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
+from raybroker.client.opening import (
+    AnyConsumer,
+    AnyProducer,
+    OwnProducer,
+    closed_consumer,
+    closed_while_full,
+    closing_s,
+    own_or_named,
+)
 from raybroker.client.options import send_options
 from raybroker.client.producing import Shared
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
@@ -35,7 +44,7 @@ SEND_OPTIONS: Final = (
 class Producer(Hints):
     """See :class:`raybroker.client.handles.Producer`."""
 
-    def __init__(self, session: Session, core: AnyProducer) -> None:
+    def __init__(self, session: Session, core: OwnProducer) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
@@ -58,38 +67,44 @@ class Producer(Hints):
         timezone: str = "UTC",
         repeat: int | None = None,
         catch_up: bool = False,
+        destination: Destination | str | None = None,
     ) -> str:
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
+        target = await self._target(destination)
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
-            work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
+            work = scheduled(target, body, header, shared, plan, self._timeout_s)
             return await self.session._run(work)
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         waiter: Future[str] | None = None
         if shared.persistent and not self._core.transacted:
             waiter = Future()
-        sent = await self._put(body, header, shared, waiter, urgent=waiter is not None)
+        sent = await self._put(target, body, header, shared, waiter, urgent=waiter is not None)
         if waiter is None:
             return sent
         try:
             return await asyncio.wait_for(asyncio.wrap_future(waiter), self._timeout_s)
         except TimeoutError:
             raise RequestTimeoutError(
-                f"no acknowledgement from {self._core.name} within imqAckTimeout={self._timeout_s} s"
+                f"no acknowledgement from {target.name} within imqAckTimeout={self._timeout_s} s"
             ) from None
 
-    async def send_async(self, body: Any, properties: Mapping[str, Any] | None = None, **options: Any) -> Future[str]:
+    async def send_async(
+        self, body: Any, properties: Mapping[str, Any] | None = None, *, destination: Destination | str | None = None,
+        **options: Any,
+    ) -> Future[str]:  # fmt: skip
         """Hand a message over; returns a future of its id once there is room for it in the handle."""
         check_names(options, SEND_OPTIONS, "send_async")
         header, shared = send_options(self._core.shared, properties, *map(options.get, SEND_OPTIONS))
+        target = await self._target(destination)
         if self._callbacks.full:
             await asyncio.to_thread(self._callbacks.wait_for_room)
         waiter = SendFuture(self._callbacks)
-        await self._put(body, header, shared, waiter, urgent=False)
+        await self._put(target, body, header, shared, waiter, urgent=False)
         return waiter
 
     async def send_many(
@@ -101,12 +116,14 @@ class Producer(Hints):
         priority: int | Iterable[int] | None = None,
         ttl_ms: int | Iterable[int] | None = None,
         unit_of_order: str | Iterable[str | None] | None = None,
+        destination: Destination | str | None = None,
     ) -> int:
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
-        parts = self._core.put_many(bodies, shared, each)
+        target = await self._target(destination)
+        parts = target.put_many(bodies, shared, each)
         count, futures = 0, []
         while True:
-            await asyncio.wrap_future(self._core.room_future())
+            await asyncio.wrap_future(target.room_future())
             part = next(parts, None)
             if part is None:
                 break
@@ -122,12 +139,23 @@ class Producer(Hints):
     def duplicates(self) -> int:
         return self._core.duplicates
 
-    async def _put(self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool) -> str:
+    async def _target(self, destination: Destination | str | None) -> AnyProducer:
+        own = self._core
+        found = own_or_named(own, destination)
+        if not isinstance(found, Destination):
+            return found
+        opened: AnyProducer = await self.session._run(own.find(found))  # type: ignore[union-attr]
+        return opened
+
+    async def _put(
+        self, target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *,
+        urgent: bool,
+    ) -> str:  # fmt: skip
         while True:
-            sent = self._core.put(body, header, shared, waiter, urgent=urgent, block=False)
+            sent = target.put(body, header, shared, waiter, urgent=urgent, block=False)
             if sent is not None:
                 return sent
-            await asyncio.wrap_future(self._core.room_future())
+            await asyncio.wrap_future(target.room_future())
 
     async def close(self) -> None:
         self._core._connection.io.require_usable()
@@ -140,8 +168,7 @@ class Producer(Hints):
                 given_up = not settled.done() and self._core.throttled
         await self.session._run(self._core.close())
         self._core._connection.forget_producer(self._core)
-        if self in self.session._producers:
-            self.session._producers.remove(self)
+        self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
 

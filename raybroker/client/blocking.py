@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client import opening
@@ -23,9 +24,10 @@ from raybroker.client.handles import Browser, Consumer, Producer
 from raybroker.client.listening import Listening
 from raybroker.client.message import Message
 from raybroker.client.options import session_mode
-from raybroker.client.request import Requests, options_of_request, request_timed_out
+from raybroker.client.request import Requests, answering, options_of_request, request_timed_out
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
+from raybroker.client.unreferenced import Handles
 from raybroker.client.watching import watch
 from raybroker.client.xa import Xa, XaWork
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
@@ -157,12 +159,14 @@ class Session:
     def __init__(self, connection: Connection, core: SessionCore) -> None:
         self.connection = connection
         self._core = core
-        self._producers: list[Producer] = []
+        self._producers: Handles[Producer] = Handles(core.connection.io)
         self._consumers: list[Consumer] = []
         self._browsers: list[Browser] = []
         self._requests: Requests | None = None
         self._listening: Listening | None = None
         self.closed = False
+        self._replier: Producer | None = None
+        core.reply = self._reply
         core.connection.used = True
         core.connection.sessions.append(core)
 
@@ -190,7 +194,7 @@ class Session:
 
     def producer(
         self,
-        destination: Destination | str,
+        destination: Destination | str | None = None,
         *,
         persistent: bool | None = None,
         priority: int | None = None,
@@ -203,6 +207,9 @@ class Session:
     ) -> Producer:
         """A producer; the destination is created when missing and allowed (D-21). A pattern: every match gets a copy.
 
+        Without a destination each send names one: ``send(body, destination=…)`` (W-135). A producer that nothing
+        refers to any more is closed by itself, after what it has sent is settled.
+
         What is None is the connection factory's default: persistent, priority 4, no end of life, no delay (W-64, W-65).
         ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer (R-16).
         """
@@ -214,7 +221,7 @@ class Session:
         producer = Producer(self, self._run(work))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
-        self._producers.append(producer)
+        self._producers.add(producer, partial(opening.let_go, producer._core))
         return producer
 
     def consumer(
@@ -284,20 +291,24 @@ class Session:
     ) -> Message:
         """Send a message and wait for the answer to it; ``options`` as for :meth:`Producer.send`.
 
-        The connection must be started. Raises RequestTimeoutError after ``timeout`` seconds; an answer that comes
-        later is dropped.
+        Whoever receives it answers with ``message.reply(body)``, or sends to ``message.reply_to`` with a correlation_id
+        that is ``message.correlation_id`` or ``message.id``, or with none. The connection must be started. Raises
+        RequestTimeoutError after ``timeout`` seconds; an answer that comes later is dropped.
         """
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed)
+        requests = self._requests = self._requests or Requests(
+            self._core.connection, _confirmed, self._reply
+        )
         answer: Future[Message] = Future()
+        before = requests.strangers
         sending = self._core.connection.io.submit(requests.send(target, body, encode, answer))
         try:
             sending.result(timeout)
             return answer.result(timeout)
         except FutureTimeoutError:
-            raise request_timed_out(target, timeout) from None
+            raise request_timed_out(target, timeout, requests.strangers - before) from None
         finally:
             sending.cancel()
             answer.cancel()
@@ -368,6 +379,7 @@ class Session:
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
                 producer.close()
+        self._producers.wait()
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
@@ -394,6 +406,12 @@ class Session:
     ) -> Consumer:  # fmt: skip
         rest = opening.subscriber_options(options)
         return self._consumer(opening.topic_of(topic), selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+
+    def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
+        target, options = answering(message, options)
+        if self._replier is None:
+            self._replier = self.producer()
+        return self._replier.send(body, destination=target, **options)
 
     def _require_open(self) -> None:
         if self.closed:

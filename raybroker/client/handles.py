@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.destinations import Destination
 from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
 from raybroker.client.many import many_options
 from raybroker.client.message import Message
-from raybroker.client.opening import AnyConsumer, AnyProducer, closed_consumer, closed_while_full, closing_s
+from raybroker.client.opening import (
+    AnyConsumer,
+    AnyProducer,
+    OwnProducer,
+    closed_consumer,
+    closed_while_full,
+    closing_s,
+    own_or_named,
+)
 from raybroker.client.options import send_options
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
+from raybroker.client.unnamed import UnnamedProducer
 from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -32,7 +42,7 @@ T = TypeVar("T")
 class Producer(Hints):
     """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
-    def __init__(self, session: Session, core: AnyProducer) -> None:
+    def __init__(self, session: Session, core: OwnProducer) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
@@ -55,6 +65,7 @@ class Producer(Hints):
         timezone: str = "UTC",
         repeat: int | None = None,
         catch_up: bool = False,
+        destination: Destination | str | None = None,
     ) -> str:
         """Send one message; returns its id.
 
@@ -62,6 +73,7 @@ class Producer(Hints):
         imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
         over (R-02); so does any message in a transacted session, where commit() tells of a refusal.
 
+        destination  where to, for a producer that was made without; IllegalStateError for another
         dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
                   ``duplicates`` counts it
         schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
@@ -73,23 +85,24 @@ class Producer(Hints):
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
+        target = self._target(destination)
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
-            work = scheduled(self._core, body, header, shared, plan, self._timeout_s)
+            work = scheduled(target, body, header, shared, plan, self._timeout_s)
             return self._core._connection.io.run(work)
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
-            sent = self._core.put(body, header, shared, None, urgent=False)
+            sent = target.put(body, header, shared, None, urgent=False)
             assert sent is not None
             return sent
         waiter: Future[str] = Future()
-        self._core.put(body, header, shared, waiter, urgent=True)
+        target.put(body, header, shared, waiter, urgent=True)
         try:
             return waiter.result(self._timeout_s)
         except FutureTimeoutError:
             raise RequestTimeoutError(
-                f"no acknowledgement from {self._core.name} within imqAckTimeout={self._timeout_s:g} s"
+                f"no acknowledgement from {target.name} within imqAckTimeout={self._timeout_s:g} s"
             ) from None
 
     def send_async(
@@ -105,6 +118,7 @@ class Producer(Hints):
         unit_of_order: str | None = None,
         persistent: bool | None = None,
         dedup_id: str | None = None,
+        destination: Destination | str | None = None,
     ) -> Future[str]:
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
 
@@ -120,10 +134,11 @@ class Producer(Hints):
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
+        target = self._target(destination)
         if self._callbacks.full:
             self._callbacks.wait_for_room()
         waiter = SendFuture(self._callbacks)
-        self._core.put(body, header, shared, waiter, urgent=False)
+        target.put(body, header, shared, waiter, urgent=False)
         return waiter
 
     def send_many(
@@ -135,6 +150,7 @@ class Producer(Hints):
         priority: int | Iterable[int] | None = None,
         ttl_ms: int | Iterable[int] | None = None,
         unit_of_order: str | Iterable[str | None] | None = None,
+        destination: Destination | str | None = None,
     ) -> int:
         """Send all bodies in full blocks; returns their number once all are stored, or handed over.
 
@@ -143,7 +159,7 @@ class Producer(Hints):
         """
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
         count, futures = 0, []
-        for messages, future in self._core.put_many(bodies, shared, each):
+        for messages, future in self._target(destination).put_many(bodies, shared, each):
             count += messages
             futures.append(future)
         if not self._core.transacted:
@@ -152,6 +168,16 @@ class Producer(Hints):
             for future in futures:
                 future.result()
         return count
+
+    def _target(self, destination: Destination | str | None) -> AnyProducer:
+        own = self._core
+        if destination is None and not isinstance(own, UnnamedProducer):
+            return own
+        found = own_or_named(own, destination)
+        if not isinstance(found, Destination):
+            return found
+        opened: AnyProducer = self.session._run(own.find(found))  # type: ignore[union-attr]
+        return opened
 
     @property
     def duplicates(self) -> int:
@@ -174,8 +200,7 @@ class Producer(Hints):
                 given_up = not settled.done() and self._core.throttled
         self._core._connection.io.run(self._core.close())
         self._core._connection.forget_producer(self._core)
-        if self in self.session._producers:
-            self.session._producers.remove(self)
+        self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
 

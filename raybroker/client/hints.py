@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from raybroker.client.arguments import check_arguments
 
 if TYPE_CHECKING:
-    from raybroker.client.opening import AnyProducer
+    from raybroker.client.opening import OwnProducer
 
 
 class Hints:
     """The producer of either face; what is set holds for the messages sent from then on."""
 
-    _core: AnyProducer
+    _core: OwnProducer
 
     @property
     def disable_message_id(self) -> bool:

@@ -277,6 +277,15 @@ class Message:
         check_delay_ms(delay_ms)
         return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, reason_text(reason))
 
+    def reply(self, body: Any, **options: Any) -> Any:
+        """Send an answer to its ``reply_to`` and return the answer's id; ``options`` as for :meth:`Producer.send`.
+
+        Its correlation id is that of this message, or without one this message's id. In a transacted session it is
+        sent with the commit. Raises IllegalStateError when this message has no reply_to, InvalidDestinationError when
+        the queue for the answer is gone; with asyncio it is to be awaited.
+        """
+        return self._delivery.consumer.session.reply(self, body, options)
+
     def extend(self) -> Any:
         """Start its ack deadline again: it is still being worked on (B7)."""
         return self._delivery.consumer.session.extend(self)

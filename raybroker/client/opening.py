@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -13,15 +15,19 @@ from raybroker.client.destinations import Destination, Queue, TemporaryQueue, Te
 from raybroker.client.options import consumer_options, producer_shared
 from raybroker.client.pattern import PatternProducer
 from raybroker.client.producer import ProducerCore
+from raybroker.client.producing import Shared
 from raybroker.client.routing import RoutedProducer
 from raybroker.client.session import SessionCore
 from raybroker.client.spread import SpreadConsumer
 from raybroker.client.subscribing import delete_temporary, make_temporary, open_consumer, subscription
-from raybroker.model.errors import IllegalStateError
+from raybroker.client.unnamed import UnnamedProducer
+from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.model.names import is_temporary_name
 
 AnyConsumer = ConsumerCore | SpreadConsumer
 AnyProducer = ProducerCore | PatternProducer | RoutedProducer
+OwnProducer = AnyProducer | UnnamedProducer
+"""What a handle is made of."""
 
 
 def consumer(
@@ -70,30 +76,76 @@ def producer(
     delivery_delay_ms: int | None,
     unit_of_order: str | None,
     serializer: str | None,
-) -> Coroutine[Any, Any, AnyProducer]:
-    found = destination_of(destination)
-    connection = core.connection
+) -> Coroutine[Any, Any, OwnProducer]:
+    """A producer; without a destination one whose sends name theirs."""
     shared, pickles = producer_shared(
-        connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core
+        core.connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core
     )
+    if destination is None:
+        return _unnamed(core, shared, pickles=pickles)
+    return _open_producer(core, destination_of(destination), shared, pickles=pickles)
 
-    async def opening() -> AnyProducer:
-        if found.is_pattern:
-            pattern = PatternProducer(connection, found, shared, pickles=pickles, session=core)
-            await pattern.open()
-            return pattern
-        create = found not in connection.temporaries
-        opened: ProducerCore | RoutedProducer
-        if connection.brokers.alone or is_temporary_name(found.name):
-            opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
-        else:
-            opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
-            await opened.open(create=create)
-        if core.work is not None and core.work.current is None:
-            opened.refuse_sends(core.work.nothing_open())
-        return opened
 
-    return opening()
+async def _unnamed(core: SessionCore, shared: Shared, *, pickles: bool) -> UnnamedProducer:
+    def opener(destination: Destination, common: Shared) -> Coroutine[Any, Any, AnyProducer]:
+        return _open_producer(core, destination, common, pickles=pickles)
+
+    return UnnamedProducer(core, shared, opener, let_go)
+
+
+async def _open_producer(
+    core: SessionCore, found: Destination, shared: Shared, *, pickles: bool
+) -> AnyProducer:
+    connection = core.connection
+    if found.is_pattern:
+        pattern = PatternProducer(connection, found, shared, pickles=pickles, session=core)
+        await pattern.open()
+        return pattern
+    create = found not in connection.temporaries
+    opened: ProducerCore | RoutedProducer
+    if connection.brokers.alone or is_temporary_name(found.name):
+        opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
+    else:
+        opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
+        await opened.open(create=create)
+    if core.work is not None and core.work.current is None:
+        opened.refuse_sends(core.work.nothing_open())
+    return opened
+
+
+def own_or_named(own: OwnProducer, destination: Destination | str | None) -> AnyProducer | Destination:
+    """Where a send goes: the producer itself, or for an unnamed one the destination that the send names.
+
+    Raises IllegalStateError when there are two destinations, or none (W-135).
+    """
+    if destination is None:
+        if isinstance(own, UnnamedProducer):
+            raise IllegalStateError("this producer has no destination of its own: send(body, destination=…) names one")
+        return own
+    if not isinstance(own, UnnamedProducer):
+        raise IllegalStateError(
+            f"this producer sends to {own.name}; destination= is for one that session.producer() made without"
+        )
+    found = destination_of(destination)
+    return own.known(found) or found
+
+
+async def let_go(core: OwnProducer) -> None:
+    """Close a producer that nobody has a reference to, once what it sent is settled; on the IO loop.
+
+    What a destination that stays full has not taken by then is lost, as when closing a handle.
+    """
+    if core.closed:
+        return
+    with contextlib.suppress(BrokerError):
+        for settled in core.settled_futures():
+            waiting = asyncio.wrap_future(settled)
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=closing_s(core))
+                if core.throttled or core._connection.closed:
+                    break
+        await core.close()
+        core._connection.forget_producer(core)
 
 
 def browser(core: SessionCore, destination: object, selector: str | None, serializer: str | None) -> BrowserCore:
@@ -122,12 +174,12 @@ def closed_consumer(core: AnyConsumer) -> IllegalStateError:
     return IllegalStateError(f"the consumer of {core.name} is closed")
 
 
-def closing_s(core: AnyProducer) -> float:
+def closing_s(core: OwnProducer) -> float:
     """How long closing a producer waits for a destination that is full, seconds."""
     return float(core._connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)
 
 
-def closed_while_full(core: AnyProducer) -> IllegalStateError:
+def closed_while_full(core: OwnProducer) -> IllegalStateError:
     return IllegalStateError(
         f"the producer was closed while {core.name} was full for {closing_s(core):g} s"
         " (raybroker.reconnect.timeout_ms); what it had not taken by then is lost, and those futures say so"

@@ -37,6 +37,11 @@ GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
 
+def no_reply(message: Message, body: Any, options: dict[str, Any]) -> Any:
+    """For sessions that only look."""
+    raise IllegalStateError("a message that was only looked at cannot be replied to; receive it")
+
+
 class SessionCore:
     """``finish`` is how this face waits for confirmations: blocking, or by returning something to await."""
 
@@ -65,6 +70,8 @@ class SessionCore:
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out (W-82)."""
         self.wake_listeners: Callable[[], None] = lambda: None
+        self.reply: Callable[[Message, Any, dict[str, Any]], Any] = no_reply
+        """How this face sends a reply to a message."""
         self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
         if redelivery_delay_ms is not None:
             self.redelivery_delay_ms = redelivery_delay_ms

@@ -24,6 +24,7 @@ from raybroker.model.names import (
     temporary_name,
 )
 from raybroker.model.settings import ConfigView, auto_created, dead_message_queue
+from raybroker.model.sizes import UNLIMITED
 from raybroker.services.destinations import DMQ, Destinations
 from raybroker.services.measuring import Measuring
 from raybroker.services.messages import Messages
@@ -241,13 +242,15 @@ class Broker:
     async def create_temporary(self, type: str, owner: str) -> str:  # noqa: A002
         """A new destination that lives as long as the client connection ``owner``; its name (D-23).
 
-        It has the attributes of an auto-created one and lives on a shared host.
+        It has the attributes of an auto-created one, without a limit on producers, since whoever is asked answers
+        there, and lives on a shared host.
         """
         kind = check_destination_type(type)
         if not owner:
             raise ConfigError("owner: a temporary destination needs the id of the connection that it belongs to")
         name = temporary_name(kind, self.name, entropy.token(_UNIQUE_BYTES).hex())
         attributes = {**auto_created(self.config, kind).as_dict(kind), "hosting": "shared"}
+        attributes["maxNumProducers"] = UNLIMITED
         await self.create((kind, name), attributes, owner=owner)
         return name
 

@@ -37,7 +37,7 @@ CONSUMER = frozenset({"receive", "receive_nowait", "receive_many", "on_message",
 MESSAGE = frozenset({
     "id", "body", "properties", "destination", "timestamp", "expiration", "priority", "persistent", "redelivered",
     "delivery_count", "correlation_id", "reply_to", "type", "unit_of_order",
-    "acknowledge", "acknowledge_this", "acknowledge_up_to", "reject", "release", "fail", "extend", "body_type",
+    "acknowledge", "acknowledge_this", "acknowledge_up_to", "reject", "release", "fail", "extend", "body_type", "reply",
 })  # fmt: skip
 ADMIN = frozenset({
     "create_destination", "destroy_destination", "update_destination", "list_destinations", "query_destination",
