@@ -10,7 +10,7 @@ import pytest
 
 import raybroker as rb
 from raybroker import aio
-from raybroker.errors import BrokerError, IllegalStateError, QuotaExceededError, ResourceAllocationError, StoreDamagedError
+from raybroker.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError
 from tests.contracts.handles import WAIT_S, bodies, state_of, take
 
 DMQ = "mq.sys.dmq"
@@ -56,12 +56,13 @@ def rot(store: Path, text: str) -> None:
 def received(consumer: Any) -> list[str]:
     """What comes before the destination is halted."""
     found: list[str] = []
-    with pytest.raises(StoreDamagedError):
-        while True:
+    while True:
+        try:
             message = consumer.receive(timeout=WAIT_S)
-            assert message is not None
-            found.append(message.body)
-    return found
+        except StoreDamagedError:
+            return found
+        assert message is not None
+        found.append(message.body)
 
 
 def test_what_is_behind_a_damaged_message_is_delivered_once_that_is_skipped(store: Path) -> None:
@@ -110,9 +111,7 @@ def test_acknowledging_what_a_halted_destination_has_taken_back_raises(store: Pa
     session = connection.session(ack="client")
     consumer = session.consumer("q", prefetch=DAMAGED + 5)
     first = consumer.receive(timeout=WAIT_S)
-    with pytest.raises(BrokerError):
-        while consumer.receive(timeout=WAIT_S) is not None:
-            pass
+    received(consumer)
     with pytest.raises(IllegalStateError):
         first.acknowledge()
     connection.close()
@@ -133,9 +132,7 @@ def test_nothing_is_skipped_while_there_is_no_place_for_the_record(store: Path) 
     admin.browse_messages("queue", "q")
     admin.update_destination("queue", DMQ, maxNumMsgs=1, limitBehavior="REJECT_NEWEST")
     producer = connection.session().producer(DMQ)
-    with pytest.raises((QuotaExceededError, ResourceAllocationError)):
-        for _ in range(2):
-            producer.send("full")
+    producer.send("full")
     with pytest.raises(ResourceAllocationError, match=DMQ):
         admin.skip_messages("queue", "q")
     assert state_of(connection, "q")["messages"] == 40

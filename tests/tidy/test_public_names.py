@@ -45,8 +45,8 @@ ADMIN = frozenset({
     "list_subscriptions", "destroy_subscription", "purge_subscription", "list_schedules", "query_schedule",
     "destroy_schedule", "list_transactions", "query_transaction",
     "commit_transaction", "rollback_transaction", "browse_messages", "delete_messages", "move_messages",
-    "metrics", "retry_messages", "skip_messages", "export_messages", "import_messages", "create_template", "list_templates",
-    "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record",
+    "metrics", "retry_messages", "skip_messages", "export_messages", "import_messages", "create_template",
+    "list_templates", "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record",
 })  # fmt: skip
 
 
