@@ -25,6 +25,9 @@ ANSWER_S: Final = 1.0
 """A host of a broker that is said to be down answers within that time, or its connection is given up."""
 DOUBT_S: Final = 0.5
 """Our home broker answers within that time once there is reason to doubt it, or another one becomes the home."""
+GONE_S: Final = 10.0
+"""Messages that can go to one broker alone do not wait for it any more when it has been down for so long: one that Ray
+starts again is back by then."""
 DOWN: Final = "DOWN"
 
 
@@ -45,6 +48,8 @@ class Brokers:
         self.listeners: list[Callable[[View], None]] = []
         self._connection = connection
         self._view: View | None = None
+        self._down_since: dict[str, float] = {}
+        """Brokers that are down → since when, by the loop's clock; 0: since before we looked."""
 
     async def view(self) -> View:
         """The brokers there are; raises ConnectionLostError when none can be asked."""
@@ -53,6 +58,7 @@ class Brokers:
             view = await self._connection.patiently("the brokers of the cluster", directory.brokers)
             if self._view is None:
                 self._view = view
+                self._down_since = {row.name: 0.0 for row in view.members if row.state == DOWN}
                 if directory.home:
                     self._connection.spawn(self._follow())
                     self._connection.spawn(self._guard())
@@ -62,6 +68,13 @@ class Brokers:
     def alone(self) -> bool:
         """There is one broker, and there will never be another."""
         return not self._connection.directory.home
+
+    def gone(self, broker: str, for_s: float = 0.0) -> bool:
+        """Whether a broker has been down for so many seconds, as far as is known; from now on the brokers are
+        followed."""
+        self.follow()
+        since = self._down_since.get(broker)
+        return since is not None and asyncio.get_running_loop().time() - since >= for_s
 
     def follow(self) -> None:
         """Begin to follow the brokers, if that has not begun: for those who do not ask for the view."""
@@ -124,7 +137,10 @@ class Brokers:
         before, self._view = self._view, view
         if view == before:
             return
-        there = alive(view)
+        there, now = alive(view), asyncio.get_running_loop().time()
+        self._down_since = {
+            row.name: self._down_since.get(row.name, now) for row in view.members if row.state == DOWN
+        }
         for channel in self._connection.channels():
             if channel.place.broker not in there and not channel.lost:
                 self._connection.spawn(self._ask(channel.place.broker))

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raybroker.client.addresses import Attributes, reconnect_time
-from raybroker.client.brokers import Brokers
+from raybroker.client.brokers import GONE_S, Brokers
 from raybroker.client.callbacks import Callbacks
 from raybroker.client.channel import Channel
 from raybroker.client.consumer import ConsumerCore, ConsumerOptions
@@ -33,8 +33,8 @@ from raybroker.client.session import SessionCore
 from raybroker.client.watching import ConsumerWatch
 from raybroker.model.balancing import Chooser
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError
-from raybroker.model.names import check_client_id, require_no_metrics_topic
+from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError, IllegalStateError, NotOpenError
+from raybroker.model.names import check_client_id, home_of_temporary, require_no_metrics_topic
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -248,11 +248,30 @@ class ConnectionCore:
                 raise ConnectionLostError("the connection was lost again")
             return channel
 
+        def told(error: BrokerError) -> None:
+            if failed is not None:
+                failed(error)
+            self._require_hope(endpoint)
+
         self._attaching.add(endpoint)
         try:
-            return await self.patiently(endpoint.name, once, failed)
+            return await self.patiently(endpoint.name, once, told)
         finally:
             self._attaching.discard(endpoint)
+
+    def _require_hope(self, endpoint: Endpoint) -> None:
+        """Raises BrokerGoneError when the one broker that has an endpoint's place is not waited for any more: somebody
+        else's temporary destination goes with its broker, and a unit of order has no other (U13)."""
+        if self.brokers.alone:
+            return
+        broker = home_of_temporary(endpoint.name)
+        if broker and endpoint.destination not in self.temporaries:
+            if self.brokers.gone(broker):
+                raise BrokerGoneError(f"{endpoint.name} is temporary, and its broker {broker} is down")
+            return
+        only = endpoint.broker if isinstance(endpoint, ProducerCore) and endpoint.bound else None
+        if only and self.brokers.gone(only, GONE_S):
+            raise BrokerGoneError(f"broker {only} is down")
 
     def recover(self, endpoint: Endpoint) -> None:
         """The endpoint's channel is gone: bring it back, or tell it that it is over."""
@@ -381,14 +400,15 @@ class ConnectionCore:
 
     async def open_producer(
         self, destination: Destination, shared: Shared, *, pickles: bool, session: SessionCore | None = None,
-        create: bool = True, broker: str | None = None,
+        create: bool = True, broker: str | None = None, bound: bool = False,
     ) -> ProducerCore:  # fmt: skip
-        """``session``: whose transactions its messages belong to, if it is transacted; ``broker``: see ConsumerCore."""
+        """``session``: whose transactions its messages belong to, if it is transacted; ``broker``: see ConsumerCore;
+        ``bound``: its messages can go to that broker and to no other."""
         require_no_metrics_topic(destination.kind, destination.name)
         identity = int.from_bytes(token(8), "little")
         work = session.work if session is not None else None
         producer = ProducerCore(self, destination, identity, shared, pickles=pickles, work=work)
-        producer.broker = broker
+        producer.broker, producer.bound = broker, bound
         await self.attach(producer, create=create)
         self.producers.append(producer)
         if session is not None:

@@ -59,6 +59,8 @@ class ProducerCore:
         self.closed = False
         self.broker: str | None = None
         """Whose member of the destination; None: that of the home broker."""
+        self.bound = False
+        """Its messages can go to that broker and to no other (U13)."""
         self.traits: Mapping[str, Any] = {}
         self.recovered_at = 0.0
         self.failure: BrokerError | None = None

@@ -197,15 +197,16 @@ class RoutedProducer:
     async def _member(self, broker: str) -> ProducerCore:
         member = self._members.get(broker)
         if member is None or member.failure is not None:
-            member = await self._open(broker, create=True)
+            member = await self._open(broker, create=True, bound=True)
             member.fails_as = lambda error: self._unreachable(broker, error)
             member.left = self._lost
             self._members[broker] = member
         return member
 
-    async def _open(self, broker: str, *, create: bool) -> ProducerCore:
+    async def _open(self, broker: str, *, create: bool, bound: bool = False) -> ProducerCore:
         member = await self._connection.open_producer(
-            self.destination, self.shared, pickles=self._pickles, session=self._session, create=create, broker=broker
+            self.destination, self.shared, pickles=self._pickles, session=self._session, create=create, broker=broker,
+            bound=bound,
         )
         if self._session.work is not None and self._session.work.current is None:
             member.refuse_sends(self._session.work.nothing_open())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raybroker.errors import MessageFormatError, OrderError, TransactionRolledBackError
+from raybroker.errors import ConnectionLostError, MessageFormatError, OrderError, TransactionRolledBackError
 from raybroker.model.hashing import rendezvous
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
@@ -187,6 +188,38 @@ def test_a_unit_whose_broker_cannot_be_reached_is_an_order_error_and_no_copy_is_
     until(lambda: "b3" in own.brokers["b1"].cluster.live())
     producer.send("again", unit_of_order=lost)
     assert sorted(bodies(take(connection.session().consumer(name), 2))) == ["again", "fine"]
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_a_unit_does_not_wait_for_a_broker_that_stays_down(
+    own: ClusterRig, monkeypatch: pytest.MonkeyPatch, open_before: bool
+) -> None:  # U13
+    monkeypatch.setattr("raybroker.client.connection.GONE_S", 0.2)
+    name, connection = own.name(), own.connect("b1")
+    unit = next(unit for unit in UNITS if rendezvous(unit, NAMES) == "b3")
+    producer = connection.session().producer(name, unit_of_order=unit)
+    if open_before:
+        producer.send("before")
+    own.kill("b3")
+    began_s = time.monotonic()
+    with pytest.raises(OrderError, match=r"b3.*is down"):
+        producer.send("lost")
+    assert time.monotonic() - began_s < connection._core.attributes["raybroker.reconnect.timeout_ms"] / 2000
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_an_answer_to_somebody_whose_broker_is_lost_fails_soon(own: ClusterRig, open_before: bool) -> None:  # D-23
+    asking, replying = own.connect("b2"), own.connect("b1")
+    back = asking.session().temporary_queue()
+    session = replying.session()
+    if open_before:
+        kept = session.producer(back.name)
+        kept.send("before")
+    own.kill("b2")
+    began_s = time.monotonic()
+    with pytest.raises(ConnectionLostError, match=r"temporary.*b2 is down"):
+        (kept if open_before else session.producer(back.name)).send("answer")
+    assert time.monotonic() - began_s < replying._core.attributes["raybroker.reconnect.timeout_ms"] / 2000
 
 
 def test_a_broker_that_is_lost_after_the_first_message_is_waited_for_and_then_an_order_error(own: ClusterRig) -> None:
