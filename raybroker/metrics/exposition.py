@@ -1,19 +1,26 @@
-"""The page that Prometheus reads: text format 0.0.4, made from a snapshot.
+"""The page that Prometheus reads, made from a snapshot: text format 0.0.4, or OpenMetrics 1.0 for who accepts it.
 
 Written by hand rather than by prometheus_client's registry: a page of a thousand destinations has a hundred thousand
-lines, and a registry would keep an object for each.
+lines, and a registry would keep an object for each.  Which format is wanted is prometheus_client's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.utils import floatToGoString
 
 from raybroker.metrics.catalogue import METRICS, TIERS, Metric, Tier
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
+OPENMETRICS_CONTENT_TYPE: Final = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 Row = dict[str, Any]
+Edge = Callable[[float], str]
+"""How the upper edge of a bucket is written."""
 
 
 class Snapshot(NamedTuple):
@@ -38,24 +45,32 @@ def number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
-def page(snapshot: Snapshot, tiers: Iterable[Tier] = ("aggregate",)) -> str:
+def wants_openmetrics(accept: str) -> bool:
+    """Whether an Accept header asks for OpenMetrics before the text format."""
+    return choose_encoder(accept)[1].startswith(OPENMETRICS)
+
+
+def page(snapshot: Snapshot, tiers: Iterable[Tier] = ("aggregate",), *, openmetrics: bool = False) -> str:
     """The metrics of some tiers, in the order of the catalogue."""
     wanted = set(tiers)
-    return "".join(
+    families = "".join(
         part for tier in TIERS if tier in wanted for metric in METRICS.values() if metric.tier == tier
-        for part in _family(metric, snapshot)
+        for part in _family(metric, snapshot, openmetrics)
     )  # fmt: skip
+    return f"{families}# EOF\n" if openmetrics else families
 
 
-def _family(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
-    lines = list(_samples(metric, snapshot))
+def _family(metric: Metric, snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
+    lines = list(_samples(metric, snapshot, floatToGoString if openmetrics else number))
     if lines:
-        text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
-        yield f"# HELP {metric.name} {text}\n# TYPE {metric.name} {metric.kind}\n"
+        name, text = metric.name, metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+        if openmetrics:  # A counter's family is without the ending that its samples have.
+            name, text = name.removesuffix("_total") if metric.kind == "counter" else name, text.replace('"', '\\"')
+        yield f"# HELP {name} {text}\n# TYPE {name} {metric.kind}\n"
         yield from lines
 
 
-def _samples(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
+def _samples(metric: Metric, snapshot: Snapshot, edge: Edge) -> Iterator[str]:
     own = f'cluster="{escaped(snapshot.cluster)}",broker="{escaped(snapshot.broker)}"'
     key = metric.key
     if metric.tier == "destination":
@@ -63,18 +78,18 @@ def _samples(metric: Metric, snapshot: Snapshot) -> Iterator[str]:
         for row in snapshot.destinations:
             if key in row:
                 labels = f'{own},destination="{escaped(row["name"])}",type="{row["type"]}"'
-                yield from _value(metric, labels, extra, row[key])
+                yield from _value(metric, labels, extra, row[key], edge)
     elif len(metric.labels) > 2 and metric.labels[2] == "type" and key not in snapshot.own:
         for kind, row in snapshot.types.items():
             if key in row:
-                yield from _value(metric, f'{own},type="{kind}"', metric.labels[3:], row[key])
+                yield from _value(metric, f'{own},type="{kind}"', metric.labels[3:], row[key], edge)
     elif key in snapshot.own:
-        yield from _value(metric, own, metric.labels[2:], snapshot.own[key])
+        yield from _value(metric, own, metric.labels[2:], snapshot.own[key], edge)
 
 
-def _value(metric: Metric, labels: str, extra: tuple[str, ...], value: Any) -> Iterator[str]:
+def _value(metric: Metric, labels: str, extra: tuple[str, ...], value: Any, edge: Edge) -> Iterator[str]:
     if metric.kind == "histogram":
-        yield from _histogram(metric, labels, value)
+        yield from _histogram(metric, labels, value, edge)
     elif not extra:
         yield f"{metric.name}{{{labels}}} {number(value)}\n"
     else:
@@ -84,10 +99,10 @@ def _value(metric: Metric, labels: str, extra: tuple[str, ...], value: Any) -> I
             yield f"{metric.name}{{{labels},{more}}} {number(one)}\n"
 
 
-def _histogram(metric: Metric, labels: str, value: tuple[list[int], float]) -> Iterator[str]:
+def _histogram(metric: Metric, labels: str, value: tuple[list[int], float], edge: Edge) -> Iterator[str]:
     counts, total = value
     reached = 0
-    for edge, count in zip((*map(number, metric.buckets), "+Inf"), counts, strict=True):
+    for upper, count in zip((*map(edge, metric.buckets), "+Inf"), counts, strict=True):
         reached += count
-        yield f'{metric.name}_bucket{{{labels},le="{edge}"}} {reached}\n'
+        yield f'{metric.name}_bucket{{{labels},le="{upper}"}} {reached}\n'
     yield f"{metric.name}_sum{{{labels}}} {number(total)}\n{metric.name}_count{{{labels}}} {reached}\n"

@@ -1,38 +1,108 @@
-"""The endpoint that Prometheus scrapes: one a broker, in threads of its own.
+"""The endpoint that Prometheus scrapes: one a broker, in a bounded number of threads of its own.
 
     /metrics                       the aggregate tier; ?tier=destination or ?tier=all for more, ?names=orders.* for some
     /metrics/destinations          the destination tier, with ?names=
     /sd                            all brokers of the cluster, as Prometheus' HTTP service discovery wants them
     /healthy                       200 while the broker answers
 
-A scrape that cannot be answered in time is an error of the scrape (503), never half a page.
+GET and HEAD; OpenMetrics for whoever accepts it, else the text format.  A query that is not understood is refused
+(400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a page.  Who asks for the
+same page at the same time gets the same one: many scrapers cost about as much as one.
 """
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from raybroker.metrics.catalogue import TIERS, Tier
-from raybroker.metrics.exposition import CONTENT_TYPE, Snapshot, page
+from raybroker.metrics.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Snapshot, page, wants_openmetrics
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.setting import PortRange
+from raybroker.system.clock import SystemClock
 
 log = logging.getLogger("raybroker.metrics")
 
 GZIP_BYTES_MIN: Final = 4096
 GZIP_LEVEL: Final = 1
-REQUEST_TIMEOUT_S: Final = 30.0
-"""A client that takes longer to say what it wants is let go."""
+REQUEST_TIMEOUT_S: Final = 10.0
+"""A client that takes longer to say what it wants, or to take a part of the answer, is let go."""
+WORKERS_MAX: Final = 8
+"""Threads that answer."""
+WAITING_MAX: Final = 256
+"""Connections that wait for a thread; one more is answered 503 at once."""
+WAIT_S_MAX: Final = 10.0
+"""A request that has waited for a thread longer is answered 503: who sent it has given up."""
+BACKLOG: Final = 256
+"""Connections the system may hold that are not accepted yet."""
+PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
+    "/metrics": ("tier", "names"), "/metrics/destinations": ("names",), "/sd": (), "/healthy": (),
+}  # fmt: skip
+"""Paths, and what may be asked of them."""
+_TEXT: Final = "text/plain; charset=utf-8"
 
 Ask = Callable[[str | None], Snapshot]
 """names → snapshot, from any thread; raises a BrokerError or TimeoutError."""
+
+
+class _Wanted(NamedTuple):
+    """Which page; the same one has the same key."""
+
+    tiers: tuple[Tier, ...]
+    names: str
+    openmetrics: bool
+    packed: bool
+
+
+class _Page(NamedTuple):
+    body: bytes
+    packed: bool
+
+
+class _Pages:
+    """Pages made once for all who want them at the same time, or of the same snapshot."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._under_way: dict[_Wanted, Future[_Page]] = {}
+        self._latest: tuple[_Wanted, Snapshot, _Page] | None = None
+
+    def get(self, wanted: _Wanted) -> _Page:
+        """Raises what asking the broker raises."""
+        with self._lock:
+            found = self._under_way.get(wanted)
+            mine = found is None
+            future: Future[_Page] = Future() if found is None else found
+            self._under_way[wanted] = future
+        if mine:
+            try:
+                future.set_result(self._made(wanted))
+            except BaseException as error:  # noqa: BLE001 - those who wait for the page get it too
+                future.set_exception(error)
+            finally:
+                with self._lock:
+                    del self._under_way[wanted]
+        return future.result()
+
+    def _made(self, wanted: _Wanted) -> _Page:
+        snapshot, latest = self._ask(wanted.names if "destination" in wanted.tiers else None), self._latest
+        if latest is not None and latest[0] == wanted and latest[1] is snapshot:
+            return latest[2]
+        body = page(snapshot, wanted.tiers, openmetrics=wanted.openmetrics).encode()
+        packed = wanted.packed and len(body) >= GZIP_BYTES_MIN
+        made = _Page(gzip.compress(body, GZIP_LEVEL) if packed else body, packed)
+        self._latest = wanted, snapshot, made
+        return made
 
 
 class Endpoint:
@@ -40,8 +110,9 @@ class Endpoint:
 
     def __init__(self, ask: Ask, targets: Callable[[], list[dict[str, Any]]]) -> None:
         self._ask = ask
+        self._pages = _Pages(ask)
         self._targets = targets
-        self._server: ThreadingHTTPServer | None = None
+        self._server: _Server | None = None
         self.url = ""
 
     def start(self, ip: str, ports: PortRange) -> str:
@@ -54,6 +125,13 @@ class Endpoint:
 
             def do_GET(self) -> None:
                 endpoint._answer(self)
+
+            do_HEAD = do_GET  # noqa: N815 - its name there
+
+            def do_POST(self) -> None:
+                endpoint._refuse(self)
+
+            do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815 - their names there
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
                 log.debug(format, *args)
@@ -79,49 +157,120 @@ class Endpoint:
             self._server = None
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        packed = False
         try:
-            status, kind, body = self._respond(request.path)
+            status, kind, found = self._respond(request)
+            body, packed = (found.body, found.packed) if isinstance(found, _Page) else (found, False)
         except ConfigError as error:
-            status, kind, body = 400, "text/plain; charset=utf-8", f"{error}\n".encode()
+            status, kind, body = 400, _TEXT, f"{error}\n".encode()
         except (BrokerError, TimeoutError) as error:
-            status, kind, body = 503, "text/plain; charset=utf-8", f"the broker cannot be asked now: {error}\n".encode()
-        packed = len(body) >= GZIP_BYTES_MIN and "gzip" in request.headers.get("Accept-Encoding", "")
-        if packed:
-            body = gzip.compress(body, GZIP_LEVEL)
-        try:
-            request.send_response(status)
-            request.send_header("Content-Type", kind)
-            if packed:
-                request.send_header("Content-Encoding", "gzip")
-            request.send_header("Content-Length", str(len(body)))
-            request.end_headers()
-            request.wfile.write(body)
-        except OSError as error:
-            log.debug("a scraper left before it had its answer: %s", error)
+            status, kind, body = 503, _TEXT, f"the broker cannot be asked now: {error}\n".encode()
+        _write(request, status, kind, body, {"Content-Encoding": "gzip"} if packed else {})
 
-    def _respond(self, target: str) -> tuple[int, str, bytes]:
-        parts = urlsplit(target)
-        query = parse_qs(parts.query)
-        names = query.get("names", ["*"])[0]
-        if parts.path == "/metrics":
-            return 200, CONTENT_TYPE, self._page(tiers_of(query.get("tier", ["aggregate"])), names)
-        if parts.path == "/metrics/destinations":
-            return 200, CONTENT_TYPE, self._page(("destination",), names)
+    def _refuse(self, request: BaseHTTPRequestHandler) -> None:
+        text = f"{request.command} is not understood here; there are GET and HEAD\n"
+        _write(request, 405, _TEXT, text.encode(), {"Allow": "GET, HEAD"})
+
+    def _respond(self, request: BaseHTTPRequestHandler) -> tuple[int, str, bytes | _Page]:
+        parts, headers = urlsplit(request.path), request.headers
+        if parts.path not in PARAMETERS:
+            text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy\n"
+            return 404, _TEXT, f"there is: {text}".encode()
+        query = parameters(parts.path, parts.query)
         if parts.path == "/sd":
             return 200, "application/json", json.dumps(self._targets()).encode()
         if parts.path == "/healthy":
             self._ask(None)
-            return 200, "text/plain; charset=utf-8", b"ok\n"
-        text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy\n"
-        return 404, "text/plain; charset=utf-8", f"there is: {text}".encode()
+            return 200, _TEXT, b"ok\n"
+        tiers = tiers_of(query.get("tier", ["aggregate"])) if parts.path == "/metrics" else ("destination",)
+        openmetrics = wants_openmetrics(", ".join(headers.get_all("Accept", [])))
+        packed = "gzip" in headers.get("Accept-Encoding", "")
+        found = self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], openmetrics, packed))
+        return 200, OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE, found
 
-    def _page(self, tiers: tuple[Tier, ...], names: str) -> bytes:
-        return page(self._ask(names if "destination" in tiers else None), tiers).encode()
+
+def _write(request: BaseHTTPRequestHandler, status: int, kind: str, body: bytes, headers: dict[str, str]) -> None:
+    """The whole answer, without its body for HEAD; the connection ends, so that an idle scraper keeps no thread."""
+    request.close_connection = True
+    try:
+        request.send_response(status)
+        for name, value in {"Content-Type": kind, **headers, "Connection": "close"}.items():
+            request.send_header(name, value)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body)
+    except OSError as error:
+        log.debug("a scraper left before it had its answer: %s", error)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(HTTPServer):
+    """Accepts in its own thread and answers in ``WORKERS_MAX`` others."""
+
     allow_reuse_address = True
+    request_queue_size = BACKLOG
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
+        self._room = threading.Semaphore(WORKERS_MAX + WAITING_MAX)
+        self._clock = SystemClock()
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Without looking its own name up, which may take long and is used nowhere."""
+        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Called in the accepting thread: hand it to a worker, or refuse it."""
+        if not self._room.acquire(blocking=False):
+            self._busy(request)
+            return
+        self._workers.submit(self._work, request, client_address, self._clock.monotonic_ns())
+
+    def _work(self, request: Any, client_address: Any, came_ns: int) -> None:
+        try:
+            if self._clock.monotonic_ns() - came_ns > WAIT_S_MAX * 1e9:
+                self._busy(request)
+                return
+            try:
+                self.finish_request(request, client_address)
+            except OSError as error:
+                log.debug("a scraper left before it had its answer: %s", error)
+            except Exception:  # one request that fails must not end the thread, nor be silent
+                log.exception("a request for metrics failed")
+            self.shutdown_request(request)
+        finally:
+            self._room.release()
+
+    def _busy(self, request: Any) -> None:
+        text = b"too many scrapes at once; try again later\n"
+        head = f"HTTP/1.1 503 Busy\r\nContent-Type: {_TEXT}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+        try:
+            request.setblocking(False)
+            request.send(head.encode() + text)
+        except OSError as error:
+            log.debug("a scraper left before it was refused: %s", error)
+        self.shutdown_request(request)
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def parameters(path: str, query: str) -> dict[str, list[str]]:
+    """What is asked of a path; raises ConfigError for what it does not know, and for names that are given twice."""
+    given, known = parse_qs(query, keep_blank_values=True), PARAMETERS[path]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            there = f"there are {', '.join(known)}" if known else "it takes none"
+            raise ConfigError(f"{path} has no parameter {name!r}; {f'did you mean {near[0]}?' if near else there}")
+    if len(given.get("names", ())) > 1:
+        raise ConfigError("names is given twice; one pattern is taken, with * for any text")
+    return given
 
 
 def tiers_of(wanted: list[str]) -> tuple[Tier, ...]:

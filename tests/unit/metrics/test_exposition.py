@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from raybroker.metrics.catalogue import METRICS, TIERS, Metric
@@ -119,3 +120,24 @@ def test_tiers_are_apart() -> None:
 def test_numbers_keep_all_their_digits() -> None:
     assert [number(value) for value in (0, 1 << 60, 0.1, 2.0, 1e300)] == ["0", str(1 << 60), "0.1", "2", "1e+300"]
     assert escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+
+
+@given(SNAPSHOTS)
+def test_the_openmetrics_page_says_the_same(snapshot: Snapshot) -> None:
+    families = list(openmetrics_families(page(snapshot, TIERS, openmetrics=True)))
+    found = {
+        (sample.name, tuple(sorted((k, number(float(v)) if k == "le" and v != "+Inf" else v)
+                                   for k, v in sample.labels.items()))): float(sample.value)
+        for family in families for sample in family.samples
+    }  # fmt: skip
+    assert found == expected(snapshot)
+    for family in families:
+        metric = METRICS.get(family.name) or METRICS[f"{family.name}_total"]
+        assert (family.type, family.documentation) == (metric.kind, metric.help)
+
+
+def test_no_counter_has_the_family_name_of_another_metric() -> None:
+    families = [metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+                for metric in METRICS.values()]  # fmt: skip
+    assert len(set(families)) == len(families)
+    assert all(metric.name.endswith("_total") for metric in METRICS.values() if metric.kind == "counter")

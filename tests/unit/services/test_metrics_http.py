@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from raybroker.errors import ConfigError, ConnectionLostError
-from raybroker.metrics.exposition import CONTENT_TYPE, Snapshot
+from raybroker.metrics.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Snapshot
 from raybroker.model.setting import PortRange
-from raybroker.services.metrics_http import Endpoint
+from raybroker.services import metrics_http
+from raybroker.services.metrics_http import WORKERS_MAX, Endpoint
+
+
+def until(condition: Callable[[], bool]) -> None:
+    moments = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        moments.wait(0.01)
+    raise AssertionError("it did not come")
+
 
 TARGETS = [{"targets": ["h:1"], "labels": {"__meta_raybroker_broker": "b1"}}]
 
@@ -26,9 +40,12 @@ class Broker:
         self.asked: list[str | None] = []
         self.failure: Exception | None = None
         self.destinations = 1
+        self.gate: threading.Event | None = None
 
     def __call__(self, names: str | None) -> Snapshot:
         self.asked.append(names)
+        if self.gate is not None:
+            assert self.gate.wait(30)
         if self.failure is not None:
             raise self.failure
         rows = [{"name": f"q{i}", "type": "queue", "messages": i} for i in range(self.destinations if names else 0)]
@@ -114,3 +131,91 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_setting(base: str, brok
     port = int(base.rpartition(":")[2])
     with pytest.raises(ConfigError, match=r"raybroker\.metrics\.ports"):
         Endpoint(broker, list).start("127.0.0.1", PortRange(port, port))
+
+
+@pytest.mark.parametrize(
+    ("accept", "openmetrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4", False),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", True),
+        ("application/openmetrics-text", True),
+    ],
+)
+def test_the_format_is_the_one_that_is_accepted(base: str, accept: str, openmetrics: bool) -> None:
+    _, body, headers = get(f"{base}/metrics", **({"Accept": accept} if accept else {}))
+    assert headers["Content-Type"] == (OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE)
+    assert body.endswith(b"# EOF\n") == openmetrics
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/sd", "/healthy", "/other", "/metrics?tier=x"])
+def test_head_is_get_without_the_body(base: str, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", int(base.rpartition(":")[2])), timeout=10) as connection:
+        connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+    status, whole, _ = get(base + path)
+    assert int(head.split()[1]) == status
+    assert f"Content-Length: {len(whole)}\r\n".encode() in head + b"\r\n"
+    assert body == b""
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_other_methods_are_refused_with_those_there_are(base: str, method: str) -> None:
+    request = urllib.request.Request(f"{base}/metrics", method=method, data=b"")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=10)
+    assert (caught.value.code, caught.value.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("/metrics/destinations?name=orders", "no parameter 'name'; did you mean names?"),
+        ("/metrics?teir=all", "no parameter 'teir'; did you mean tier?"),
+        ("/metrics?x=", "no parameter 'x'; there are tier, names"),
+        ("/sd?names=a", "no parameter 'names'; it takes none"),
+        ("/metrics?names=a&names=b", "names is given twice"),
+        ("/metrics?tier=", "there is no tier ''"),
+    ],
+)
+def test_a_query_that_is_not_understood_is_refused(base: str, broker: Broker, query: str, text: str) -> None:
+    status, body, _ = get(base + query)
+    assert (status, text in body.decode()) == (400, True)
+    assert broker.asked == []
+
+
+def test_a_hundred_scrapes_at_once_are_answered_by_few_threads_and_few_questions(base: str, broker: Broker) -> None:
+    held, together = threading.Event(), threading.Barrier(101)
+    broker.gate = held
+
+    def scrape(_: int) -> int:
+        together.wait(30)
+        return get(f"{base}/metrics")[0]
+
+    with ThreadPoolExecutor(100) as scrapers:
+        answers = scrapers.map(scrape, range(100))
+        together.wait(30)
+        until(lambda: len(broker.asked) == 1)
+        workers = [thread for thread in threading.enumerate() if thread.name.startswith("raybroker-metrics_")]
+        assert len(workers) <= WORKERS_MAX
+        held.set()
+        assert list(answers) == [200] * 100
+
+
+def test_more_than_may_wait_are_refused_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_http, "WAITING_MAX", 0)
+    broker.gate = threading.Event()
+    endpoint = Endpoint(broker, list)
+    url = endpoint.start("127.0.0.1", PortRange(0, 0))
+    try:
+        with ThreadPoolExecutor(WORKERS_MAX) as scrapers:
+            answered = [scrapers.submit(get, url) for _ in range(WORKERS_MAX)]
+            until(lambda: endpoint._server is not None and endpoint._server._room._value == 0)
+            status, body, _ = get(url)
+            assert (status, b"too many scrapes" in body) == (503, True)
+            broker.gate.set()
+            assert [future.result()[0] for future in answered] == [200] * WORKERS_MAX
+        until(lambda: get(url)[0] == 200)
+    finally:
+        endpoint.stop()
