@@ -48,7 +48,7 @@ FULL_S: Final = top(
     f"sum by (destination) (clamp_min(deriv(raybroker_destination_messages{{{B}}}[5m]), 0.001))"
 )
 DRY: Final = (
-    f'sum(rate(raybroker_prefetch_occupancy_ratio_bucket{{{B},le="0"}}{R})) / '
+    f'sum(rate(raybroker_prefetch_occupancy_ratio_bucket{{{B},le=~"0|0.0"}}{R})) / '
     f"sum(rate(raybroker_prefetch_occupancy_ratio_count{{{B}}}{R}))"
 )
 AGAIN: Final = f"{rate('redelivered_messages_total', 'type')} / ({rate('delivered_messages_total', 'type')} > 0)"
