@@ -117,6 +117,8 @@ class Connection:
         if self._core.closed:
             return
         faults: list[BrokerError] = []
+        if any(session._listening is not None for session in self._sessions):
+            self._core.wait_no_longer(IllegalStateError("the connection is being closed; the message was not sent"))
         for session in list(self._sessions):
             with collected(faults):
                 await session.close()
@@ -306,6 +308,9 @@ class Session:
             return
         self.closed = True
         if self._listening is not None:
+            ending = IllegalStateError("the session is being closed; the message was not sent")
+            for producer in self._producers:
+                producer._core.wait_no_longer(ending)
             await self._listening.stop()
         with contextlib.suppress(ConnectionLostError, IllegalStateError):
             await self._come_back()

@@ -23,12 +23,14 @@ from raybroker.client.opening import (
     closed_consumer,
     closed_while_full,
     closing_s,
+    no_room,
     own_or_named,
+    unconfirmed,
 )
 from raybroker.client.options import send_options
 from raybroker.client.producing import Shared
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
-from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
+from raybroker.model.errors import ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
     from raybroker.client.aio import Session
@@ -83,15 +85,17 @@ class Producer(Hints):
         waiter: Future[str] | None = None
         if shared.persistent and not self._core.transacted:
             waiter = Future()
-        sent = await self._put(target, body, header, shared, waiter, urgent=waiter is not None)
+        try:
+            async with asyncio.timeout(self._timeout_s if waiter is None else None):
+                sent = await self._put(target, body, header, shared, waiter, urgent=waiter is not None)
+        except TimeoutError:
+            raise no_room(target, self._timeout_s) from None
         if waiter is None:
             return sent
         try:
             return await asyncio.wait_for(asyncio.wrap_future(waiter), self._timeout_s)
         except TimeoutError:
-            raise RequestTimeoutError(
-                f"no acknowledgement from {target.name} within imqAckTimeout={self._timeout_s} s"
-            ) from None
+            raise unconfirmed(target, waiter, self._timeout_s) from None
 
     async def send_async(
         self, body: Any, properties: Mapping[str, Any] | None = None, *, destination: Destination | str | None = None,
@@ -138,6 +142,10 @@ class Producer(Hints):
     @property
     def duplicates(self) -> int:
         return self._core.duplicates
+
+    @property
+    def refused(self) -> int:
+        return self._core.refused
 
     async def _target(self, destination: Destination | str | None) -> AnyProducer:
         own = self._core

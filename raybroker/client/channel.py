@@ -281,7 +281,7 @@ class Channel:
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
             if self._observer is not None:
                 self._observer.channel_closing(self)
-        elif event.name in ("destroyed", "halted", "gate", "consumers"):
+        elif event.name in ("destroyed", "halted", "gate", "credit", "consumers"):
             endpoint = self.endpoints.get(event.data.get("handle", 0))
             if endpoint is not None:
                 endpoint.on_frame(event)

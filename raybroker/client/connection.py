@@ -415,6 +415,11 @@ class ConnectionCore:
             session.producers.append(producer)
         return producer
 
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """The connection is being closed: a listener that waits for a full destination would wait for ever (C-12)."""
+        for producer in self.producers:
+            producer.wait_no_longer(error)
+
     def forget_producer(self, producer: object) -> None:
         """It was closed; a session's transaction remembers it until it ends."""
         self.producers = [other for other in self.producers if other is not producer]

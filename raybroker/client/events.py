@@ -6,6 +6,7 @@ by one of the handles that were on it, so that there is one "reconnected" a link
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,10 @@ CLOSED: Final = "closed"
 RECONNECTED: Final = "reconnected"
 RECONNECT_FAILED: Final = "reconnect_failed"
 UNANSWERED: Final = "unanswered"
+REFUSED: Final = "refused"
+REFUSALS_APART_S: Final = 1.0
+"""Refusals of messages that nobody waits for are told so often at most, each time with how many there were."""
+log = logging.getLogger("raybroker.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class ConnectionEvent:
              "unanswered": a host has not answered a ping within imqPingAckTimeout (R-14)
              "reconnect_failed": an attempt to come back has failed; the next one follows, unless it was the last
              "reconnected": the handles are back, at ``address``
+             "refused": messages that nobody waits for (persistent=False) were not taken; ``text`` says how many and why
     address  the host: its name, and "@", IP address and port where it has them
     code     why, as the code of an error of ``raybroker.errors``; "" for "reconnected"
     text     the same in words
@@ -62,6 +68,26 @@ class Events:
     def __init__(self, io: IoThread) -> None:
         self.handler: Callable[[ConnectionEvent], object] | None = None
         self._io = io
+        self._refusals: dict[tuple[str, str], tuple[int, BrokerError]] = {}
+        self._telling = False
+
+    def refused(self, address: str, destination: str, count: int, error: BrokerError) -> None:
+        """Messages were refused that nobody waits for: one line in the log, and one event, for many of them."""
+        before, _ = self._refusals.get((address, destination), (0, error))
+        self._refusals[address, destination] = before + count, error
+        if not self._telling:
+            self._telling = True
+            self._tell_refusals()
+
+    def _tell_refusals(self) -> None:
+        refusals, self._refusals = self._refusals, {}
+        for (address, destination), (count, error) in refusals.items():
+            text = f"{destination} did not take {count} messages that nobody waited for: {error}"
+            log.warning("%s", text)
+            self.tell(REFUSED, address, type(error)(text))
+        self._telling = bool(refusals)
+        if refusals:
+            self._io.loop.call_later(REFUSALS_APART_S, self._tell_refusals)
 
     def tell(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
         """The handler is called in a later turn of the loop, in order; what it raises harms nobody else."""

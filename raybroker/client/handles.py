@@ -27,11 +27,12 @@ from raybroker.client.opening import (
     closed_while_full,
     closing_s,
     own_or_named,
+    unconfirmed,
 )
 from raybroker.client.options import send_options
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
 from raybroker.client.unnamed import UnnamedProducer
-from raybroker.model.errors import ConnectionLostError, IllegalStateError, RequestTimeoutError
+from raybroker.model.errors import ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
     from raybroker.client.blocking import Session
@@ -101,9 +102,7 @@ class Producer(Hints):
         try:
             return waiter.result(self._timeout_s)
         except FutureTimeoutError:
-            raise RequestTimeoutError(
-                f"no acknowledgement from {target.name} within imqAckTimeout={self._timeout_s:g} s"
-            ) from None
+            raise unconfirmed(target, waiter, self._timeout_s) from None
 
     def send_async(
         self,
@@ -183,6 +182,11 @@ class Producer(Hints):
     def duplicates(self) -> int:
         """Messages that were not taken because the destination had seen their dedup_id."""
         return self._core.duplicates
+
+    @property
+    def refused(self) -> int:
+        """Messages sent with persistent=False that the destination did not take; nobody waits for their answers."""
+        return self._core.refused
 
     def close(self) -> None:
         """Wait until everything sent is settled, then close.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any
 
 from raybroker.client.arguments import check_arguments, check_names
@@ -21,7 +22,7 @@ from raybroker.client.session import SessionCore
 from raybroker.client.spread import SpreadConsumer
 from raybroker.client.subscribing import delete_temporary, make_temporary, open_consumer, subscription
 from raybroker.client.unnamed import UnnamedProducer
-from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.names import is_temporary_name
 
 AnyConsumer = ConsumerCore | SpreadConsumer
@@ -183,4 +184,20 @@ def closed_while_full(core: OwnProducer) -> IllegalStateError:
     return IllegalStateError(
         f"the producer was closed while {core.name} was full for {closing_s(core):g} s"
         " (raybroker.reconnect.timeout_ms); what it had not taken by then is lost, and those futures say so"
+    )
+
+
+def unconfirmed(core: AnyProducer, waiter: Future[str], timeout_s: float | None) -> RequestTimeoutError:
+    """What a send raises when its time is over; a message that has not left never will."""
+    text = f"no acknowledgement from {core.name} within imqAckTimeout={timeout_s or 0:g} s"
+    full = core.throttled
+    if core.take_back(waiter):
+        text += "; the message was not sent" + (f": {core.name} is full" if full else "")
+    return RequestTimeoutError(text)
+
+
+def no_room(core: AnyProducer, timeout_s: float | None) -> RequestTimeoutError:
+    """What a send of a message that nobody waits for raises when there was no room in time."""
+    return RequestTimeoutError(
+        f"{core.name} made no room within imqAckTimeout={timeout_s or 0:g} s; the message was not sent"
     )

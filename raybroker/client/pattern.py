@@ -17,7 +17,7 @@ from raybroker.client.message import message_id
 from raybroker.client.producer import ProducerCore
 from raybroker.client.producing import Shared
 from raybroker.client.section import Key, Section
-from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
@@ -118,6 +118,19 @@ class PatternProducer:
         return next(
             (member.room_future() for member in list(self._members.values()) if not member.has_room()), _done()
         )  # fmt: skip
+
+    @property
+    def refused(self) -> int:
+        return sum(member.refused for member in list(self._members.values()))
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """As ProducerCore."""
+        for member in list(self._members.values()):
+            member.wait_no_longer(error)
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        """As ProducerCore."""
+        return False
 
     @property
     def throttled(self) -> bool:

@@ -26,6 +26,7 @@ from raybroker.client.message import message_id
 from raybroker.client.pieces import by_bytes
 from raybroker.client.producing import Batch, Producing, Shared
 from raybroker.client.settling import (
+    DUPLICATE,
     NOTHING_TO_WAIT_FOR,
     Row,
     complete,
@@ -35,7 +36,13 @@ from raybroker.client.settling import (
     unknown_outcome,
 )
 from raybroker.client.validation import Encode, validating
-from raybroker.model.errors import BrokerError, DestinationPausedError, IllegalStateError, TransactionRolledBackError
+from raybroker.model.errors import (
+    BrokerError,
+    DestinationPausedError,
+    IllegalStateError,
+    RequestTimeoutError,
+    TransactionRolledBackError,
+)
 from raybroker.model.record import Buffer
 from raybroker.wire import frames as wire
 from raybroker.wire.bodies import encode_body
@@ -88,6 +95,11 @@ class ProducerCore:
         self._stopped: BrokerError | None = None
         """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
         self._slow = False
+        self._ending: BrokerError | None = None
+        """Why nobody waits for room any more: its session is being closed."""
+        self.refused = 0
+        """Messages that were refused and that nobody waited for."""
+        self._ack_timeout_ms: int = connection.attributes["imqAckTimeout"]
         self._channel: Channel | None = None
         self._handle = 0
         self._generation = 0
@@ -111,6 +123,11 @@ class ProducerCore:
         with self._lock:
             state = self._state
             full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
+            # What nobody waits for waits for credit here; in a transaction the commit may be what makes room.
+            if state.credit and self._work is None:
+                if self._ending is not None and (self._slow or state.crowded):
+                    raise self._ending
+                full = full or (waiter is None and self._is_crowded)
             if full and not self._wait_for_room(block=block):
                 return None
             since_ns = 0 if waiter is None or urgent else self._connection.clock.monotonic_ns()
@@ -132,7 +149,7 @@ class ProducerCore:
         source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self._encode, each, most)
-            for start, end in by_bytes(data):
+            for start, end in self._blocks(data):
                 done: Future[str] = Future() if self._work is None else NOTHING_TO_WAIT_FOR
                 with self._lock:
                     self._wait_for_room(block=True)
@@ -143,6 +160,13 @@ class ProducerCore:
                     else:  # A commit is likely to follow, and takes it along.
                         self._lingering.begin()
                 yield end - start, done
+
+    def _blocks(self, bodies: list[bytes]) -> Iterator[tuple[int, int]]:
+        """Where blocks of these bodies start and end; none has more messages than the credit."""
+        for start, end in by_bytes(bodies):
+            most = self._state.credit if self._work is None else 0
+            step = most or end - start
+            yield from ((at, min(at + step, end)) for at in range(start, end, step))
 
     def room_future(self) -> Future[None]:
         """Done when there may be room again."""
@@ -161,13 +185,33 @@ class ProducerCore:
 
     def has_room(self) -> bool:
         """Whether a message would be taken, or refused, without waiting."""
-        return self._stopped is not None or self._state.held_bytes < self._buffer_bytes
+        return self._ending is not None or self._takes_more
+
+    @property
+    def _takes_more(self) -> bool:
+        if self._stopped is not None:
+            return True
+        return self._state.held_bytes < self._buffer_bytes and not (self._work is None and self._is_crowded)
+
+    @property
+    def _is_crowded(self) -> bool:
+        """The destination slows its producers, and this one has used up its credit (D-10)."""
+        return self._state.credit > 0 and (self._slow or self._state.crowded)
 
     def _wait_for_room(self, *, block: bool) -> bool:
-        while not self.has_room():
+        timeout_s, since_ns = (self._ack_timeout_ms / 1000) or None, self._connection.clock.monotonic_ns()
+        while not self._takes_more:
+            if self._ending is not None:
+                raise self._ending
             if not block:
                 return False
-            self._room.wait()
+            left_s = timeout_s and timeout_s - (self._connection.clock.monotonic_ns() - since_ns) / 1e9
+            if left_s is not None and left_s <= 0:
+                raise RequestTimeoutError(
+                    f"{self.name} made no room within imqAckTimeout={self._ack_timeout_ms / 1000:g} s;"
+                    " the message was not sent"
+                )
+            self._room.wait(left_s)
         if self._stopped is not None:
             raise self._stopped
         return True
@@ -177,6 +221,30 @@ class ProducerCore:
         if self.failure is None and not self.closed:
             self._stopped = error
             self._made_room()
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        """Whoever sent a message waits no longer: True when it has not left, and will not."""
+        with self._lock:
+            taken = self._state.take_back(waiter)
+            self._made_room()
+            return taken
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """Its session is being closed: who waits for a full destination gets ``error``; what has left is settled."""
+        with self._lock:
+            self._ending = error
+            self._made_room()
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        """Refuse what has not left for a full destination, if nobody is to wait for that any more."""
+        error = self._ending
+        if error is None:
+            return
+        with self._lock:
+            batches = self._state.unsent() if self._slow else []
+            self._made_room()
+        refuse_all(batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
         """:meth:`stop` from outside."""
@@ -211,7 +279,9 @@ class ProducerCore:
             state.seal()
             buffers: list[Buffer] = []
             window = self._window_bytes
-            while state.ready and state.unsettled_bytes < window and not channel.link.congested:
+            while (
+                state.ready and state.unsettled_bytes < window and state.may_write() and not channel.link.congested
+            ):  # fmt: skip
                 floor = state.floor
                 batch = state.next_ready()
                 assert batch is not None
@@ -310,6 +380,7 @@ class ProducerCore:
         with self._lock:
             self._channel, self._handle = channel, handle
             self._state.send_again(channel.place.broker)
+            self._state.credit = int(answer.get("credit", 0))
             if answer.get("gate"):
                 self._gate(str(answer["gate"]))
         self._flush()
@@ -336,14 +407,42 @@ class ProducerCore:
                     self._schedule()
             if batch is not None:
                 self._complete(batch, rows)
+            if rows and (batch is None or not batch.shared.persistent):
+                self._lost_some(rows, counted=batch is not None)
         elif isinstance(frame, wire.Event):
+            if frame.name == "credit":
+                self._take_credit(int(frame.data.get("credit", 0)))
+                return
             if frame.name != "gate":
                 self._connection.end(self, ended_by(frame, self.name))
                 return
             with self._lock:
                 self._gate(str(frame.data.get("state")))
+                self._made_room()
+            self._end_waiting()
             self._flush()
             self.turned()
+
+    def _take_credit(self, credit: int) -> None:
+        """The limits of its destination have changed."""
+        with self._lock:
+            self._state.credit = credit
+            if not credit:
+                self._state.forget_volatile()
+            self._made_room()
+        self._flush()
+
+    def _lost_some(self, rows: Sequence[Row], *, counted: bool) -> None:
+        """Messages were refused that nobody waits for: they are counted, and the application is told (D-13)."""
+        if not counted:
+            self.duplicates += duplicates_in(rows)
+        fault = first_fault(rows)
+        count = sum(end - start for start, end, code, _ in rows if code != DUPLICATE)
+        if fault is not None:
+            self.refused += count
+            channel = self._channel
+            address = channel.place.key if channel is not None else ""
+            self._connection.events.refused(address, self.name, count, fault)
 
     def _refused_in_transaction(self, rows: Sequence[Row], work: Work) -> None:
         """What a host refuses keeps the transaction from being committed."""
@@ -388,8 +487,10 @@ class ProducerCore:
             self.closed = True
             self._made_room()
         if channel is not None and not channel.lost:
-            channel.endpoints.pop(self._handle, None)
-            await channel.call("close_producer", {"handle": self._handle})
+            try:  # What was refused of messages that nobody waited for is told before the answer.
+                await channel.call("close_producer", {"handle": self._handle})
+            finally:
+                channel.endpoints.pop(self._handle, None)
         self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
 
     def _give_up(self, error: BrokerError) -> None:

@@ -156,7 +156,8 @@ class Producing:
     """
 
     __slots__ = (
-        "_broker", "_open", "_written", "held_bytes", "next_seq", "producer", "ready", "unsettled", "unsettled_bytes",
+        "_broker", "_open", "_written", "credit", "held_bytes", "next_seq", "producer", "ready", "unsettled",
+        "unsettled_bytes", "unsettled_messages",
     )  # fmt: skip
 
     def __init__(self, producer: int) -> None:
@@ -169,6 +170,10 @@ class Producing:
         """Persistent, written to the present connection, and not settled."""
         self.unsettled_bytes = 0
         """Of what is written and not settled, for the window."""
+        self.unsettled_messages = 0
+        self.credit = 0
+        """Messages that may be written and not settled, 0 for no limit: then those that are not persistent are settled
+        by the broker as well (D-10)."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
         self._written = 0
@@ -182,7 +187,7 @@ class Producing:
         """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch = self._open
-        if batch is None or batch.full_for(size) or not batch.takes(shared):
+        if batch is None or batch.full_for(size) or not batch.takes(shared) or batch.count == self.credit > 0:
             self.seal()
             batch = self._open = Batch(self.next_seq, shared, now_ms)
         seq = self.next_seq
@@ -233,12 +238,50 @@ class Producing:
             return None
         batch = self.ready.popleft()
         self._written = max(self._written - 1, 0)
-        if batch.shared.persistent:
+        if batch.shared.persistent or self.credit:
             self.unsettled.append(batch)
             self.unsettled_bytes += batch.size
+            self.unsettled_messages += batch.count
         else:
             self.held_bytes -= batch.size
         return batch
+
+    def may_write(self) -> bool:
+        """Whether the next block is within the credit; one that is larger than all of it goes alone."""
+        if not self.credit or not self.unsettled_messages:
+            return True
+        return self.unsettled_messages + self.ready[0].count <= self.credit
+
+    @property
+    def crowded(self) -> bool:
+        """As many messages are here as the credit allows to be under way."""
+        if not self.credit:
+            return False
+        waiting = sum(batch.count for batch in self.ready) + (self._open.count if self._open is not None else 0)
+        return self.unsettled_messages + waiting >= self.credit
+
+    def forget_volatile(self) -> None:
+        """What was written and is not persistent will not be settled: the connection or the credit has gone."""
+        for batch in [batch for batch in self.unsettled if not batch.shared.persistent]:
+            self.settle(batch.first_seq)
+
+    def take_back(self, waiter: Any) -> bool:
+        """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
+        if self._open is not None and any(other is waiter for _, other in self._open.waiters):
+            self.seal()
+        for batch in list(islice(self.ready, self._written, None)):
+            if batch.count == 1 and batch.waiters and batch.waiters[0][1] is waiter:
+                self.ready.remove(batch)
+                self.held_bytes -= batch.size
+                return True
+        return False
+
+    def unsent(self) -> list[Batch]:
+        """Give up what was never written to a connection; returns it so that those who wait can be told."""
+        self.seal()
+        gone = [self.ready.pop() for _ in range(len(self.ready) - self._written)]
+        self.held_bytes -= sum(batch.size for batch in gone)
+        return gone[::-1]
 
     def late(self, until_ns: int) -> tuple[list[Any], int]:
         """Those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one waits.
@@ -271,6 +314,7 @@ class Producing:
                 unsettled.remove(batch)
                 self.held_bytes -= batch.size
                 self.unsettled_bytes -= batch.size
+                self.unsettled_messages -= batch.count
                 return batch
         return None
 
@@ -279,10 +323,11 @@ class Producing:
 
         To another broker than before it goes as what may come twice: it cannot know what the last one has stored.
         """
+        self.forget_volatile()
         self.ready.extendleft(reversed(self.unsettled))
         self._written += len(self.unsettled)
         self.unsettled.clear()
-        self.unsettled_bytes = 0
+        self.unsettled_bytes = self.unsettled_messages = 0
         if self._broker not in ("", broker):
             for batch in islice(self.ready, self._written):
                 batch.data = in_doubt(batch.data)
@@ -299,5 +344,5 @@ class Producing:
         self._written = 0
         self.unsettled.clear()
         self.ready.clear()
-        self.held_bytes = self.unsettled_bytes = 0
+        self.held_bytes = self.unsettled_bytes = self.unsettled_messages = 0
         return batches

@@ -368,6 +368,19 @@ class RoutedProducer:
         return sum(member.duplicates for member in self._all())
 
     @property
+    def refused(self) -> int:
+        return sum(member.refused for member in self._all())
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """As ProducerCore."""
+        for member in self._all():
+            member.wait_no_longer(error)
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        """As ProducerCore."""
+        return any(member.take_back(waiter) for member in self._all())
+
+    @property
     def throttled(self) -> bool:
         return any(member.throttled for member in self._all())
 

@@ -48,6 +48,8 @@ class UnnamedProducer:
         self._producers: OrderedDict[Destination, Any] = OrderedDict()
         self._gone = 0
         """Duplicates that producers had which are closed."""
+        self._refused = 0
+        """As :attr:`_gone`, of messages that were refused and that nobody waited for."""
 
     def known(self, destination: Destination) -> AnyProducer | None:
         """The producer for a destination, if one is open; in any thread."""
@@ -74,6 +76,7 @@ class UnnamedProducer:
                     old.append(self._producers.popitem(last=False)[1])
             for producer in old:
                 self._gone += producer.duplicates
+                self._refused += producer.refused
                 self._connection.spawn(self._let_go(producer))
             return opened
 
@@ -81,6 +84,16 @@ class UnnamedProducer:
     def duplicates(self) -> int:
         with self._lock:
             return self._gone + sum(producer.duplicates for producer in self._producers.values())
+
+    @property
+    def refused(self) -> int:
+        with self._lock:
+            return self._refused + sum(producer.refused for producer in self._producers.values())
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """As ProducerCore."""
+        for producer in self._all():
+            producer.wait_no_longer(error)
 
     def settled_futures(self) -> list[Future[None]]:
         return [future for producer in self._all() for future in producer.settled_futures()]

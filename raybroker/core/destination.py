@@ -22,7 +22,7 @@ from raybroker.core.consumers import Delivery
 from raybroker.core.duplicates import Duplicates
 from raybroker.core.lane import Lane
 from raybroker.core.ledger import NEVER, Held, Ledger, spans
-from raybroker.core.outcome import Idle, Outcome, Retire, Sent
+from raybroker.core.outcome import Idle, Outcome, Retire
 from raybroker.core.producers import Producers
 from raybroker.core.selector.content import Content
 from raybroker.core.staged import Staged
@@ -101,7 +101,6 @@ class Destination(ABC):
         """Which of PAUSES → until when, milliseconds; 0 until told otherwise."""
         self.slow = False
         """Producers were told to wait (D-10)."""
-        self.withheld: list[Sent] = []
         self.message_bytes_max = -1
         """Largest message that the host takes (B-10); -1: it says nothing, and the attribute alone holds."""
         self.rollbacks_max = 0
@@ -143,7 +142,7 @@ class Destination(ABC):
                 self.wake(lane.next_ms())
         if self.works is not None:
             self.works.settle(self, out)
-        if self.slow or self.withheld:
+        if self.slow:
             intake.open_gate(self, out)
         if self.reap_ms is not None:
             self._watch_idleness(out)

@@ -2,8 +2,8 @@
 
 In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
 deduplication window (B25); what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is
-taken.  The other behaviours act afterwards: FLOW_CONTROL withholds the acknowledgement and tells producers to wait
-(D-10), REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard what waits until the limits hold (D-11, D-12).
+taken.  The other behaviours act afterwards: FLOW_CONTROL tells producers to wait (D-10), none of which has more under
+way than its credit, REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard what waits until the limits hold (D-11, D-12).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from raybroker.core import picks as pk
 from raybroker.core.duplicates import first_of_each
 from raybroker.core.ledger import Held
 from raybroker.core.outcome import Gate, Outcome, Refused, Sent
+from raybroker.core.producer_credit import producer_credit
 from raybroker.core.ranges import Ranges
 from raybroker.core.staged import StagedBlock
 from raybroker.model.errors import (
@@ -51,7 +52,6 @@ def attach_producer(home: Destination, command: cmd.AttachProducer, out: Outcome
 
 def detach_producer(home: Destination, command: cmd.DetachProducer, out: Outcome) -> None:
     home.producers.detach(command.attachment, forget=command.forget)
-    home.withheld = [sent for sent in home.withheld if sent.attachment != command.attachment]
 
 
 def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
@@ -81,9 +81,15 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
     for row in refused:
         if row.code != DUPLICATE:
             home.counters.refuse(row.code, row.end - row.start, row.text)
+    refused.sort()
+    sent = Sent(command.attachment, first, count, tuple(refused))
     if command.persistent if command.confirm is None else command.confirm:
-        refused.sort()
-        _confirm(home, command, Sent(command.attachment, first, count, tuple(refused)), out)
+        if not command.txn:
+            out.after_durable.append(sent)
+        elif refused:  # Of the others the end of the transaction tells.
+            out.immediate.append(sent)
+    elif refused or producer_credit(home.attributes):  # Nobody waits for it; it counts, and gives credit back.
+        out.immediate.append(sent)
 
 
 def _admit(home: Destination, command: cmd.Send, offered: int, before: int, refused: list[Refused]) -> int:
@@ -172,16 +178,6 @@ def would_ever_take(home: Destination, sizes: Sequence[int]) -> bool:
     """Whether messages of these sizes are taken while there is room: none of them is too large."""
     most, _ = limit.of_message(home.attributes.maxBytesPerMsg, home.message_bytes_max)
     return most < 0 or max(sizes) <= most
-
-
-def _confirm(home: Destination, command: cmd.Send, sent: Sent, out: Outcome) -> None:
-    if command.txn:
-        if sent.refused:  # Of the others the end of the transaction tells.
-            out.immediate.append(sent)
-    elif home.attributes.limitBehavior == "FLOW_CONTROL" and (home.slow or _full(home)):
-        home.withheld.append(sent)
-    else:
-        out.after_durable.append(sent)
 
 
 def _limits(home: Destination) -> limit.Limits:
@@ -355,12 +351,9 @@ def open_gate(home: Destination, out: Outcome) -> None:
     """There is room again: producers that wait go on (D-10)."""
     if home.attributes.limitBehavior == "FLOW_CONTROL" and _full(home):
         return
-    out.after_durable.extend(home.withheld)
-    home.withheld.clear()
-    if home.slow:
-        home.slow = False
-        home.counters.slow_ms += home.now_ms - home.counters.slow_since_ms
-        tell_producers(home, out)
+    home.slow = False
+    home.counters.slow_ms += home.now_ms - home.counters.slow_since_ms
+    tell_producers(home, out)
 
 
 def _make_room(home: Destination, out: Outcome) -> None:

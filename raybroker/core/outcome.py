@@ -23,7 +23,9 @@ class Refused(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused (B-04, P-05)."""
+    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused (B-04, P-05).
+
+    Of messages that nobody waits for only those are told of which some were refused, or which give credit back."""
 
     attachment: int
     first_seq: int

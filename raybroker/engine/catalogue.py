@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from raybroker.core import command as cmd
 from raybroker.core import notes
 from raybroker.core.destination import Destination
+from raybroker.core.producer_credit import producer_credit
 from raybroker.core.recovery import KINDS
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
@@ -162,6 +163,11 @@ class Catalogue:
         new = replace(old, attributes=attributes)
         self.definitions[home.number] = new
         self._host.perform(home, cmd.Update(new.attributes))
+        credit = producer_credit(new.attributes)
+        if credit != producer_credit(old.attributes):
+            for number in home.producers.attached:
+                if attachment := self._host.attachments.get(number):
+                    attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
         self._host.meters.thresholds.take(home)
         self._host.note(home.number, notes.encode(notes.ATTRIBUTES, 0, rest=new.encode()), done)
 

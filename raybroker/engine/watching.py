@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core.destination import Destination
+from raybroker.core.producer_credit import producer_credit
 from raybroker.engine.attachments import Attachment
 from raybroker.model.errors import ProtocolError
 from raybroker.model.settings import DestinationAttributes
@@ -100,7 +101,10 @@ OPS: Final[dict[str, Callable[[Any, int, dict[str, Any]], None]]] = {
 
 
 def checks_of(attributes: DestinationAttributes) -> dict[str, Any]:
-    """What producers are told to check before they send, for the answer to one that was opened (R-17)."""
+    """What producers are told of their destination, for the answer to one that was opened: what to check before they
+    send (R-17), and how much they may have under way (D-10)."""
+    credit = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
     if not attributes.validateXMLSchemaEnabled:
-        return {}
-    return {"xml": {"schemas": attributes.XMLSchemaURIList.split(), "reload": attributes.reloadXMLSchemaOnFailure}}
+        return credit
+    schemas, reload = attributes.XMLSchemaURIList.split(), attributes.reloadXMLSchemaOnFailure
+    return credit | {"xml": {"schemas": schemas, "reload": reload}}

@@ -171,7 +171,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
     Setting("limitBehavior", "enum", "REJECT_NEWEST", "destination", "D-09",
             "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one (D-13); FLOW_CONTROL "
-            "slows the producers, and the limit may be overshot (D-10); REMOVE_OLDEST discards the oldest (D-11); "
+            "makes the producers wait; what is stored by then is confirmed, and each producer may overshoot the limit "
+            "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold (D-10); "
+            "REMOVE_OLDEST discards the oldest (D-11); "
             "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of the seeds "
             "says by expiry, which their own code and manual do not (D-12).",
             choices=LIMIT_BEHAVIORS, reload=_LIVE),

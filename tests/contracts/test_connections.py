@@ -144,9 +144,10 @@ def test_the_future_of_an_asynchronous_send_gives_up_and_the_message_arrives_all
     create(client, name, maxNumMsgs=1, limitBehavior="FLOW_CONTROL")
     session = client.session()
     producer = session.producer(name)
+    assert producer.send_async("taken").exception(20) is None
     late: Future[str] = producer.send_async(0)
     assert isinstance(late.exception(20), RequestTimeoutError)
     told: SimpleQueue[Any] = SimpleQueue()
     producer.send_async(1).add_done_callback(lambda done: told.put(done.exception()))
     assert isinstance(next_event(told), RequestTimeoutError)
-    assert bodies(take(session.consumer(name), 2)) == [0, 1]
+    assert bodies(take(session.consumer(name), 3)) == ["taken", 0, 1]

@@ -10,7 +10,7 @@ from raybroker.core.backlog import Backlog
 from raybroker.core.destination import Destination
 from raybroker.core.lane import Lane
 from raybroker.core.ledger import Held
-from raybroker.core.outcome import Outcome
+from raybroker.core.outcome import Outcome, Sent
 from raybroker.core.returning import Returning
 from raybroker.core.topic import Topic
 from raybroker.engine import burial, txlog
@@ -179,17 +179,22 @@ def gate_never_opened(patch: Patch) -> None:
     patch.set(intake, "open_gate", lambda home, out: None)
 
 
-@mutant("confirmations that wait for room are given when there is")
-def withheld_forgotten(patch: Patch) -> None:
-    old = intake.open_gate
+@mutant("what is stored is confirmed, also when it fills the destination")
+def withheld_while_full(patch: Patch) -> None:
+    def also(self: Destination, command: Any, out: Outcome) -> None:
+        if self.slow and command.persistent and not command.txn:
+            out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Sent)]
 
-    def open_gate(home: Destination, out: Outcome) -> None:
-        withheld, home.withheld = home.withheld, []
-        old(home, out)
-        if home.slow:
-            home.withheld = withheld
+    patch.after(cmd.Send, also)
 
-    patch.set(intake, "open_gate", open_gate)
+
+@mutant("who sends what nobody waits for hears of what is refused of it")
+def volatile_refusals_untold(patch: Patch) -> None:
+    def also(self: Destination, command: Any, out: Outcome) -> None:
+        if not command.persistent and not command.confirm and not command.txn:
+            out.immediate[:] = [e for e in out.immediate if not isinstance(e, Sent)]
+
+    patch.after(cmd.Send, also)
 
 
 # ---- transactions --------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ class Twin:
         self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
         effects: Effects = {}
         assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"
-        staging = isinstance(command, cmd.Send) and command.txn
+        staging = isinstance(command, cmd.Send) and (command.txn or not (command.persistent or command.confirm))
         for effect in out.immediate:
             early = Acked | Retire if staging else Sent | Acked | Retire
             assert not isinstance(effect, early), f"{effect} does not wait for the disk"
@@ -169,7 +169,7 @@ class Twin:
             self._handed_out(effects[Deliver], early_count)
         self._check_nobody_waits()
         check_draining(self, out, expected.get(Drained, []))
-        self._check_gates(effects.get(Gate, []), expected)
+        self._check_gates(effects.get(Gate, []))
         for kind in (Sent, Acked, Released, Promoted):
             found = effects.get(kind, [])
             assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
@@ -379,12 +379,11 @@ class Twin:
             return "paused"
         return "slow" if self.gates.slow else "open"
 
-    def _check_gates(self, effects: list[Gate], expected: Effects) -> None:
-        """Confirmations that wait for room, and what producers know of it."""
+    def _check_gates(self, effects: list[Gate]) -> None:
+        """What producers know of room."""
         gates, flow = self.gates, self.home.attributes.limitBehavior == "FLOW_CONTROL"
-        if (gates.slow or gates.withheld) and not (flow and self.full()):
-            expected.setdefault(Sent, []).extend(gates.withheld)
-            gates.slow, gates.withheld = False, []
+        if gates.slow and not (flow and self.full()):
+            gates.slow = False
         for effect in effects:
             gates.told[effect.attachment] = effect.state
         for attachment in self.attached:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Outcome, Sent
+from raybroker.core.producer_credit import producer_credit
 from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
@@ -23,7 +24,6 @@ def attach_producer(twin: Twin, command: cmd.AttachProducer, out: Outcome) -> Ef
 
 def detach_producer(twin: Twin, command: cmd.DetachProducer, out: Outcome) -> Effects:
     twin.attached.pop(command.attachment, None)
-    twin.gates.withheld = [sent for sent in twin.gates.withheld if sent.attachment != command.attachment]
     return {}
 
 
@@ -37,25 +37,20 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     values = twin.values if own else [value_of(command.producer, command.first_seq + i) for i in range(count)]
     accepted, refused = _sort(twin, command, values)
     _accept(twin, command, values, accepted, out)
-    flow = twin.home.attributes.limitBehavior == "FLOW_CONTROL" and not command.txn
     gates = twin.gates
     gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
-    if not (command.persistent if command.confirm is None else command.confirm):
+    confirmed = command.persistent if command.confirm is None else command.confirm
+    if not confirmed and not refused and not producer_credit(twin.home.attributes):
         return {}
     if command.txn and not refused:
         return {}  # The end of the transaction tells.
     sent = [e for e in (*out.after_durable, *out.immediate) if isinstance(e, Sent)]
     told = next((s for s in sent if s.first_seq == command.first_seq and s.attachment == command.attachment), None)
-    if flow and (gates.slow or twin.full()):
-        withheld = twin.home.withheld
-        told = withheld[-1] if withheld else told
-        assert told is not None
-        gates.withheld.append(told)
     assert told is not None, f"{command} is not confirmed"
     assert (told.attachment, told.first_seq, told.messages) == (command.attachment, command.first_seq, count)
     found = [i for r in told.refused for i in range(r.start, r.end)]
     assert found == refused, f"{found} were refused, expected {refused}"
-    return {} if told in gates.withheld else {Sent: [told]}
+    return {Sent: [told]}
 
 
 def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int]]:

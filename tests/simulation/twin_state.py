@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from raybroker.core import command as cmd
-from raybroker.core.outcome import Sent
 from raybroker.core.subscription import Subscription
 from tests.simulation.messages import matches
 from tests.simulation.ondisk import Message
@@ -156,9 +155,8 @@ class Staged:
 
 
 class Gates:
-    """What producers were told, and confirmations that wait for room (D-10)."""
+    """What producers were told (D-10)."""
 
     def __init__(self) -> None:
         self.slow = False
-        self.withheld: list[Sent] = []
         self.told: dict[int, str] = {}

@@ -80,6 +80,8 @@ class Watch:
         self.disks: dict[int, OnDisk] = {}
         self.committed: set[int] = set()
         self.refused: set[int] = set()
+        self.unawaited: set[int] = set()
+        """What nobody waits for the confirmation of."""
         self.moved: set[int | None] = set()
         self.first_tags: dict[int, int] = {}
         self.lane_of: dict[int, tuple[int, int]] = {}
@@ -111,6 +113,9 @@ class Watch:
 
     def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
         fates = self._fates(home, twin, command)
+        if isinstance(command, cmd.Send) and not (command.persistent or command.confirm):
+            first = value_of(command.producer, command.first_seq)
+            self.unawaited.update(range(first, first + len(command.sizes)))
         out = Destination.step(home, command, now_ms=now_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
@@ -296,7 +301,7 @@ class Watch:
         hidden = {i for row in refused for i in range(row.start, row.end)}
         for index in range(count):
             value = value_of(producer, first + index)
-            safe = value in self.committed or value in disk.taken or value in twin.transient
+            safe = value in self.committed or value in disk.taken or value in twin.transient or value in self.unawaited
             assert index in hidden or safe, f"{value:#x} is confirmed too early"
 
     def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:

