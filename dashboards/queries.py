@@ -69,8 +69,10 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             raise QueryError(json.load(error).get("error", str(error))) from None
 
-    def instant(self, expr: str) -> list[Series]:
-        return [_series(row["metric"], [row["value"]]) for row in self._ask("query", query=expr)]
+    def instant(self, expr: str, at_s: float | None = None) -> list[Series]:
+        """As it was at that time, seconds since 1970; None: as it is now."""
+        when = {} if at_s is None else {"time": at_s}
+        return [_series(row["metric"], [row["value"]]) for row in self._ask("query", query=expr, **when)]
 
     def over(self, expr: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
         rows = self._ask("query_range", query=expr, start=start_s, end=end_s, step=step_s)

@@ -20,7 +20,10 @@ POINTS = 240
 UNIT_PX = 60
 """Width of one of the 24 columns, and twice the height of a row of the grid."""
 DPI = 100
-NAMES_MAX = 6
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#17becf")
+"""Of the largest series of a chart, which its legend names; no two of them have the same."""
+OTHERS = "#b0b0b0"
+"""Of all further series, which the legend counts."""
 EDGES_MAX = 14
 _SCALES = {"bytes": 1024.0, "Bps": 1024.0}
 _ENDINGS = {"s": " s", "bytes": "B", "Bps": "B/s", "cps": "/s"}
@@ -44,8 +47,14 @@ def shown(value: float, unit: str) -> str:
     return f"{value:.3g}"
 
 
+def _size(pair: tuple[str, Series]) -> tuple[float, str]:
+    """The largest first, by the latest value; of equal ones by name."""
+    name, series = pair
+    return -abs(series.points[-1][1]), name
+
+
 class Drawing:
-    """One board."""
+    """One board. Numbers and tables are those of the moment at which its charts end."""
 
     def __init__(self, prometheus: Prometheus, variables: dict[str, str], start_s: float, end_s: float) -> None:
         self._prometheus = prometheus
@@ -94,23 +103,25 @@ class Drawing:
                 step_s = max((self._end_s - self._start_s) / POINTS, 1.0)
                 rows = self._prometheus.over(expr, self._start_s, self._end_s, step_s)
             else:
-                rows = self._prometheus.instant(expr)
+                rows = self._prometheus.instant(expr, self._end_s)
             found += [(legend(target["legendFormat"], row.labels), row) for row in rows if row.points]
-        return sorted(found, key=lambda pair: pair[0])
+        return sorted(found, key=_size)
 
     def _timeseries(self, axes: Any, panel: dict[str, Any], unit: str) -> None:
         found = self._series(panel, over=True)
         custom = panel["fieldConfig"]["defaults"]["custom"]
         base: dict[float, float] = {}
-        for name, row in found:
+        for number, (name, row) in enumerate(found):
+            colour = COLOURS[number] if number < len(COLOURS) else OTHERS
             at = [datetime.fromtimestamp(when).astimezone() for when, _ in row.points]
             if custom["stacking"]["mode"] == "normal":
                 low = [base.get(when, 0.0) for when, _ in row.points]
                 high = [below + value for below, (_, value) in zip(low, row.points, strict=True)]
-                axes.fill_between(at, low, high, alpha=0.35, label=name, linewidth=0.8)
+                axes.fill_between(at, low, high, alpha=0.35, label=name, linewidth=0.8, color=colour)
                 base.update({when: above for (when, _), above in zip(row.points, high, strict=True)})
             else:
-                axes.plot(at, [value for _, value in row.points], label=name, linewidth=1.1)
+                axes.plot(at, [value for _, value in row.points], label=name, linewidth=1.1, color=colour,
+                          zorder=3 if number < len(COLOURS) else 1)  # fmt: skip
         if not found:
             self._nothing(axes)
             return
@@ -119,8 +130,16 @@ class Drawing:
             axes.set_ylim(bottom=0, top=axes.get_ylim()[1] * 1.05)
         self._time(axes)
         axes.grid(visible=True, alpha=0.25)
-        names, labels = axes.get_legend_handles_labels()
-        axes.legend(names[:NAMES_MAX], labels[:NAMES_MAX], fontsize=6, loc="upper center", ncols=3,
+        self._legend(axes)
+
+    @staticmethod
+    def _legend(axes: Any) -> None:
+        """The largest series by name, the others by their number."""
+        lines, labels = axes.get_legend_handles_labels()
+        shown, others = len(COLOURS), len(labels) - len(COLOURS)
+        if others > 0:
+            lines, labels = [*lines[:shown], lines[shown]], [*labels[:shown], f"{others} smaller"]
+        axes.legend(lines, labels, fontsize=6, loc="upper center", ncols=3 if others <= 0 else 4,
                     bbox_to_anchor=(0.5, -0.1), frameon=False)  # fmt: skip
 
     def _heatmap(self, axes: Any, panel: dict[str, Any], unit: str) -> None:
