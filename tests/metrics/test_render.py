@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,9 +42,9 @@ def answers() -> Answers:
 
 
 @pytest.fixture
-def axes() -> Iterator[Any]:
+def axes() -> Any:
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    yield figure.add_subplot()
+    return figure.add_subplot()
 
 
 def colour_of(handle: Any) -> str:
