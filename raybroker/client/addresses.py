@@ -61,6 +61,10 @@ class Addresses:
         self._passes = _ENDLESS if passes == UNLIMITED else passes
         self._attempts = max(attempts, 1)
 
+    def passes(self, tried: int) -> int:
+        """How often the list was gone through with so many tries, the last time perhaps not to its end."""
+        return -(-tried // (len(self.names) * self._attempts))
+
     def tries(self) -> Iterator[tuple[str, bool]]:
         """(name, whether to pause before) of each broker to try: attempts at one, then the next, and all over again."""
         for done in count():

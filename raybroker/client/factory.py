@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,8 @@ from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
 from raybroker.model.settings import lookup
 from raybroker.system.clock import SystemClock
+
+log = logging.getLogger("raybroker.client")
 
 RETRY_LONGEST_S: Final = 1.0
 
@@ -87,7 +90,7 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
         return ray_seam.find(cluster, broker)
     clock = SystemClock()
     until_ns = clock.monotonic_ns() + config["raybroker.reconnect.timeout_ms"] * 1_000_000
-    fault = NoClusterError("none was tried")
+    fault, tried = NoClusterError("none was tried"), 0
     for name, pause in addresses.tries():
         if pause:
             if clock.monotonic_ns() > until_ns:
@@ -96,8 +99,14 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
         try:
             return ray_seam.find(cluster, name, addresses.names)
         except NoClusterError as error:
-            fault = error
-    raise NoClusterError(f"none of the brokers of imqAddressList={','.join(addresses.names)!r} runs: {fault}")
+            fault, tried = error, tried + 1
+            log.info("broker %s of imqAddressList was tried (%d tries): %s", name, tried, error)
+    passes = addresses.passes(tried)
+    raise NoClusterError(
+        f"none of the brokers of imqAddressList={','.join(addresses.names)!r} runs, after {tried} tries in {passes}"
+        f" {'pass' if passes == 1 else 'passes'} of the list (imqAddressListIterations, at most"
+        f" raybroker.reconnect.timeout_ms): {fault}"
+    )
 
 
 async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:

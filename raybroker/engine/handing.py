@@ -7,7 +7,8 @@
     that the transaction is committed
                                                 committed
 
-Messages keep their ids, headers and times; how often they were delivered is counted anew.  The host that gives is the
+Messages keep their ids, headers and times; how often they were delivered is counted anew, unless the destination has
+resetDeliveryCountOnForward=false: then their headers carry the count so far (W-73).  The host that gives is the
 transaction's coordinator.  When it stops before it has given them they are here again, and the other host, which asks
 what became of the transaction, rolls back.
 """
@@ -69,7 +70,9 @@ class Handing:
                 messages_max -= picks.bit_count()
                 size += block.bytes_of(picks)
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | picks
-                found.append(b"".join(host.payloads.get(home.number, run.ordinal).pick(picks)))
+                data = b"".join(host.payloads.get(home.number, run.ordinal).pick(picks))
+                carried = 0 if home.attributes.resetDeliveryCountOnForward else run.attempts
+                found.append(host.codec.delivered(data, carried) if carried else data)
         if chosen:
             host.perform(home, cmd.Remove(chosen, aside=True))
             until_ms = host.clock.now_ms() + PATIENCE_MS

@@ -138,6 +138,10 @@ class Codec(Protocol):
         """The block with that unit of order on each message that has none (W-79)."""
         ...
 
+    def delivered(self, data: bytes, count: int) -> bytes:
+        """The encoded block with that many deliveries more behind each of its messages (W-73)."""
+        ...
+
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
         """What the message itself says about its death: keep it, log it, cut its body (D-25)."""
         ...

@@ -277,6 +277,10 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "members that have some. Messages with a unit of order stay.",
             unit="s", low=0, high=INT_MAX, unlimited=True, minus_one="they are never forwarded", reload=_LIVE,
             only="queue"),
+    Setting("resetDeliveryCountOnForward", "bool", True, "destination", "W-73",
+            "Whether a message that is forwarded to another member (forwardDelay) begins anew with its delivery count. "
+            "false: it goes on counting there, and is redelivered if it was before; redeliveryLimit counts anew either "
+            "way.", reload=_LIVE, only="queue"),
     Setting("forwardingPolicy", "enum", "Replicated", "destination", "W-116",
             "Replicated: a subscriber of a distributed topic gets what was published on any member. Partitioned: it is "
             "attached to one member, and gets what was published there.",

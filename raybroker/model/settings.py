@@ -122,6 +122,7 @@ class DestinationAttributes:
     distributed: bool = False
     loadBalancingPolicy: str = "Round-Robin"
     forwardDelay: int = UNLIMITED
+    resetDeliveryCountOnForward: bool = True
     forwardingPolicy: str = "Replicated"
     unitOfWorkHandlingPolicy: str = "PassThrough"
     incompleteWorkExpirationTime: int = UNLIMITED

@@ -10,6 +10,7 @@ from raybroker.engine.ports import Death, Revived
 from raybroker.model.block import Block
 from raybroker.wire.content import content_of, dedup_ids
 from raybroker.wire.dead import dead_block, dead_wish, revive_block
+from raybroker.wire.doubt import delivered
 from raybroker.wire.expiry_log import expiry_record
 from raybroker.wire.life_cycle import life_fields
 from raybroker.wire.occurrence import occurrence_block
@@ -38,6 +39,9 @@ class WireCodec:
 
     def in_unit(self, block: Block, unit: str) -> Block:
         return in_unit(block, unit)
+
+    def delivered(self, data: bytes, count: int) -> bytes:
+        return delivered(data, count)
 
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
         return dead_wish(block, index)

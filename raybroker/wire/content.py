@@ -26,6 +26,8 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 """The long of JMS."""
 _NO_ID: Final = "n"
 DOUBTFUL: Final = "a"
+DELIVERIES_MAX: Final = 1 << 31
+"""No message was delivered more often; a header that says so is taken for one delivery."""
 UNIT: Final = "u"
 """The header with the name of a message's unit of order (W-76)."""
 
@@ -47,7 +49,8 @@ class Header(NamedTuple):
     """Its producer asked for no message id (R-16)."""
     unit: str | None = None
     """Its unit of order (W-76)."""
-    doubtful: bool = False
+    doubtful: int = 0
+    """How often it may have been delivered elsewhere: see wire.doubt."""
     """Another broker may have stored it already (K-19)."""
 
 
@@ -203,6 +206,13 @@ def unpack_column(view: memoryview, offsets: Sequence[int]) -> list[dict[str, An
     return found
 
 
+def times(found: object) -> int:
+    """What the header of deliveries elsewhere says: a number, or True for one that is not certain."""
+    if found is None:
+        return 0
+    return int(found) if isinstance(found, int) and 0 < found <= DELIVERIES_MAX else 1
+
+
 def decode_header(data: Buffer | None) -> Header:
     """Headers of a received message; raises ProtocolError for bytes that are none."""
     if data is None:
@@ -214,7 +224,7 @@ def decode_header(data: Buffer | None) -> Header:
     unit = fields.get(UNIT)
     return Header(
         fields.get("p") or {}, correlation_id, reply_to, type_, dedup_id, _NO_ID in fields,
-        unit if is_unit_name(unit) else None, DOUBTFUL in fields,
+        unit if is_unit_name(unit) else None, times(fields.get(DOUBTFUL)),
     )  # fmt: skip
 
 

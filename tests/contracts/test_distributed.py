@@ -323,6 +323,25 @@ def test_messages_stay_without_forward_delay_and_where_there_are_consumers(rig: 
     assert all(consumer.receive_nowait() is None for consumer in elsewhere)
 
 
+@pytest.mark.parametrize(("reset", "counted"), [(True, 1), (False, 3)])
+def test_the_delivery_count_of_a_forwarded_message_begins_anew_unless_that_is_switched_off(
+    rig: ClusterRig, reset: bool, counted: int
+) -> None:  # W-73
+    name = make(rig, forwardDelay=0, resetDeliveryCountOnForward=reset)
+    fill(rig, name, "b1", range(3))
+    session = rig.connect("b1").session(ack="client")
+    consumer = session.consumer(name)
+    for expected in (1, 2):
+        found = take(consumer, 3)
+        assert [message.delivery_count for message in found] == [expected] * 3
+        if expected == 1:
+            session.recover()
+    session.close()
+    again = take(rig.connect("b3").session().consumer(name), 3)
+    assert [message.delivery_count for message in again] == [counted] * 3
+    assert [message.redelivered for message in again] == [counted > 1] * 3
+
+
 def test_messages_of_units_stay(rig: ClusterRig) -> None:  # W-115, U12
     name = make(rig, forwardDelay=0)
     units = [f"u{n}" if n % 2 else None for n in range(40)]
