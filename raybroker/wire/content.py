@@ -73,7 +73,7 @@ def encode_header(
     dedup_id: str | None = None,
     no_id: bool = False,
     unit: str | None = None,
-    doubtful: bool = False,
+    doubtful: int = 0,
     pack: Pack = pack_one,
 ) -> bytes:
     """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError.
@@ -99,7 +99,7 @@ def encode_header(
     if no_id:
         fields[_NO_ID] = True
     if doubtful:
-        fields[DOUBTFUL] = True
+        fields[DOUBTFUL] = True if doubtful == 1 else doubtful
     data = pack_fields(fields, pack)
     if len(data) > MESSAGE_HEADERS_BYTES_MAX:
         raise MessageTooLargeError(

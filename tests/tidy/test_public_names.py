@@ -46,7 +46,8 @@ ADMIN = frozenset({
     "destroy_schedule", "list_transactions", "query_transaction",
     "commit_transaction", "rollback_transaction", "browse_messages", "delete_messages", "move_messages",
     "metrics", "retry_messages", "skip_messages", "export_messages", "import_messages", "create_template",
-    "list_templates", "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record",
+    "list_templates", "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master",
+    "backup_record", "adopt_destination",
 })  # fmt: skip
 
 
