@@ -28,8 +28,19 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
 def __getattr__(name: str) -> Any:
-    """``start`` and ``deploy`` bring Ray in, and only they do."""
+    """``start`` and ``deploy`` bring Ray in, and only they do; the version is read where the package is installed."""
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("raybroker")
+        except PackageNotFoundError:
+            return "0+unknown"
     if name == "start":
         from raybroker.actors.cluster import start
 

@@ -1,4 +1,4 @@
-"""The file of exported messages: written whole or not at all, and checked whole before anything of it is used (W-129).
+"""The file of exported messages: written whole or not at all, and checked whole before anything of it is used.
 
     magic    8 bytes
     frames   each: length u32, checksum (CRC-32 of the bytes) u32, that many bytes: one encoded block of messages

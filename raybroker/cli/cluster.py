@@ -1,4 +1,4 @@
-"""The cluster on the command line: query, reload, changemaster, backup and restore cls (A-06, A-07, A-20, A-21)."""
+"""The cluster on the command line: query, reload, changemaster, backup and restore cls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table that brokers share instead of a master, on the command line: raybroker dbmgr … sharecc_tbl (K-20).
+"""The table that brokers share instead of a master, on the command line: raybroker dbmgr … sharecc_tbl.
 
 The commands go to the database that the configuration names, and need no broker.
 """

@@ -1,4 +1,4 @@
-"""Forwarding agents on the command line: create, list, query and destroy saf (W-121, W-122)."""
+"""Forwarding agents on the command line: create, list, query and destroy saf."""
 
 from __future__ import annotations
 

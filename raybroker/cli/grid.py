@@ -236,7 +236,7 @@ def query_con(
 
 @groups["list"].command("bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
-    """List the brokers of the cluster: state, whether it is the master, node, process (A-18)."""
+    """List the brokers of the cluster: state, whether it is the master, node, process."""
     rows = connecting.brokers(cluster)
     if json:
         output.as_json(rows)

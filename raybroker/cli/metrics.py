@@ -1,4 +1,4 @@
-"""``metrics dst|svc|bkr`` (A-19, A-27, A-38, M-12), and ``discover`` for Prometheus.
+"""``metrics dst|svc|bkr``, and ``discover`` for Prometheus.
 
 ttl: totals, rts: rates a second, con: consumers, dsk: disk (dst alone), cxn: connections, memory and threads (svc and
 bkr).  Rates are what changed between two looks.

@@ -1,4 +1,4 @@
-"""Recurring schedules on the command line: create, list, query and destroy sch (B17)."""
+"""Recurring schedules on the command line: create, list, query and destroy sch."""
 
 from __future__ import annotations
 

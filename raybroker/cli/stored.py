@@ -1,4 +1,4 @@
-"""Messages in destinations on the command line: list, delete, move, retry, export and import msg (W-129, B15, B23)."""
+"""Messages in destinations on the command line: list, delete, move, retry, export and import msg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions on the command line: list, purge and destroy dur (A-40 … A-42)."""
+"""Durable subscriptions on the command line: list, purge and destroy dur."""
 
 from __future__ import annotations
 

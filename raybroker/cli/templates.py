@@ -1,4 +1,4 @@
-"""Templates on the command line: create, list, update and destroy tpl (W-131)."""
+"""Templates on the command line: create, list, update and destroy tpl."""
 
 from __future__ import annotations
 

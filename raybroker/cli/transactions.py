@@ -1,4 +1,4 @@
-"""Transactions on the command line: list, query, commit and rollback txn (A-43 … A-46)."""
+"""Transactions on the command line: list, query, commit and rollback txn."""
 
 from __future__ import annotations
 

@@ -26,13 +26,18 @@ class Admin:
 
     # ---- destinations
 
-    def create_destination(self, type: str, name: str, **attributes: Any) -> Any:  # noqa: A002 - public name
-        """Create a destination with attributes such as consumerFlowLimit=20 (D-03, F-03).
+    def create_destination(
+        self, type: str, name: str, *, if_exists: str = "error", **attributes: Any  # noqa: A002 - public name
+    ) -> Any:
+        """Create a destination with attributes such as consumerFlowLimit=20; "created", "kept" or "updated".
 
+        if_exists  "error": raises InvalidDestinationError; "keep": it stays as it is, whatever ``attributes`` say;
+                   "update": it gets these attributes
         Raises InvalidDestinationError (bad name, or it exists) or ConfigError (unknown attribute, value out of bounds,
         an attribute of the other type).
         """
-        return self._call("create_destination", {"type": type, "name": name, "attributes": attributes})
+        args = {"type": type, "name": name, "attributes": attributes, "if_exists": if_exists}
+        return self._call("create_destination", args)
 
     def destroy_destination(self, type: str, name: str) -> Any:  # noqa: A002
         """Remove a destination and its messages (A-32).

@@ -131,6 +131,9 @@ class Connection:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            for session in self._sessions:
+                session._core.leave_in_hand()
         with noted_on(error):
             await self.close()
 
@@ -291,7 +294,7 @@ class Session:
         """Each method returns an awaitable."""
         work = self._core.work
         if not isinstance(work, XaWork):
-            raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none (T-07)")
+            raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none")
         return Xa(work, self._run)
 
     @property
@@ -338,6 +341,17 @@ class Session:
         self.connection._sessions.remove(self)
         raise_first(faults)
 
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None:
+            self._core.leave_in_hand()
+        with noted_on(error):
+            await self.close()
+
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
@@ -370,7 +384,7 @@ class Session:
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:
-            raise IllegalStateError("a session with a message listener cannot receive as well (R-06)")
+            raise IllegalStateError("a session with a message listener cannot receive as well")
 
     def _listen(self) -> None:
         if self._listening is None:

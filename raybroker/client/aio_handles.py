@@ -20,6 +20,7 @@ from raybroker.client.opening import (
     AnyConsumer,
     AnyProducer,
     OwnProducer,
+    check_window,
     closed_consumer,
     closed_while_full,
     closing_s,
@@ -76,6 +77,8 @@ class Producer(Hints):
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
         target = await self._target(destination)
+        if dedup_id is not None:
+            check_window(target)
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
@@ -105,6 +108,8 @@ class Producer(Hints):
         check_names(options, SEND_OPTIONS, "send_async")
         header, shared = send_options(self._core.shared, properties, *map(options.get, SEND_OPTIONS))
         target = await self._target(destination)
+        if options.get("dedup_id") is not None:
+            check_window(target)
         if self._callbacks.full:
             await asyncio.to_thread(self._callbacks.wait_for_room)
         waiter = SendFuture(self._callbacks)

@@ -114,7 +114,8 @@ class Connection:
         self._core.set_client_id(client_id)
 
     def close(self) -> None:
-        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12).
+        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12); not
+        so when an exception leaves the ``with`` of the connection or the session: then they come again.
 
         Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
         could not be sent.
@@ -139,6 +140,9 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            for session in self._sessions:
+                session._core.leave_in_hand()
         with noted_on(error):
             self.close()
 
@@ -342,7 +346,7 @@ class Session:
         """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa`` (T-07)."""
         work = self._core.work
         if not isinstance(work, XaWork):
-            raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none (T-07)")
+            raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none")
         return Xa(work, self._run)
 
     @property
@@ -394,6 +398,19 @@ class Session:
         self.connection._sessions.remove(self)
         raise_first(faults)
 
+    def __enter__(self) -> Session:
+        """Itself; leaving the ``with`` closes it. Uncommitted work is rolled back, and when an exception ends the
+        ``with``, the message in hand of an "auto" session is not acknowledged: it comes again."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._core.leave_in_hand()
+        with noted_on(error):
+            self.close()
+
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 
     def _run(self, work: Any) -> Any:
@@ -433,7 +450,7 @@ class Session:
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:
-            raise IllegalStateError("a session with a message listener cannot receive as well (R-06)")
+            raise IllegalStateError("a session with a message listener cannot receive as well")
 
     def _listen(self) -> None:
         if self._listening is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def check_browsable(destination: Destination) -> None:
     """Raises InvalidDestinationError for a topic (R-12)."""
     if destination.kind != "queue":
-        raise InvalidDestinationError(f"{destination.text} cannot be browsed; browsers are for queues (R-12)")
+        raise InvalidDestinationError(f"{destination.text} cannot be browsed; browsers are for queues")
 
 
 class BrowserCore:

@@ -58,7 +58,7 @@ class Completion:
         if late:
             error = RequestTimeoutError(
                 f"no answer from {self._name} within {ATTRIBUTE}={self._timeout_ns // 1_000_000} ms; the message is"
-                " still on its way (R-02)"
+                " still on its way"
             )
             for waiter in late:
                 refuse(waiter, error)

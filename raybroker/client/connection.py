@@ -113,7 +113,7 @@ class ConnectionCore:
         administrator's business alone (R-18)."""
         check_may_choose(self.attributes)
         if self.used or self.started:
-            raise IllegalStateError("the client id is set before the connection is started or has a session (R-18)")
+            raise IllegalStateError("the client id is set before the connection is started or has a session")
         self.client_id = check_client_id(client_id)
 
     def require_open(self) -> None:

@@ -5,9 +5,10 @@ The buffer that its messages wait in is ``buffer.py``; here is everything that r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client import books
@@ -46,9 +47,26 @@ class ConsumerOptions:
     no_local: bool = False
     subscription: dict[str, Any] | None = None
     lease_ms: int = 0
+    explicit: bool = False
+    """The program has asked for this limit."""
+    told: set[str] = field(default_factory=set, compare=False)
+    """What was logged about it already."""
 
 
 IDENTITY_BYTES: Final = 8
+log = logging.getLogger("raybroker.client")
+
+
+def tell_cut_limit(consumer: ConsumerCore, granted: int) -> None:
+    """Log, once a consumer, that it has a lower limit than was asked for: the destination's own is lower."""
+    asked, told = consumer.options.limit, consumer.options.told
+    if "limit" in told or not consumer.options.explicit or granted <= 0 or 0 <= asked <= granted:
+        return
+    told.add("limit")
+    log.warning(
+        "prefetch=%d of a consumer of %s is more than is allowed there: it gets %d; raise consumerFlowLimit of the"
+        " destination for more", asked, consumer.name, granted,
+    )  # fmt: skip
 
 
 class ConsumerCore(Buffer):
@@ -215,6 +233,7 @@ class ConsumerCore(Buffer):
             else:
                 self._flow = PrefetchFlow(limit)
             self.active = answer["active"]
+            tell_cut_limit(self, limit)
             if self._arrivals.awaited:
                 self.poll()
         if self._lease is not None:

@@ -23,6 +23,7 @@ from raybroker.client.opening import (
     AnyConsumer,
     AnyProducer,
     OwnProducer,
+    check_window,
     closed_consumer,
     closed_while_full,
     closing_s,
@@ -87,6 +88,8 @@ class Producer(Hints):
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
         target = self._target(destination)
+        if dedup_id is not None:
+            check_window(target)
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
@@ -134,6 +137,8 @@ class Producer(Hints):
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
         target = self._target(destination)
+        if dedup_id is not None:
+            check_window(target)
         if self._callbacks.full:
             self._callbacks.wait_for_room()
         waiter = SendFuture(self._callbacks)

@@ -32,5 +32,5 @@ def check_may_choose(config: ConfigView) -> None:
     """Raises IllegalStateError where the client id is the administrator's business alone."""
     if config["imqDisableSetClientID"]:
         raise IllegalStateError(
-            "imqDisableSetClientID is true: imqConfiguredClientID is the client id, and programs choose none (R-18)"
+            "imqDisableSetClientID is true: imqConfiguredClientID is the client id, and programs choose none"
         )

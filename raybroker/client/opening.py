@@ -131,6 +131,13 @@ def own_or_named(own: OwnProducer, destination: Destination | str | None) -> Any
     return own.known(found) or found
 
 
+def check_window(core: AnyProducer) -> None:
+    """A message with a deduplication id is about to be sent: log, once, when the destination does not look at it."""
+    home = core.home if isinstance(core, RoutedProducer) else core
+    if isinstance(home, ProducerCore):
+        home.check_window()
+
+
 async def let_go(core: OwnProducer) -> None:
     """Close a producer that nobody has a reference to, once what it sent is settled; on the IO loop.
 

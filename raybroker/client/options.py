@@ -145,6 +145,7 @@ def consumer_options(
         no_local=no_local,
         subscription=subscription,
         lease_ms=check_lease(ack_timeout_ms),
+        explicit=prefetch is not None,
     )
 
 

@@ -9,6 +9,7 @@ once written they are the host's, and what becomes of them is the commit's busin
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -50,6 +51,8 @@ from raybroker.wire.bodies import encode_body
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
     from raybroker.client.transaction import Work
+
+log = logging.getLogger("raybroker.client")
 
 
 class ProducerCore:
@@ -107,6 +110,8 @@ class ProducerCore:
         self._linger_bytes = min(LINGERING_BYTES_MAX, self._buffer_bytes // 2)
         self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
         self._body_bytes_max: int = connection.message_bytes_max
+        self._window_of_ids = True
+        """The destination looks for deduplication ids that it has taken before."""
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
@@ -167,6 +172,16 @@ class ProducerCore:
             most = self._state.credit if self._work is None else 0
             step = most or end - start
             yield from ((at, min(at + step, end)) for at in range(start, end, step))
+
+    def check_window(self) -> None:
+        """A message with a deduplication id is about to be sent: log, once, when the destination ignores it."""
+        if not self._window_of_ids:
+            self._window_of_ids = True
+            log.warning(
+                "dedup_id of messages to %s does nothing: the destination has duplicateWindowMs=0; set it with"
+                " raybroker update dst -t %s -n %s -o duplicateWindowMs=60000",
+                self.name, self.destination.kind[0], self.name,
+            )  # fmt: skip
 
     def room_future(self) -> Future[None]:
         """Done when there may be room again."""
@@ -372,6 +387,7 @@ class ProducerCore:
         }  # fmt: skip
         try:
             answer = await channel.call("open_producer", args)
+            self._window_of_ids = bool(answer.get("dedup"))
             self._encode = await validating(self._encode, self.name, answer.get("xml"))
         except BaseException:
             if channel.endpoints.pop(handle, None) is not None:
@@ -390,7 +406,7 @@ class ProducerCore:
         """The destination takes messages, takes them slowly, or not at all (D-10, D-26); with the lock held."""
         self._slow = state == "slow"
         if state == "paused":
-            self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused (D-26)"))
+            self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused"))
         elif isinstance(self._stopped, DestinationPausedError):
             self.stop(None)
 

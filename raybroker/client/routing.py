@@ -215,7 +215,7 @@ class RoutedProducer:
     def _unreachable(self, broker: str, error: BrokerError) -> OrderError:
         return OrderError(
             f"broker {broker}, which the message's unit of order or deduplication id belongs to in {self.name}, does"
-            f" not take it (U13): {error}"
+            f" not take it: {error}"
         )
 
     def _lost(self, member: ProducerCore) -> None:

@@ -60,7 +60,7 @@ def scheduled(
     what the broker answers. Asking again after a lost connection makes no second schedule.
     """
     if not isinstance(core, ProducerCore | RoutedProducer):
-        raise IllegalStateError("a schedule belongs to one destination; make a producer for one (B17)")
+        raise IllegalStateError("a schedule belongs to one destination; make a producer for one")
     if core.transacted:
         raise IllegalStateError("a schedule is no part of a transaction; make it in a session that is not transacted")
     home = core.home if isinstance(core, RoutedProducer) else core

@@ -60,6 +60,8 @@ class SessionCore:
         self.producers: list[ProducerCore] = []
         self.unsettled = 0
         """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
+        self.abandoned = False
+        """Nothing is acknowledged any more (:meth:`leave_in_hand`)."""
         self.comes_back = mode == "auto"
         """Something happens when the application comes back for more (:meth:`before_more`)."""
         self.in_hand: Message | None = None
@@ -111,10 +113,16 @@ class SessionCore:
 
         self.connection.io.loop.call_later(DUPS_OK_S, over)
 
+    def leave_in_hand(self) -> None:
+        """The application failed: what it received and did not acknowledge itself is given back when it closes."""
+        if self.mode in ("auto", "dups_ok"):
+            self.comes_back = False
+            self.abandoned = True
+
     def flush_lazily(self) -> None:
         """Acknowledge without asking for a confirmation (R-09); not what a listener has in hand."""
         self.unsettled = 0
-        for consumer in list(self.consumers):
+        for consumer in list(self.consumers) if not self.abandoned else ():
             epoch, ranges = consumer.settle(self._listened)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)

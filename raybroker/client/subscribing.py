@@ -26,12 +26,12 @@ NAME_CHARS_MAX: Final = 255
 def subscription(destination: Destination, name: object, *, durable: bool, shared: bool) -> dict[str, Any]:
     """What a consumer of a named subscription asks for; raises InvalidDestinationError for what has none."""
     if destination.kind != "topic":
-        raise InvalidDestinationError(f"{destination.text} has no subscriptions; they are for topics (D-27)")
+        raise InvalidDestinationError(f"{destination.text} has no subscriptions; they are for topics")
     if destination.is_pattern:
         raise InvalidDestinationError(f"a subscription with a name is to one topic, not to the pattern {destination}")
     if durable and is_temporary_name(destination.name):
         raise InvalidDestinationError(
-            f"{destination.text} is temporary and ends with its connection: it has no durable subscriptions (D-23)"
+            f"{destination.text} is temporary and ends with its connection: it has no durable subscriptions"
         )
     if not isinstance(name, str) or not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
         raise InvalidDestinationError(
@@ -51,14 +51,14 @@ async def open_consumer(
     connection = session.connection
     if is_temporary_name(destination.name) and destination not in connection.temporaries:
         raise InvalidDestinationError(
-            f"{destination.text} is temporary: only the connection that made it may receive from it (D-23)"
+            f"{destination.text} is temporary: only the connection that made it may receive from it"
         )
     wanted = options.subscription
     if wanted is not None and wanted["durable"]:
         if not wanted["shared"] and connection.client_id is None:
             raise IllegalStateError(
                 f"the durable subscription {wanted['name']!r} needs a client id, which it is known by together with its"
-                " name: connect with client_id=…, or set imqConfiguredClientID (D-27)"
+                " name: connect with client_id=…, or set imqConfiguredClientID"
             )
         await connection.patiently(destination.name, lambda: _announce(session, destination, options, wanted))
     if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
@@ -107,7 +107,7 @@ async def delete_temporary(connection: ConnectionCore, destination: Destination)
         return
     for session in connection.sessions:
         if any(consumer.destination == destination for consumer in session.consumers):
-            raise IllegalStateError(f"{destination.text} is in use: close its consumers first (D-23)")
+            raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
     await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
     connection.temporaries.discard(destination)
 

@@ -101,7 +101,7 @@ class Work:
         return self._session.connection
 
     def nothing_open(self) -> IllegalStateError:
-        return IllegalStateError("no transaction is open in this session: call xa.start(xid) first (T-07)")
+        return IllegalStateError("no transaction is open in this session: call xa.start(xid) first")
 
     def lose(self, why: str, channel: Channel | None = None) -> None:
         """A connection ended; what it held of the open transaction is rolled back by its host."""
@@ -171,7 +171,7 @@ class Work:
         if transaction.refusal is not None:
             raise transaction.refusal
         if transaction.lost:
-            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost} (T-10)")
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}")
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Take what was consumed out of the books, as the acknowledgements of each connection."""

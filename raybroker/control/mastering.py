@@ -184,7 +184,7 @@ class Master:
     def _append(self, change: Change, request: int, decided: Callable[[Decision], None]) -> None:
         life = self._life
         if self.frozen:
-            raise MasterUnavailableError("the cluster is getting another master; try again in a moment (K-15)")
+            raise MasterUnavailableError("the cluster is getting another master; try again in a moment")
         entry, record = life.record.propose(change), life.record.id
 
         def durable() -> None:

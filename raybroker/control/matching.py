@@ -54,4 +54,4 @@ def differences(
 def refusal(me: str, them: str, found: list[Difference]) -> str:
     """One text for the administrators of both brokers."""
     parts = ", ".join(f"{name} is {mine!r} on {me} and {theirs!r} on {them}" for name, mine, theirs in found)
-    return f"brokers {me} and {them} cannot work together: {parts}; set them equal on all brokers (K-18)"
+    return f"brokers {me} and {them} cannot work together: {parts}; set them equal on all brokers"

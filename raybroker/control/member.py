@@ -115,13 +115,13 @@ class Member(Shown):
                 life.keep_claim(claim)
                 life.trouble = (
                     f"broker {life.name} is the master of term {claim.term}, and the record of that term is missing"
-                    " here: restore a backup (K-14)"
+                    " here: restore a backup"
                 )
             return
         life.keep_claim(claim)
         if claim.master != life.settings.master:
             life.note(f"the master is {claim.master} since term {claim.term}; imq.cluster.masterbroker says"
-                      f" {life.settings.master}: correct it (K-15)", warning=True)  # fmt: skip
+                      f" {life.settings.master}: correct it", warning=True)  # fmt: skip
 
     def _tick(self, event: e.Tick) -> None:
         if self._life.state is MemberState.STARTING:

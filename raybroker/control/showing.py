@@ -105,9 +105,9 @@ class Shown:
         texts = [text for text in (life.trouble, *self._peers.refused.values(), self._applier.failure) if text]
         what = {
             MemberState.STARTING: "it is starting",
-            MemberState.WAITING_FOR_MASTER: f"it waits for {life.keeper} (K-12)",
-            MemberState.REPLAYING: "it replays the configuration record (K-11)",
-            MemberState.EXCHANGING: "it gets to know the consumers of the other brokers (K-11)",
+            MemberState.WAITING_FOR_MASTER: f"it waits for {life.keeper}",
+            MemberState.REPLAYING: "it replays the configuration record",
+            MemberState.EXCHANGING: "it gets to know the consumers of the other brokers",
             MemberState.STOPPED: "it has stopped",
         }[life.state]
         return f"broker {life.name} takes no clients yet: {'; '.join([what, *texts])}"
@@ -118,18 +118,18 @@ class Shown:
         if life.settings.table and not life.table_heard:
             raise MasterUnavailableError(
                 f"{life.keeper} cannot be used: {life.trouble or 'it has not been read yet'}; destinations and durable"
-                " subscriptions cannot be created, changed or destroyed until it can (K-13, K-20)"
+                " subscriptions cannot be created, changed or destroyed until it can"
             )
         if not life.settings.master:
             return
         if life.reigning:
             if self._master.frozen:
-                raise MasterUnavailableError("the cluster is getting another master; try again in a moment (K-15)")
+                raise MasterUnavailableError("the cluster is getting another master; try again in a moment")
         elif life.trouble or not life.master_heard or life.claim.master == life.name:
             why = f": {life.trouble}" if life.trouble else ""
             raise MasterUnavailableError(
                 f"the master broker {life.claim.master} cannot be reached{why}; destinations and durable subscriptions"
-                " cannot be created, changed or destroyed until it is back (K-13)"
+                " cannot be created, changed or destroyed until it is back"
             )
 
     @property

@@ -60,15 +60,15 @@ def _with_master(life: Life, master: Master, found: Saved, new_id: str) -> None:
     else:
         life.trouble = (
             f"broker {life.name} has kept the configuration record until now, and imq.cluster.masterbroker is"
-            f" {configured} now: it waits for {configured}, which may have another record (K-15)"
+            f" {configured} now: it waits for {configured}, which may have another record"
         )
         life.held = configured, lambda: _reign_again(life, master, found)
     if configured == life.name and claim.master != life.name and configured != found.configured:
         life.note(f"imq.cluster.masterbroker is {configured} and its record was not restored here: broker"
-                  f" {claim.master} stays the master (K-15)", warning=True)  # fmt: skip
+                  f" {claim.master} stays the master", warning=True)  # fmt: skip
     elif configured != claim.master:
         life.note(f"imq.cluster.masterbroker is {configured}, and the record says that broker {claim.master} is the"
-                  f" master since term {claim.term}: correct the property (K-15)", warning=True)  # fmt: skip
+                  f" master since term {claim.term}: correct the property", warning=True)  # fmt: skip
 
 
 def _reign_again(life: Life, master: Master, found: Saved) -> None:
@@ -77,7 +77,7 @@ def _reign_again(life: Life, master: Master, found: Saved) -> None:
     if found.record is not None and (found.record.id, found.record.term) == (claim.record, claim.term):
         life.when_durable(lambda: _resume(life, claim))
     elif not master.take_over(claim):
-        life.trouble = f"record {claim.record[:8]} is missing on its master {life.name}: restore a backup (K-14)"
+        life.trouble = f"record {claim.record[:8]} is missing on its master {life.name}: restore a backup"
 
 
 def _resume(life: Life, claim: Claim) -> None:

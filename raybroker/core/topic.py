@@ -39,7 +39,7 @@ class Topic(Destination):
             raise InvalidDestinationError(f"{self.name} is a topic: its consumers are subscribers")
         lane = self._found_or_ended(wanted, out)
         if lane is not None and lane.consumers.by_attachment and not wanted.shared:
-            raise IllegalStateError(f"subscription {wanted.name!r} has a consumer already (D-27); close that one first")
+            raise IllegalStateError(f"subscription {wanted.name!r} has a consumer already; close that one first")
         return lane or self.subscribe(wanted, out)
 
     def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:

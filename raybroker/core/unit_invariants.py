@@ -97,11 +97,11 @@ def _check_unit(
     staged = sum(state == "staged" for state, _ in found.values())
     assert unit.staged == staged, f"{unit.staged} messages of unit {name} are counted as staged, {staged} are"
     owners = {owner for state, owner in found.values() if state == "held"}
-    assert len(owners) <= 1, f"unit {name} is with {owners} (U2)"
+    assert len(owners) <= 1, f"unit {name} is with {owners}"
     if owners and unit.owner is not None and unit.txn >= 0:
         assert owners == {unit.owner.name}, f"unit {name} is with {owners}, known is {unit.owner.name}"
     if held and rest and not staged:
-        assert held[-1] < rest[0], f"{held[-1]} of unit {name} is held, and {rest[0]} is not (U3)"
+        assert held[-1] < rest[0], f"{held[-1]} of unit {name} is held, and {rest[0]} is not"
     waiting = [at for at in opened if found[at][0] == "waiting"]
     kept = sorted([(run.ordinal, i) for run in unit.waiting() for i in pk.indexes(run.picks)])
     assert unit.parcelled == len(packed), f"{len(packed)} messages of unit {name} are in parcels"
@@ -119,9 +119,9 @@ def _check_unit(
     assert sorted(bars) == bars == barred, f"unit {name} is barred at {bars}, it should be at {barred}"
     if head:
         assert not held, f"unit {name} is held, and for anybody to take"
-        assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]} (U5)"
+        assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]}"
     elif not held:
-        assert not waiting or (barred and barred[0] < waiting[0]), f"unit {name} is free and nobody can have it (U7)"
+        assert not waiting or (barred and barred[0] < waiting[0]), f"unit {name} is free and nobody can have it"
     if waiting and not lane.unfinished and "consumption" not in home.paused:
         _check_served(lane, order, name, rest[0], found, owners, staged)
 

@@ -138,7 +138,7 @@ class Works:
     def _fault(self, key: PartKey, index: int, command: cmd.Send, bytes_max: int) -> tuple[str, str]:
         columns = command.columns
         if columns.units is not None and columns.units[index] is not None:
-            return MessageFormatError.code, "a message is in a unit of order or in a unit of work, not in both (W-94)"
+            return MessageFormatError.code, "a message is in a unit of order or in a unit of work, not in both"
         if not 1 <= key.number <= PARTS_MAX:
             return MessageFormatError.code, (
                 f"unit of work {key.unit!r}: JMS_BEA_UnitOfWorkSequenceNumber is a whole number from 1 to {PARTS_MAX},"

@@ -219,7 +219,7 @@ class Catalogue:
         Raises IllegalStateError for the dead message queue. A pause whose end has passed ends at once.
         """
         if name == DMQ:
-            raise IllegalStateError(f"{DMQ} cannot be paused (D-24)")
+            raise IllegalStateError(f"{DMQ} cannot be paused")
         self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms), done)
         self._host.report(f"{kind} {name} paused: {which}")
 

@@ -95,7 +95,7 @@ class Schedules:
             host.append([], done)
             return
         if host.definition(home).owner is not None:
-            raise InvalidDestinationError(f"{home.name} is temporary: a schedule would outlive it (B17)")
+            raise InvalidDestinationError(f"{home.name} is temporary: a schedule would outlive it")
         self._check(home, row, block)
         rule = recurrence(row.expression, row.zone)
         if rule.after(row.last_ms) is None:

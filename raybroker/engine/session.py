@@ -82,14 +82,14 @@ class Session:
         client_id, connection = args.get("client_id"), str(args.get("connection", ""))
         if client_id and any(o.client_id == client_id and o.connection != connection for o in self.host.sessions):
             raise InvalidClientIDError(
-                f"client id {client_id!r} is in use by another connection (R-18); close that one or choose another id"
+                f"client id {client_id!r} is in use by another connection; close that one or choose another id"
             )
         self.client_id, self.connection = client_id, connection
         skew_ms = int(args.get("now_ms", 0)) - self.host.clock.now_ms()
         if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
             self.host.report(
                 f"[B2102] the clock of client {client_id or connection} differs from the broker's by {skew_ms} ms:"
-                " its messages expire and are delivered at the wrong time (B-09); set the clocks"
+                " its messages expire and are delivered at the wrong time; set the clocks"
             )
         self.started = bool(args.get("started", True))
         if self.connection:

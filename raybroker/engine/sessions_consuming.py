@@ -136,7 +136,7 @@ def _units(session: Session, request: int, args: dict[str, Any]) -> None:
 def _open_browser(session: Session, request: int, args: dict[str, Any]) -> None:
     handle = session.new_handle(args)
     if kind_of(args) != "queue":
-        raise InvalidDestinationError("topics cannot be browsed (R-12)")
+        raise InvalidDestinationError("topics cannot be browsed")
     home = session.host.named("queue", args["name"])
     browser = session.browsers[handle] = Browser(session.host, home, selector_of(args), ("waiting",))
     session.peer.reply(request, {"messages": browser.messages})

@@ -102,9 +102,11 @@ OPS: Final[dict[str, Callable[[Any, int, dict[str, Any]], None]]] = {
 
 def checks_of(attributes: DestinationAttributes) -> dict[str, Any]:
     """What producers are told of their destination, for the answer to one that was opened: what to check before they
-    send (R-17), and how much they may have under way (D-10)."""
-    credit = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
+    send (R-17), how much they may have under way (D-10), and whether it looks at deduplication ids."""
+    found: dict[str, Any] = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
+    if attributes.duplicateWindowMs > 0:
+        found["dedup"] = True
     if not attributes.validateXMLSchemaEnabled:
-        return credit
+        return found
     schemas, reload = attributes.XMLSchemaURIList.split(), attributes.reloadXMLSchemaOnFailure
-    return credit | {"xml": {"schemas": schemas, "reload": reload}}
+    return found | {"xml": {"schemas": schemas, "reload": reload}}

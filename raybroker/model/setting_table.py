@@ -90,7 +90,7 @@ BROKER: Final[tuple[Setting, ...]] = (
             unit="messages", low=0, high=INT_MAX, unlimited=True),
     Setting("imq.message.expiration.interval", "seconds", 60, "broker", "B-09, W-59",
             "How often a host looks for expired messages; one goes at most this long after its time. 0: no search, and "
-            "an expired message goes when it would be delivered (W-60). It never reaches a consumer either way.",
+            "an expired message goes when it would be delivered. It never reaches a consumer either way.",
             unit="s", low=0, high=86400, reload="live"),
     Setting("imq.destination.DMQ.truncateBody", "bool", False, "broker", "D-24",
             "Keep only the headers and properties of dead messages.", reload="live"),
@@ -170,12 +170,12 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "As messagesLow, for bytesHigh.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
     Setting("limitBehavior", "enum", "REJECT_NEWEST", "destination", "D-09",
-            "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one (D-13); FLOW_CONTROL "
+            "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one; FLOW_CONTROL "
             "makes the producers wait; what is stored by then is confirmed, and each producer may overshoot the limit "
-            "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold (D-10); "
-            "REMOVE_OLDEST discards the oldest (D-11); "
+            "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold; "
+            "REMOVE_OLDEST discards the oldest; "
             "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of the seeds "
-            "says by expiry, which their own code and manual do not (D-12).",
+            "says by expiry, which their own code and manual do not.",
             choices=LIMIT_BEHAVIORS, reload=_LIVE),
     Setting("maxNumProducers", "int", 100, "destination", "D-14",
             "Most producers at a time; one more is refused.",

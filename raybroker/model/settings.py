@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 SETTINGS: Final[Mapping[tuple[Scope, str], Setting]] = {(setting.scope, setting.name): setting for setting in ALL}
+NEAREST_MAX: Final = 3
+"""Names that an error about an unknown one suggests."""
+PREFIX_CHARS_MIN: Final = 4
+"""A name of so many characters is taken for the beginning of others."""
 _SCOPE_WORDS: Final[dict[Scope, str]] = {
     "broker": "a broker property",
     "destination": "a destination attribute",
@@ -65,10 +69,13 @@ def _unknown_hint(name: str, scope: Scope) -> str:
         if (other, name) in SETTINGS:
             return f": it is {words}"
     if name in LATER:
-        return f" of this version: it belongs to feature {LATER[name]}, which is not built yet"
+        return " of this version: what it belongs to is not built yet"
     valid = {setting.name.lower(): setting.name for setting in settings_of(scope)}
-    near = difflib.get_close_matches(name.lower(), valid, n=1, cutoff=0.0)
-    return f"; the nearest is {valid[near[0]]!r}"
+    wanted = name.lower()
+    near = [other for other in valid if len(wanted) >= PREFIX_CHARS_MIN and other.startswith(wanted)]
+    near = sorted(near, key=len)[:NEAREST_MAX] or difflib.get_close_matches(wanted, valid, n=1, cutoff=0.0)
+    shown = " or ".join(repr(valid[other]) for other in near)
+    return f"; the nearest {'is' if len(near) == 1 else 'are'} {shown}"
 
 
 class ConfigView(Protocol):

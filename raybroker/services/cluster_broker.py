@@ -42,6 +42,7 @@ from raybroker.services.cluster_itself import ABOUT_CLUSTER, ClusterItself
 from raybroker.services.clustering import Clustering
 from raybroker.services.destinations import DMQ, HOW_TO_ADOPT, ORPHANED
 from raybroker.services.elsewhere import HostElsewhere
+from raybroker.services.existing import create_or
 from raybroker.services.forwarding import Forwarding
 from raybroker.services.listing import require_whole
 from raybroker.services.paths import Paths
@@ -315,7 +316,25 @@ class ClusterBroker:
         found = self.clustering.member.agreed.destinations.get(key)
         return dict(found) if found is not None else None
 
-    async def _create_destination(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+    async def _create_destination(
+        self, type: str, name: str, attributes: Row, if_exists: str = "error"  # noqa: A002
+    ) -> str:
+        """As Destinations.create."""
+        key: Key = (check_destination_type(type), name)
+
+        async def update() -> None:
+            if attributes:
+                await self._update_destination(type, name, attributes)
+
+        def exists() -> bool:
+            there = key in self.local.registry.where or self._recorded(key) is not None
+            return there and key not in self.local.registry.orphans
+
+        return await create_or(
+            if_exists, create=lambda: self._create_new(type, name, attributes), exists=exists, update=update
+        )
+
+    async def _create_new(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
         """As Destinations.create, on all brokers; one with isLocalOnly on this one alone (D-20)."""
         key: Key = (check_destination_type(type), check_destination_name(name))
         if key in self.local.registry.orphans:

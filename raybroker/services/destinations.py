@@ -18,6 +18,7 @@ from raybroker.model.listing import Listing
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
 from raybroker.services import listing
+from raybroker.services.existing import create_or
 from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Key, Registry
 from raybroker.services.templates import Templates
@@ -52,8 +53,24 @@ class Destinations:
         self._broker = broker
         self._registry = broker.registry
 
-    async def create(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
-        """Create with attributes; raises InvalidDestinationError when it exists (D-03)."""
+    async def create(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:  # noqa: A002
+        """Create with attributes; "created", "kept" or "updated".
+
+        ``if_exists``: "error" raises InvalidDestinationError (D-03), "keep" leaves it as it is, "update" gives it the
+        attributes.
+        """
+        key = (check_destination_type(type), name)
+
+        async def update() -> None:
+            if attributes:
+                await self.update(type, name, attributes)
+
+        return await create_or(
+            if_exists, create=lambda: self._create(type, name, attributes), exists=lambda: key in self._registry.where,
+            update=update,
+        )  # fmt: skip
+
+    async def _create(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
         kind = check_destination_type(type)
         check_destination_name(name)
         if (kind, name) in self._registry.where:
@@ -212,7 +229,7 @@ class Destinations:
     @staticmethod
     def _refuse_dmq(key: Key, done: str) -> None:
         if key == DMQ:
-            raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place (D-24)")
+            raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place")
 
 
 def check_pause(which: str, until_ms: int, done: str) -> None:

@@ -253,7 +253,7 @@ def _exported(index: int, data: bytes) -> Block:
 def _require_movable(home: Destination) -> None:
     if home.name != DMQ and "consumption" not in home.paused:
         raise IllegalStateError(
-            f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused (W-129);"
+            f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused;"
             " pause it first"
         )
 

@@ -81,7 +81,7 @@ class Pausing:
             return sorted(found - {DMQ})
         key = (check_destination_type(named(type_, name)), name)
         if key == DMQ:
-            raise IllegalStateError(f"{DMQ[1]} cannot be {done}: dead messages always have a place (D-24)")
+            raise IllegalStateError(f"{DMQ[1]} cannot be {done}: dead messages always have a place")
         if not kept:
             await self._everywhere("query_destination", {"type": key[0], "name": name})
         return [key]

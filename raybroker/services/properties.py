@@ -129,5 +129,5 @@ class ClusterProperties:
             raise BrokerGoneError(f"broker {broker} is not up; up are {', '.join(sorted(up))}")
         together = [name for name in EQUAL if name in properties]
         if together and len(up) > 1:
-            raise ConfigError(f"{together[0]} has to be the same on all brokers (K-18): change it without naming one")
+            raise ConfigError(f"{together[0]} has to be the same on all brokers: change it without naming one")
         return await self._asker.verb_at(broker, "update_broker", {"properties": properties}, TELL_TIMEOUT_S * 2)

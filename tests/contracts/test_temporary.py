@@ -185,7 +185,7 @@ def test_a_client_id_is_set_before_the_connection_is_used(broker: LoopbackBroker
     connection.client_id = "billing"
     assert connection.client_id == "billing"
     connection.session().durable_consumer(f"topic:{broker.name()}", "audit")
-    with pytest.raises(IllegalStateError, match="R-18"):
+    with pytest.raises(IllegalStateError, match="client id is set before"):
         connection.client_id = "other"
 
 

@@ -41,7 +41,7 @@ def test_a_paused_destination_refuses_sends_until_it_opens() -> None:
     async def work() -> None:
         scripted = Scripted()
         producer = await gated(scripted, "paused")
-        with pytest.raises(DestinationPausedError, match="D-26"):
+        with pytest.raises(DestinationPausedError, match="paused"):
             send(producer, b"x")
         await told(scripted, "open")
         send(producer, b"y")

@@ -96,7 +96,7 @@ def test_the_client_id_is_fixed_once_the_connection_was_used() -> None:
         scripted.core.set_client_id("billing")
         assert scripted.core.client_id == "billing"
         scripted.core.used = True
-        with pytest.raises(IllegalStateError, match="R-18"):
+        with pytest.raises(IllegalStateError, match="client id is set before"):
             scripted.core.set_client_id("other")
         await scripted.consumer(scripted.session())
         hello = scripted.host.calls("hello")[0][1]

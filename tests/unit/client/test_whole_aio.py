@@ -156,7 +156,7 @@ def test_outcomes_and_deduplication() -> None:
         assert sorted(m.body for m in again if m is not None) == ["a", "c"]
         await again[-1].acknowledge()  # type: ignore[union-attr]
         connection.on_exception(lambda error: None)
-        with pytest.raises(errors.IllegalStateError, match="R-18"):
+        with pytest.raises(errors.IllegalStateError, match="client id is set before"):
             connection.client_id = "late"
 
     over(work)
