@@ -95,7 +95,8 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.destination.DMQ.truncateBody", "bool", False, "broker", "D-24",
             "Keep only the headers and properties of dead messages.", reload="live"),
     Setting("imq.destination.logDeadMsgs", "bool", False, "broker", "M-13",
-            "Write a line to the log for every message that dies, and when a destination is full.", reload="live"),
+            "Write a line to the log for every message that dies. Limits that are reached are told in any case.",
+            reload="live"),
     Setting("imq.transaction.autorollback", "bool", False, "broker", "T-06",
             "Roll back distributed transactions that are PREPARED when a host starts. false: they wait for their "
             "manager, or for raybroker commit txn and rollback txn."),
