@@ -21,7 +21,7 @@ from raybroker.client.io import refuse, tell_errors
 from raybroker.client.lease import Lease
 from raybroker.client.message import Delivery, Message
 from raybroker.client.purse import Order, Purse, Share
-from raybroker.client.returned import CLOSED, LOST, OVERDUE, RECOVERED, not_settled
+from raybroker.client.returned import CLOSED, LOST, OVERDUE, RECOVERED, TIMED_OUT, not_settled
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.entropy import token
 from raybroker.wire import frames as wire
@@ -264,17 +264,26 @@ class ConsumerCore(Buffer):
 
     def _withdrawn(self, ranges: books.Ranges) -> None:
         """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
-        if not self.options.lease_ms:
+        work = self.session.work
+        if not self.options.lease_ms and work is None:
             if ask := self.withdraw(ranges):
                 self._send_credit(ask, self.epoch)
             return
-        ask = self.withdraw(ranges, OVERDUE)
+        before = books.count(self.consumed)
+        ask = self.withdraw(ranges, TIMED_OUT if work is not None else OVERDUE)
+        if work is not None and before != books.count(self.consumed):
+            work.lose(TIMED_OUT)
         with self._lock:
             self.owing = max(self.owing, 0) + ask
             if self._arrivals.awaited:
                 self.answer_deadline()
         if self.listener is not None:
             self.session.wake_listeners()
+
+    def received(self) -> tuple[int, int] | None:
+        """(last tag, how many) of what was handed out and not acknowledged; None when there is nothing."""
+        with self._lock:
+            return (self.consumed[-1][1], books.count(self.consumed)) if self.consumed else None
 
     def _asked(self, frame: wire.Ready | wire.Drained) -> None:
         """The host has something, or nothing more, for this member."""

@@ -19,6 +19,7 @@ LOST: Final = "the connection to its broker was lost after it was received"
 RECOVERED: Final = "the session was recovered or rolled back after it was received"
 WITHDRAWN: Final = "an earlier message of its unit of order went back, and it went back with that"
 OVERDUE: Final = "its ack deadline (ack_timeout_ms) had passed, or an earlier message of its unit of order went back"
+TIMED_OUT: Final = "its transaction was open for longer than raybroker.transaction.timeout_ms, or was ended elsewhere"
 CLOSED: Final = "its consumer was closed before"
 UNCONFIRMED: Final = "the broker has not confirmed that when it was asked before"
 

@@ -31,6 +31,10 @@ MODES: Final = ("auto", "client", "dups_ok", "none")
 TRANSACTED: Final = "transacted"
 DUPS_OK_MESSAGES: Final = 10
 DUPS_OK_S: Final = 7.0
+RECEIVED_FIRST_S: Final = 0.05
+"""A transaction that has received something and is open for so long is told to its hosts."""
+RECEIVED_AGAIN_S: Final = 1.0
+"""What it receives after that is told so often."""
 OWNER_BYTES: Final = 4
 OUTCOMES: Final = ("reject", "release", "fail")
 GIVEN_BACK: Final = ("release", "fail")
@@ -104,7 +108,21 @@ class SessionCore:
             elif not self._lazy:
                 self._lazy = True
                 self.connection.io.post(self._arm)
+        elif self.work is not None and not self._lazy:
+            self._lazy = True
+            self.connection.io.post(self._tell_received, RECEIVED_FIRST_S)
         return serial
+
+    def _tell_received(self, delay_s: float) -> None:
+        """Hosts are told what an open transaction has received, so that they can list it and end it (A-43)."""
+
+        def over() -> None:
+            if self.work is not None and not self.connection.closed and self.work.tell_received():
+                self._tell_received(RECEIVED_AGAIN_S)
+            else:
+                self._lazy = False
+
+        self.connection.io.loop.call_later(delay_s, over)
 
     def _arm(self) -> None:
         def over() -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.model.errors import (
@@ -79,12 +79,16 @@ class Transaction:
 class Work:
     """The transactions of one session, one after the other; everything runs on the IO loop."""
 
+    tells = True
+    """Hosts are told of what it receives before its end; a branch of a distributed transaction began there anyway."""
     vouches = False
     """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
 
     def __init__(self, session: SessionCore) -> None:
         self._session = session
         self._ending = asyncio.Lock()
+        self._told: dict[Channel, list[list[int]]] = {}
+        """What hosts were told last of what the open transaction has received."""
         self._prefix = token(PREFIX_BYTES)
         self._count = 0
         self.current: Transaction | None = self._new()
@@ -260,7 +264,7 @@ class Work:
             for producer in self._session.producers if not transaction.complete else ():
                 producer.discard(error)
             if not isinstance(error, UNKNOWN):  # With an unknown outcome the hosts find out by themselves.
-                await roll_back(transaction)
+                await roll_back(transaction, self._only_received(transaction))
             with contextlib.suppress(BrokerError):
                 await self._session.give_back(delay_ms, reason)
         for producer in self._session.producers:
@@ -270,10 +274,40 @@ class Work:
         for producer in self._session.producers:
             producer.handed_over()
 
+    def _only_received(self, transaction: Transaction) -> set[Channel]:
+        """Connections on which it has only received, and has not told so; it has numbers there from now on."""
+        found: set[Channel] = set()
+        for consumer in self._session.consumers if not transaction.lost and self.tells else ():
+            place = consumer.place
+            if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
+                transaction.number_on(place[0], consumer.destination)
+                found.add(place[0])
+        return found
+
     def forget_closed(self) -> None:
         """Producers that were closed meanwhile have told those who waited for their messages."""
         producers = self._session.producers
         producers[:] = [producer for producer in producers if not producer.closed]
+
+    def tell_received(self) -> bool:
+        """Tell the hosts of the open transaction what it has received; False when it has received nothing."""
+        transaction = self.current
+        if transaction is None or transaction.lost or transaction.complete or not self.tells:
+            return False
+        rows: dict[Channel, list[list[int]]] = {}
+        for consumer in list(self._session.consumers):
+            place, found = consumer.place, consumer.received()
+            if place is not None and found is not None:
+                channel, handle = place
+                transaction.number_on(channel, consumer.destination)
+                rows.setdefault(channel, []).append([handle, consumer.epoch, *found])
+        for channel, received in rows.items():
+            if received != self._told.get(channel):
+                self._told[channel] = received
+                args = {"txn": transaction.numbers[channel], "received": received,
+                        "delay_ms": self._session.redelivery_delay_ms}  # fmt: skip
+                self.connection.spawn(_ignored(channel.call("txn_received", args)))
+        return bool(rows)
 
     async def stage(self, consumer: ConsumerCore) -> None:
         """A consumer is about to be closed: what it has consumed stays part of the transaction."""
@@ -299,6 +333,7 @@ class Work:
 
     def _new(self) -> Transaction:
         self._count += 1
+        self._told.clear()
         return Transaction(self._prefix + self._count.to_bytes(8, "big"))
 
 
@@ -312,11 +347,20 @@ def host_key(channel: Channel) -> str:
     return channel.place.key.partition("@")[0]
 
 
-async def roll_back(transaction: Transaction) -> None:
-    """Tell every host that it is not to be; one that cannot be told rolls back by itself."""
+async def _ignored(call: Awaitable[object]) -> None:
+    """A call whose failure changes nothing."""
+    with contextlib.suppress(BrokerError):
+        await call
+
+
+async def roll_back(transaction: Transaction, untold: Collection[Channel] = ()) -> None:
+    """Tell every host that it is not to be; one that cannot be told rolls back by itself.
+
+    ``untold``: hosts that do not know it yet, since all it did there was to receive: they count it."""
     await settled(
-        channel.call("txn_rollback", {"txn": number}) for channel, number in transaction.numbers.items()
-    )  # fmt: skip
+        channel.call("txn_rollback", {"txn": number} | ({"received": True} if channel in untold else {}))
+        for channel, number in transaction.numbers.items()
+    )
 
 
 async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:

@@ -86,6 +86,8 @@ class Branch(Transaction):
 class XaWork(Work):
     """What an XA session works on: the branch it was started in, or nothing."""
 
+    tells = False
+
     def __init__(self, session: SessionCore) -> None:
         super().__init__(session)
         session.comes_back = True

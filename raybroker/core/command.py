@@ -155,6 +155,17 @@ class Settle(NamedTuple):
     reason: str = ""
 
 
+class TakeBack(NamedTuple):
+    """The transaction in which the consumer has received messages was rolled back without it: all of them go back.
+
+    Deliveries up to ``tag`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67).
+    """
+
+    attachment: int
+    tag: int
+    delay_ms: int = 0
+
+
 class Begun(NamedTuple):
     """Deliveries up to ``tag`` have reached the application."""
 
@@ -298,6 +309,6 @@ class Tick(NamedTuple):
 
 Command = (
     AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
-    | Settle | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Composed | Unbury
-    | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
+    | Settle | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Composed
+    | Unbury | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
 )  # fmt: skip

@@ -9,6 +9,7 @@ from raybroker.core.consumers import Consumer, Delivery
 from raybroker.core.lane import Lane
 from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
 from raybroker.core.window import DrainWindow
+from raybroker.core.withdrawing import void
 
 if TYPE_CHECKING:
     from raybroker.core.destination import Destination
@@ -156,6 +157,20 @@ def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
             _go_on(home, lane, consumer)
     if command.request:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
+
+
+def take_back(home: Destination, command: cmd.TakeBack, out: Outcome) -> None:
+    """The consumer gets nothing before it is heard of again: it does not know yet that its transaction is over."""
+    found = _consumer(home, command.attachment)
+    if found is not None and found[1].unsettled:
+        lane, consumer = found
+        seen = list(consumer.settle(1, command.tag))
+        rest = list(consumer.unsettled)
+        consumer.unsettled.clear()
+        lane.give_back(rest, out)
+        lane.failed(seen, command.delay_ms, out)
+        void(consumer, [*seen, *rest], out)
+        home.touch(lane)
 
 
 def begun(home: Destination, command: cmd.Begun, out: Outcome) -> None:

@@ -396,6 +396,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Missed: consuming.missed,
     cmd.Acknowledge: consuming.acknowledge,
     cmd.Settle: consuming.settle,
+    cmd.TakeBack: consuming.take_back,
     cmd.Begun: consuming.begun,
     cmd.Extend: consuming.extend,
     cmd.Release: consuming.release,

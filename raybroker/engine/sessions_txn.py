@@ -47,10 +47,7 @@ def _joined(session: Session, args: dict[str, Any]) -> Transaction:
     number = int(args["txn"])
     transaction = opened(session, number)
     _require_open(session, transaction, number)
-    delay_ms = int(args.get("delay_ms", 0))
-    if not 0 <= delay_ms <= INT_MAX:
-        raise ProtocolError(f"a redelivery delay of {delay_ms} ms; it is 0 to {INT_MAX}")
-    transaction.delay_ms = max(transaction.delay_ms, delay_ms)
+    transaction.delay_ms = max(transaction.delay_ms, _delay_ms(args))
     try:
         acks = _acks(session, args)
         session.host.transactions.stage(transaction, acks)
@@ -59,6 +56,13 @@ def _joined(session: Session, args: dict[str, Any]) -> Transaction:
         session.host.transactions.roll_back(transaction, _nobody)
         raise
     return transaction
+
+
+def _delay_ms(args: dict[str, Any]) -> int:
+    delay_ms = int(args.get("delay_ms", 0))
+    if not 0 <= delay_ms <= INT_MAX:
+        raise ProtocolError(f"a redelivery delay of {delay_ms} ms; it is 0 to {INT_MAX}")
+    return delay_ms
 
 
 def _require_open(session: Session, transaction: Transaction, number: int) -> None:
@@ -124,9 +128,23 @@ def _decide(session: Session, request: int, args: dict[str, Any]) -> None:
 def _rollback(session: Session, request: int, args: dict[str, Any]) -> None:
     transaction = session.transactions.pop(int(args["txn"]), None)
     if transaction is None or transaction.state == "ROLLEDBACK":
+        if transaction is None and args.get("received"):  # All that it did was to receive, and nobody has told so yet.
+            session.host.meters.ended(commit=False)
         session.peer.reply(request, {})
         return
     session.host.transactions.roll_back(transaction, lambda: session.peer.reply(request, {}))
+
+
+def _received(session: Session, request: int, args: dict[str, Any]) -> None:
+    """Messages have reached the application; their acknowledgements come with the end of the transaction."""
+    transaction = opened(session, int(args["txn"]))
+    if transaction.state == "STARTED":
+        transaction.delay_ms = max(transaction.delay_ms, _delay_ms(args))
+        for handle, epoch, tag, count in args["received"]:
+            attachment = session.consumer(int(handle), int(epoch))
+            if attachment is not None:
+                transaction.received[attachment.number] = attachment, int(tag), max(int(count), 0)
+    session.peer.reply(request, {})
 
 
 def _outcome(session: Session, request: int, args: dict[str, Any]) -> None:
@@ -152,6 +170,7 @@ OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
     "txn_prepare": _prepare,
     "txn_decide": _decide,
     "txn_rollback": _rollback,
+    "txn_received": _received,
     "txn_outcome": _outcome,
     "txn_forget": _forget,
     "txn_recover": _recover,

@@ -60,6 +60,9 @@ class Transaction:
     homes: dict[Destination, None] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
     consumed: dict[int, int] = field(default_factory=dict)
+    received: dict[int, tuple[Attachment, int, int]] = field(default_factory=dict)
+    """Consumer → last delivery and number of those that reached its application and whose acknowledgements are to come
+    with the end of the transaction."""
     delay_ms: int = 0
     """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants
     (W-67); after a restart it is not known any more."""
@@ -132,6 +135,7 @@ class Transactions:
     def stage(self, transaction: Transaction, acks: Sequence[Ack]) -> None:
         """Acknowledgements join it. Raises ResourceAllocationError; an impossible one rolls it back and raises."""
         for attachment, ranges in acks:
+            transaction.received.pop(attachment.number, None)
             consumed = transaction.consumed.get(attachment.number, 0) + sum(b - a + 1 for a, b in ranges)
             if 0 <= self._consumed_max < consumed:
                 raise ResourceAllocationError(
@@ -300,6 +304,9 @@ class Transactions:
                 f"{home.kind} {home.name} is part of the prepared transaction {number}; commit or roll that back first"
             )
         for transaction in self.by_number.values():
+            if transaction.number in home.staged and transaction.refusal is None:
+                what = f"{home.kind} {home.name} was destroyed, and was part of it"
+                transaction.refusal = TransactionRolledBackError(f"the transaction was rolled back: {what}")
             transaction.homes.pop(home, None)
 
     def prepared_in(self, home: Destination) -> int | None:
@@ -314,6 +321,13 @@ class Transactions:
         for transaction in late:
             self._host.report(f"transaction {transaction.number} was open for too long and is rolled back")
             self.roll_back(transaction, _nobody)
+            self._free(transaction)
+
+    def _free(self, transaction: Transaction) -> None:
+        """What its consumers have goes to others: they do not know that it is over."""
+        for attachment, tag, _ in transaction.received.values():
+            if attachment.number in self._host.attachments:
+                self._host.perform(attachment.home, cmd.TakeBack(attachment.number, tag, transaction.delay_ms))
 
     # ---- restart and administration --------------------------------------------------------------------------------
 
@@ -340,6 +354,8 @@ class Transactions:
         if commit and transaction.state != "PREPARED":
             raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
         self._decide(transaction, commit, done)
+        if not commit:
+            self._free(transaction)
 
     def rows(self) -> list[dict[str, Any]]:
         """What administrators see (A-43, A-44)."""
@@ -356,7 +372,7 @@ class Transactions:
             "client_id": session.client_id if session is not None else None,
             "connection": session.connection if session is not None else None,
             "messages": sum(s.messages for s in staged),
-            "acks": sum(s.acknowledged for s in staged),
+            "acks": sum(s.acknowledged for s in staged) + sum(count for _, _, count in transaction.received.values()),
             "created_ms": transaction.created_ms,
             "coordinator": transaction.coordinator,
         }

@@ -146,7 +146,10 @@ class Driver(Home):
             self.consumers.remove(number)
             self.do(cmd.DetachConsumer(number, lost=rng.random() < 0.5))
         elif roll == 1:
-            self.do(cmd.Release(number, rng.randrange(5), 1, rng.randrange(3), rng.choice((0, 150))))
+            if rng.random() < 0.5:
+                self.do(cmd.TakeBack(number, rng.randrange(4), rng.choice((0, 150))))
+            else:
+                self.do(cmd.Release(number, rng.randrange(5), 1, rng.randrange(3), rng.choice((0, 150))))
         elif roll == 2:
             self.do(cmd.Grant(number, rng.randrange(1, 5)))
         elif roll == 3:

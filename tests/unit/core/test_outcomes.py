@@ -199,6 +199,17 @@ def test_a_consumer_that_let_a_deadline_pass_goes_on_when_it_is_heard_of() -> No
         assert handed(home.do(word(consumer))) == [(1, 0, 2)]
 
 
+def test_what_a_transaction_received_goes_back_without_its_consumer() -> None:  # A-45, W-69
+    home = Home(redeliveryLimit=0)
+    consumer = home.consumer(3, "prefetch")
+    home.send(home.producer(), [1, 1, 1])
+    out = home.do(cmd.TakeBack(consumer, 1))
+    assert of(out, Withdrawn) == [Withdrawn(consumer, ((1, 3),))]
+    assert handed(out) == [], "it gets nothing before it is heard of again"
+    assert burials(out) == [("UNDELIVERABLE", 1, 1)], "what had reached the application has failed"
+    assert [row[:2] for row in handed(home.do(cmd.Begun(consumer, 0)))] == [(1, 1), (1, 2)]
+
+
 def test_progress_starts_the_time_again() -> None:  # B7
     home = Home()
     consumer = home.consumer(2, "prefetch", lease_ms=100)
