@@ -141,3 +141,15 @@ def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str)
     assert shell.output("receive", "kept", "--timeout", "10") == "hello\n"
     assert level(shell) == ("WARNING", "update bkr")  # M-02, A-17
     shell.output("down")
+
+
+def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-20
+    assert "brokers b1, b2," in shell.output("up", "--brokers", "2")
+    nobody = shell.run("down", "--broker", "b9")
+    assert (nobody.returncode, "b1, b2" in nobody.stderr) == (2, True)
+    assert shell.output("down", "--broker", "b2") == "broker b2 of cluster default is down\n"
+    assert {row["broker"]: row["state"] for row in shell.json("list", "bkr")} == {"b1": "OPERATING", "b2": "DOWN"}
+    last = shell.run("down", "--broker", "b1")
+    assert (last.returncode, "the last one" in last.stderr) == (2, True)
+    assert "brokers b1, b2," in shell.output("up", "--brokers", "2", "--broker", "b2")
+    shell.output("down")
