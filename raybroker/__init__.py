@@ -14,6 +14,7 @@
 from typing import TYPE_CHECKING, Any
 
 from raybroker import aio, errors
+from raybroker.client.deploying import deploy
 from raybroker.client.factory import ConnectionFactory, connect, connect_xa
 from raybroker.client.listener import listener
 from raybroker.client.loopback import loopback
@@ -21,7 +22,6 @@ from raybroker.model.xid import Xid
 
 if TYPE_CHECKING:
     from raybroker.actors.cluster import start
-    from raybroker.actors.pool import deploy
 
 __all__ = [
     "ConnectionFactory", "Xid", "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
@@ -29,11 +29,11 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *__all__, "__version__", "data"})
 
 
 def __getattr__(name: str) -> Any:
-    """``start`` and ``deploy`` bring Ray in, and only they do; the version is read where the package is installed."""
+    """``start`` and ``data`` bring Ray in, and only they do; the version is read where the package is installed."""
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 
@@ -45,8 +45,8 @@ def __getattr__(name: str) -> Any:
         from raybroker.actors.cluster import start
 
         return start
-    if name == "deploy":
-        from raybroker.actors.pool import deploy
+    if name == "data":
+        import raybroker.data
 
-        return deploy
+        return raybroker.data
     raise AttributeError(f"module 'raybroker' has no attribute {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,8 @@ from ray._private import services
 from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raybroker.config import places
+from raybroker.config.layers import variable
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
 
 NAMESPACE: Final = "raybroker"
@@ -54,24 +57,88 @@ def initialized() -> bool:
     return bool(ray.is_initialized())
 
 
-def join_ray() -> None:
-    """Connect this process to the Ray cluster it belongs to; raises NoClusterError when there is none."""
+_joining = threading.Lock()
+"""Held by the thread that connects this process to Ray: Ray itself allows it once, and fails for the others."""
+
+
+def join_ray(cluster: str = "default") -> None:
+    """Connect this process to the Ray cluster it belongs to, which is that of ``cluster`` where ``raybroker up`` noted
+    one for this user; may be called by several threads. Raises NoClusterError when there is none."""
     if ray.is_initialized():
         return
-    try:
-        _probe()
-        ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RayError, RuntimeError) as error:
-        raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
+    with _joining:
+        if ray.is_initialized():
+            return
+        place = places.for_program(cluster)
+        if place is not None:
+            places.use(place)
+            _read_environment_again()
+        try:
+            where = _probe()
+        except (OSError, RayError, RuntimeError) as error:
+            raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
+        try:
+            ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RayError, RuntimeError, ValueError) as error:
+            raise NoClusterError(_why_not_let_in(where, error)) from None
 
 
-def _probe() -> None:
-    """Raise ConnectionError when the Ray that would be joined is gone: Ray itself would try for minutes."""
-    found = services.get_ray_address_from_environment("auto", None)
+def _read_environment_again() -> None:
+    """Ray has read how it is to be let in when it was imported."""
+    config = getattr(ray._raylet, "Config", None)
+    if config is not None:
+        config.initialize("")
+
+
+def _why_not_let_in(where: str, error: Exception) -> str:
+    """A Ray accepts connections there and has not taken us."""
+    mode, path = variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if mode != "token":
+        access = "without a token: RAY_AUTH_MODE is not set"
+    elif path is not None:
+        access = f"with the token in {path}"
+    else:
+        access = "with the token of RAY_AUTH_TOKEN, or of ~/.ray/auth_token"
+    return (
+        f"the Ray at {where} accepts connections and has not let us in, {access} ({said}). If it asks for a token, set"
+        " RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH as 'raybroker up' printed them where that Ray was started"
+    )
+
+
+def _probe() -> str:
+    """The address of the Ray that would be joined; raises ConnectionError when it is gone: Ray itself would try for
+    minutes."""
+    found = str(services.get_ray_address_from_environment("auto", None))
     host, separator, port = found.rpartition(":")
     if separator and port.isdigit():
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S):
             pass
+    return found
+
+
+_MANY_WORKERS: Final = "PYTHON worker processes have been started on node"
+
+
+def _fewer_warnings() -> None:
+    """Keep Ray's warning of many worker processes off the program's output: brokers and consumers are meant to be many
+    actors. It goes to the log "raybroker.ray" at level DEBUG."""
+    worker: Any = getattr(ray._private, "worker", None)
+    show = getattr(worker, "print_to_stdstream", None)
+    if show is None:
+        return
+
+    def shown(data: dict[str, Any], *args: Any, **options: Any) -> Any:
+        lines = [line for line in data.get("lines", ()) if _MANY_WORKERS not in str(line)]
+        if len(lines) == len(data.get("lines", ())):
+            return show(data, *args, **options)
+        log.debug("%s", data["lines"])
+        return show({**data, "lines": lines}, *args, **options) if lines else None
+
+    worker.print_to_stdstream = shown
+
+
+_fewer_warnings()
 
 
 def keep_quiet() -> None:
@@ -88,7 +155,9 @@ def leave_ray() -> None:
 
 def start_local_ray(**options: Any) -> None:
     """Connect to Ray, or start one for this process alone; ``options`` are those of ``ray.init``."""
-    if not ray.is_initialized():
+    with _joining:
+        if ray.is_initialized():
+            return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         ray.init(namespace=NAMESPACE, include_dashboard=False, **quiet, **options)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raybroker.cli import places
+from raybroker.config import places
 from raybroker.model.errors import BrokerError, NoClusterError
 
 HOW_TO_START = "start one with: raybroker up"

@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from raybroker.cli.places import Place, answers, process_stat, start_mark
 from raybroker.config.layers import set_variables
+from raybroker.config.places import Place, answers, process_stat, start_mark
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -28,6 +28,7 @@ START_S: Final = 60.0
 END_S: Final = 10.0
 POLL_S: Final = 0.05
 LOG_TAIL_LINES: Final = 15
+LOG: Final = "ray.log"
 
 
 def start_ray(directory: Path) -> Place:
@@ -41,7 +42,7 @@ def start_ray(directory: Path) -> Place:
     set_variables({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path), "RAY_worker_niceness": "0"})
     port, *others = free_ports(5)
     address = f"{HOST}:{port}"
-    log = directory / "ray.log"
+    log = directory / LOG
     with log.open("wb") as out:
         child = subprocess.Popen(
             _command(port, others), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
@@ -140,6 +141,11 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         pass  # it is somebody else's
+
+
+def log_tail(place: Place) -> str:
+    """The end of the log of a Ray that :func:`start_ray` has started."""
+    return _tail(Path(place.token_path or "").parent / LOG)
 
 
 def _tail(log: Path) -> str:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from raybroker.cli import connecting, output, places
+from raybroker.cli import connecting, output
 from raybroker.cli.exits import UsageError
-from raybroker.config import Config
+from raybroker.config import Config, places
 from raybroker.config.brokers import plan_of
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.names import check_cluster_name
@@ -65,7 +65,7 @@ def up(
 
     runtime.keep_quiet()
     try:
-        _join(place)
+        _join(place, ours=ours)
         there = clusters.find(name)
         cluster = clusters.start(name, brokers, chosen, only=broker)
     except BaseException:
@@ -84,12 +84,19 @@ def up(
     _say_how_to_go_on(name, place)
 
 
-def _join(place: places.Place) -> None:
+def _join(place: places.Place, *, ours: bool) -> None:
     from raybroker.actors import runtime
 
     try:
         runtime.join_ray()
     except NoClusterError as error:
+        if ours:
+            from raybroker.cli.ray_process import log_tail
+
+            state = "was too slow to answer" if place.alive() else "has ended"
+            raise NoClusterError(
+                f"the Ray that was started at {place.address} {state} ({error}); its log ends with:\n{log_tail(place)}"
+            ) from None
         raise NoClusterError(
             f"a Ray answers at {place.address} and does not let us in ({error}); set RAY_AUTH_MODE and"
             " RAY_AUTH_TOKEN_PATH as it has them, or RAY_TMPDIR to another folder to start one apart from it"

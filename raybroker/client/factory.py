@@ -174,7 +174,8 @@ async def connect_async(
 
 
 async def loopback_async(
-    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, Any] | None = None
-) -> aio.Connection:
+    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, Any] | None = None,
+    broker: str | None = None,
+) -> aio.Connection:  # fmt: skip
     """:func:`raybroker.loopback` for asyncio."""
-    return aio.Connection(await asyncio.to_thread(make_core, store, properties, client_id, IoThread.shared()))
+    return aio.Connection(await asyncio.to_thread(make_core, store, properties, client_id, IoThread.shared(), broker))

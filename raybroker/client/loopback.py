@@ -7,7 +7,9 @@ journal that a cluster writes.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,9 @@ from raybroker.client.io import IoThread
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
-from raybroker.model.errors import IllegalStateError
+from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
+from raybroker.model.names import check_cluster_name
+from raybroker.model.settings import lookup
 from raybroker.services.broker import Broker
 from raybroker.services.hosting import HostService
 from raybroker.store.catalogue import Catalogue
@@ -176,24 +180,134 @@ class LoopbackDirectory:
         await self._service.close()
 
 
-def make_core(
-    store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread
-) -> ConnectionCore:
-    """The connection of a new loopback broker; ``properties`` are broker and factory settings."""
-    values = {"raybroker.hosting.default": "shared", **(properties or {})}
-    config = Config.of(values)
-    client_id = client_id_of(config, client_id, None)
-    directory = LoopbackDirectory(config, Path(store) if store is not None else None)
+class _Named:
+    """A loopback broker with a name, for all connections to it; it ends with the last of them."""
+
+    def __init__(self, directory: LoopbackDirectory, config: Config, store: Path | None) -> None:
+        self.directory = directory
+        self.config = config
+        self.store = store
+        self.users = 0
+        self.ended: Future[None] | None = None
+        """Set when it is ending, done when it has ended."""
+
+
+class _Shared:
+    """The directory of one of the connections to a named broker."""
+
+    def __init__(self, name: str, named: _Named) -> None:
+        self._name = name
+        self._named = named
+        self._inner = named.directory
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._inner, attribute)
+
+    async def close(self) -> None:
+        named = self._named
+        with _guard:
+            named.users -= 1
+            if named.users:
+                return
+            ended: Future[None] = Future()
+            named.ended = ended
+        try:
+            await self._inner.close()
+        finally:
+            with _guard:
+                _brokers.pop(self._name, None)
+            ended.set_result(None)
+
+
+_brokers: dict[str, _Named] = {}
+_guard = threading.Lock()
+"""Of ``_brokers``; never held while anything is waited for."""
+_making = threading.Lock()
+"""Held by whoever makes a named broker; never on the IO thread."""
+
+
+def _make_directory(config: Config, store: Path | None, io: IoThread) -> LoopbackDirectory:
+    directory = LoopbackDirectory(config, store)
     io.run(directory.start())
-    return ConnectionCore(directory, config, client_id=client_id, io=io)
+    return directory
+
+
+def _join(name: str) -> _Named | None:
+    """The named broker, with one more connection; None when there is none. Waits for one that is ending."""
+    while True:
+        with _guard:
+            found = _brokers.get(name)
+            if found is None:
+                return None
+            if found.ended is None:
+                found.users += 1
+                return found
+            ended = found.ended
+        ended.result()
+
+
+def _named_core(
+    name: str, store: Path | None, properties: Mapping[str, object], config: Config | None, client_id: str | None,
+    io: IoThread,
+) -> ConnectionCore:  # fmt: skip
+    """A connection to the broker of that name; ``config`` is for making it, None: it must be there."""
+    check_cluster_name(name)
+    with _making:
+        named, made = _join(name), False
+        if named is None:
+            if config is None:
+                there = ", ".join(sorted(_brokers)) or "none"
+                raise NoClusterError(
+                    f"no loopback broker named {name!r} in this process (there is: {there}); make it with"
+                    f" rb.loopback(broker={name!r}), and keep that connection open"
+                )
+            named, made = _Named(_make_directory(config, store, io), config, store), True
+            named.users = 1
+            with _guard:
+                _brokers[name] = named
+    try:
+        if not made and store is not None and named.store != store:
+            raise ConfigError(f"store={str(store)!r}: the loopback broker {name!r} runs with store={named.store!s}")
+        for setting in properties if not made else ():
+            lookup(setting, "factory")  # Raises for what is the broker's own, which runs already.
+        values = {**{key: value for key, value, _ in named.config.given}, **properties}
+        attributes = named.config if made else Config.of(values)
+        directory: Any = _Shared(name, named)
+        return ConnectionCore(directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io)
+    except BaseException:
+        io.run(_Shared(name, named).close())
+        raise
+
+
+def make_core(
+    store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread,
+    broker: str | None = None,
+) -> ConnectionCore:  # fmt: skip
+    """The connection of a new loopback broker, or to the one named ``broker``; ``properties`` are broker and factory
+    settings."""
+    config = Config.of({"raybroker.hosting.default": "shared", **(properties or {})})
+    folder = Path(store) if store is not None else None
+    if broker is not None:
+        return _named_core(broker, folder, properties or {}, config, client_id, io)
+    client_id = client_id_of(config, client_id, None)
+    return ConnectionCore(_make_directory(config, folder, io), config, client_id=client_id, io=io)
+
+
+def attach_loopback(broker: str, client_id: str | None) -> Connection:
+    """A further connection to a named loopback broker of this process; raises NoClusterError when there is none."""
+    return Connection(_named_core(broker, None, {}, None, client_id, IoThread.shared()))
 
 
 def loopback(
-    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, object] | None = None
-) -> Connection:
+    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, object] | None = None,
+    broker: str | None = None,
+) -> Connection:  # fmt: skip
     """A connection to a broker that lives in this process, and ends with it.
 
     store       a directory for the journal; without one nothing is kept
     properties  broker and connection factory settings by name; raises ConfigError for an unknown one
+    broker      a name, by which further connections of this process reach the same broker, and ``rb.deploy`` with
+                ``loopback=name``; it ends with the last of them. What makes it decides its store and its settings:
+                later ones may give connection factory settings only, else ConfigError. None: a broker of its own
     """
-    return Connection(make_core(store, properties, client_id, IoThread.shared()))
+    return Connection(make_core(store, properties, client_id, IoThread.shared(), broker))

@@ -19,6 +19,9 @@ from raybroker.transport.link import Link
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from raybroker.client.blocking import Connection
+    from raybroker.client.listener import Listener
+    from raybroker.client.pool import Pool
 
 ASK_TIMEOUT_S: Final = 2.0
 """How long a broker may take to say who the others are, before another one is asked."""
@@ -75,7 +78,7 @@ def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> Clu
     """
     check_cluster_name(cluster)
     ray = _runtime()
-    ray.join_ray()
+    ray.join_ray(cluster)
     calls = RayCalls(cluster, addresses)
     brokers = calls.found()
     if not brokers:
@@ -87,6 +90,17 @@ def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> Clu
         raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
     pinned = broker is not None and not addresses
     return ClusterDirectory(calls, broker or _nearest(ray, cluster, brokers), pinned=pinned)
+
+
+def deploy_actors(
+    listener: Listener, cluster: str, actor_options: dict[str, Any],
+    backlog_of: Callable[[Listener, Connection], Callable[[], int]],
+) -> Pool:  # fmt: skip
+    """A pool of actors, without any yet; see :func:`raybroker.deploy`. Raises NoClusterError."""
+    check_cluster_name(cluster)
+    from raybroker.actors.pool import make_pool
+
+    return make_pool(listener, cluster, actor_options, backlog_of)
 
 
 def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.cli import places, ray_process
+from raybroker.cli import ray_process
+from raybroker.config import places
 
 ROOT = Path(__file__).parents[2]
 COMMAND_S = 60
@@ -89,6 +90,50 @@ def test_up_says_how_programs_find_the_cluster(shell: Shell, up: str) -> None:
         timeout=COMMAND_S, check=True,
     )  # fmt: skip
     assert program.stdout == "['mq.sys.dmq']\n"
+
+
+def program(shell: Shell, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """What a user's program says that is started with nothing else in its environment."""
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**shell.environment, **variables}, capture_output=True, text=True,
+        timeout=COMMAND_S, check=False,
+    )  # fmt: skip
+
+
+AT_ONCE = """
+import ray, threading
+import raybroker as rb
+said, begin = [], threading.Barrier(4)
+def connect():
+    begin.wait()
+    try:
+        with rb.connect() as connection:
+            said.append(len(connection.admin().list_destinations()) > 0)
+    except BaseException as error:
+        said.append(repr(error))
+threads = [threading.Thread(target=connect) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(said)
+"""
+
+
+def test_threads_connect_at_once_and_find_the_token_where_up_left_it(shell: Shell, up: str) -> None:
+    found = program(shell, AT_ONCE)
+    assert (found.stdout, found.stderr) == ("[True, True, True, True]\n", "")
+
+
+def test_a_wrong_token_is_named_as_the_cause(shell: Shell, up: str) -> None:
+    place = shell.place()
+    assert place is not None
+    wrong = shell.folder / "wrong.token"
+    wrong.write_text("0" * 64)
+    wrong.chmod(0o600)
+    variables = {"RAY_ADDRESS": place.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(wrong)}
+    found = program(shell, "import raybroker as rb; rb.connect()", **variables)
+    last = found.stderr.strip().splitlines()[-1]
+    assert f"the Ray at {place.address} accepts connections and has not let us in, with the token in {wrong}" in last
+    assert "NoClusterError" in last
 
 
 def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:

@@ -27,8 +27,8 @@ from typing import Any
 
 import yaml
 
-from raybroker.cli.places import answers
 from raybroker.cli.ray_process import free_ports
+from raybroker.config.places import answers
 from tests.cluster.rays import OBJECT_STORE_BYTES, ROOT, end_all
 
 HOST = "127.0.0.1"

@@ -45,6 +45,8 @@ LAWS: dict[str, Law] = {
     # Lines, channels and files of the log: orjson for the structured form.
     "logs": law("model system", "orjson"),
     "actors": law(_BELOW_ACTORS, "ray"),
+    # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
+    "data": law("client model", "ray pyarrow"),
     "admin": law("client config metrics model"),
     "cli": law(
         "client config metrics model admin actors bench demo analysis system root", "typer click rich orjson ray"
@@ -59,7 +61,7 @@ LAWS: dict[str, Law] = {
         "ray msgpack orjson uvloop rich hdrh matplotlib psutil pika redis nats stomp typer click",
     ),
     # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
-    "root": law("client model config actors admin cli"),
+    "root": law("client model config actors admin cli data"),
 }
 PURE = frozenset({"model", "core", "control", "wire"})
 IMPURE_MODULES = frozenset({

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.cli import connecting, places, ray_process
-from raybroker.cli.places import Place
+from raybroker.cli import connecting, ray_process
+from raybroker.config import places
+from raybroker.config.places import Place
 from raybroker.model.errors import ConfigError, NoClusterError
 
 

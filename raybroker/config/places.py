@@ -95,6 +95,20 @@ def from_environment() -> Place | None:
     return Place(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH"))
 
 
+def for_program(cluster: str) -> Place | None:
+    """The Ray that a program of the same user joins, as far as ``raybroker up`` noted it; None: Ray's own rules say.
+
+    RAY_ADDRESS decides where; a token for it is looked for when the environment names none.
+    """
+    named = from_environment()
+    noted = [place for place in (load(cluster), *others(cluster)) if place is not None]
+    if named is not None:
+        if named.auth_mode is not None:
+            return None
+        return next((place for place in noted if place.address == named.address and place.alive()), None)
+    return next((place for place in noted if place.alive()), None)
+
+
 def last_started() -> Place | None:
     """The Ray that the last ``ray start`` of this machine left word of."""
     try:

@@ -1,0 +1,81 @@
+"""Deployed listeners as actors, and queues as sources and sinks of Ray Data."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.errors import InvalidSelectorError, NoClusterError
+from tests.contracts.handles import state_of, take, until
+
+ACTOR = {"num_cpus": 0}
+
+
+def test_a_pool_of_coroutines_survives_its_queue_and_its_actors(cluster: Any, tmp_path: Path) -> None:
+    notes = tmp_path / "handled"
+
+    def note(body: int) -> None:
+        with open(notes, "a") as file:
+            file.write(f"{body}\n")
+
+    @rb.listener(queue="jobs", concurrency=3, prefetch=1)
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0)
+        note(message.body)
+
+    def handled() -> set[int]:
+        return set(map(int, notes.read_text().split())) if notes.exists() else set()
+
+    with rb.connect() as connection:
+        admin = connection.admin()
+        admin.create_destination("queue", "jobs", hosting="shared")
+        with rb.deploy(handle, 1, ACTOR) as pool:
+            assert pool.scale(2) == 1
+            connection.session().producer("jobs").send_many(range(20))
+            until(lambda: handled() == set(range(20)))
+            admin.destroy_destination("queue", "jobs")
+            until(lambda: {row.get("state") for row in pool.stats()} == {"attaching"})
+            admin.create_destination("queue", "jobs", hosting="shared")
+            until(lambda: {row.get("state") for row in pool.stats()} == {"running"})
+            assert pool.totals()["reattached"] == 6
+            os.kill(pool.stats()[0]["pid"], signal.SIGKILL)
+            connection.session().producer("jobs").send_many(range(20, 40))
+            until(lambda: handled() == set(range(40)) and state_of(connection, "jobs")["messages"] == 0)
+            until(lambda: pool.totals()["running"] == 2)
+            assert pool.scale(1) == 2
+
+
+def test_what_cannot_be_deployed_says_why_and_leaves_no_actor(cluster: Any) -> None:
+    with pytest.raises(NoClusterError, match="no cluster named 'nope'"):
+        rb.deploy(rb.listener(queue="jobs")(print), cluster="nope")
+    with pytest.raises(InvalidSelectorError):
+        rb.deploy(rb.listener(queue="jobs", selector="n >")(print), 2, ACTOR)
+
+
+def test_ray_data_writes_a_queue_and_reads_it(cluster: Any) -> None:
+    import ray.data
+
+    rows = [{"n": n, "text": f"row {n}"} for n in range(250)]
+    with rb.connect() as connection:
+        connection.admin().create_destination("queue", "table", hosting="shared", duplicateWindowMs=60_000)
+        for _ in range(2):  # With ids a second time adds nothing.
+            rb.data.write_queue(ray.data.from_items(rows, override_num_blocks=3), "table", dedup_column="n")
+        assert state_of(connection, "table")["messages"] == 250
+        (message,) = take(connection.session(ack="client").consumer("table", "JMSPriority = 4", prefetch=1), 1)
+        assert message.body == {"n": message.body["n"], "text": f"row {message.body['n']}"}
+    with rb.connect() as connection:
+        found = rb.data.read_queue("table", tasks=2, batch=40, idle_s=1.0, limit=200).take_all()
+        until(lambda: state_of(connection, "table")["messages"] == 50)
+        found += rb.data.read_queue("table", batch=40, idle_s=1.0).take_all()
+        until(lambda: state_of(connection, "table")["messages"] == 0)
+    assert sorted(row["n"] for row in found) == list(range(250))
+    assert {row["text"] for row in found} == {row["text"] for row in rows}
+    assert set(found[0]) == {"id", "timestamp", "priority", "redelivered", "correlation_id", "type", "n", "text"}
+
+
