@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -53,13 +55,42 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+            return found
         except UsageError as error:
             output.error(str(error))
             raise typer.Exit(Exit.USAGE) from None
         except BrokerError as error:
             output.error(str(error))
             raise typer.Exit(code_of(error)) from None
+        except BrokenPipeError:
+            output.nobody_reads()
+            raise typer.Exit(Exit.DONE) from None
         except KeyboardInterrupt:
             output.error("interrupted")
             raise typer.Exit(130) from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As in click, but what could have been meant is named: list queues is list dst."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
+            meant = OTHER_WORDS.get(args[0].lower(), "")
+            near = [meant] if meant in names else difflib.get_close_matches(args[0], names, n=1)
+            path = f"{ctx.command_path.removeprefix('raybroker').strip()} {args[0]}".strip()
+            hint = f"did you mean {near[0]}? " if near else ""
+            ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
+        return super().resolve_command(ctx, args)
+
+
+OTHER_WORDS: Final = {
+    **dict.fromkeys(("queue", "queues", "topic", "topics", "destination", "destinations", "q", "t"), "dst"),
+    **dict.fromkeys(("consumer", "consumers"), "con"), **dict.fromkeys(("broker", "brokers"), "bkr"),
+    **dict.fromkeys(("message", "messages"), "msg"), **dict.fromkeys(("transaction", "transactions"), "txn"),
+    **dict.fromkeys(("subscription", "subscriptions", "durables"), "dur"), **dict.fromkeys(("cluster",), "cls"),
+    **dict.fromkeys(("connection", "connections"), "cxn"),
+    **dict.fromkeys(("schedule", "schedules"), "sch"),
+    **dict.fromkeys(("template", "templates"), "tpl"), **dict.fromkeys(("publish", "put"), "send"),
+    **dict.fromkeys(("consume", "get"), "receive"), "start": "up", "stop": "down",
+}  # fmt: skip
+"""What other programs call it → what it is called here."""

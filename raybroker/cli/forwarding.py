@@ -63,7 +63,7 @@ def query_saf(name: Name, cluster: Cluster = "default", json: Json = False) -> N
 @groups["destroy"].command("saf")
 def destroy_saf(name: Name, force: Force = False, cluster: Cluster = "default") -> None:
     """End a forwarding agent; what it has not forwarded stays in its queue."""
+    ask(force, f"destroy forwarding agent {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"destroy forwarding agent {name}?")
         admin.destroy_forwarding(name)
     output.say(f"destroyed forwarding agent {name}")

@@ -5,11 +5,13 @@ Each command is its arguments, one call of ``conn.admin()``, and what is printed
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
 from raybroker.cli.exits import UsageError, end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
@@ -35,6 +37,14 @@ CONSUMER_COLUMNS: Final = {
     "granted": "granted", "unacknowledged": "unacked", "sent": "sent",
 }  # fmt: skip
 
+class IfExists(StrEnum):
+    """What create dst does with a destination that is there."""
+
+    error = "error"
+    keep = "keep"
+    update = "update"
+
+
 PAUSES: Final = ("PRODUCERS", "CONSUMERS", "ALL", "INSERTION")
 AnyType = Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")]
 PausedName = Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="This one; without it: all.")]
@@ -46,18 +56,30 @@ Properties = Annotated[
 Which = Annotated[str, typer.Option("-pst", "--pause-type", metavar="|".join(PAUSES), help="What of it.")]
 
 
-@groups["create"].command("dst")
-def create_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:  # noqa: A002
+@groups["create"].command("dst", epilog=attributes_help())
+def create_dst(
+    name: Name,
+    type: Type = "q",  # noqa: A002
+    option: Attributes = None,
+    if_exists: Annotated[
+        IfExists, typer.Option("--if-exists", help="Refuse, leave it as it is, or give it the attributes.")
+    ] = IfExists.error,
+    idempotent: Annotated[bool, typer.Option("--idempotent", help="The same as --if-exists keep.")] = False,
+    cluster: Cluster = "default",
+) -> None:
     """Create a destination: raybroker create dst -t q -n JMSQueue -o consumerFlowLimit=20
 
-    Attributes have the seeds' names: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior,
-    maxNumActiveConsumers, maxNumBackupConsumers, maxNumProducers, consumerFlowLimit, redeliveryLimit, … and
-    hosting=dedicated|shared, template=NAME.
+    All attributes stand below with their defaults and bounds.
     """
-    kind, given = destination_type(type), attributes(option)
+    kind = destination_type(type)
+    given = checked_attributes(attributes(option), kind)
+    checked_name("-n", name)
+    if idempotent and if_exists is IfExists.update:
+        raise UsageError("--idempotent is --if-exists keep; give one of them")
+    what = "keep" if idempotent else if_exists.value
     with connecting.administering(cluster) as admin:
-        admin.create_destination(kind, name, **given)
-    output.say(f"created {kind} {name}")
+        done = admin.create_destination(kind, name, if_exists=what, **given)
+    output.say(f"{done} {kind} {name}")
 
 
 @groups["list"].command("dst")
@@ -91,10 +113,12 @@ def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: 
     output.fields(found["attributes"], title="attributes")
 
 
-@groups["update"].command("dst")
+@groups["update"].command("dst", epilog=attributes_help())
 def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:  # noqa: A002
     """Change attributes, all or none: raybroker update dst -t q -n JMSQueue -o maxNumMsgs=1000"""
-    kind, changes = destination_type(type), attributes(option)
+    kind = destination_type(type)
+    changes = checked_attributes(attributes(option), kind)
+    checked_name("-n", name)
     if not changes:
         raise UsageError("update dst: nothing to change; give -o attribute=value")
     with connecting.administering(cluster) as admin:
@@ -106,8 +130,8 @@ def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster:
 def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """Remove a destination with its messages."""
     kind = destination_type(type)
+    ask(force, f"destroy {kind} {name} with its messages?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"destroy {kind} {name} with its messages?")
         admin.destroy_destination(kind, name)
     output.say(f"destroyed {kind} {name}")
 
@@ -128,8 +152,8 @@ def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> Non
 def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """Discard the messages that no consumer holds."""
     kind = destination_type(type)
+    ask(force, f"discard the messages of {kind} {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"discard the messages of {kind} {name}?")
         admin.purge_destination(kind, name)
     output.say(f"purged {kind} {name}")
 

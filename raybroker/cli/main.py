@@ -36,7 +36,7 @@ app = typer.Typer(
     name="raybroker",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -76,6 +76,9 @@ def program(
       raybroker list msg -n mq.sys.dmq      what could not be delivered; retry msg sends it back
       raybroker top                    rates, live
       raybroker down                   messages stay on disk until the next up
+    \b
+    Completion of commands in bash, zsh, fish and PowerShell:
+      raybroker --install-completion
     \b
     From Python:
       import raybroker as rb

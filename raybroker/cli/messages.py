@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import json as json_library
 import sys
 from enum import StrEnum
@@ -11,8 +12,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, objects, output
+from raybroker.cli.checks import checked_name
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.objects import Cluster, Json, Selector, duration_ms, properties
+from raybroker.client.destinations import SYSTEM_TOPICS
+from raybroker.model.errors import InvalidDestinationError
+from raybroker.model.wildcard import is_pattern
 
 PREFETCH_MAX: Final = 1000
 
@@ -60,6 +65,7 @@ def send(
     """
     given = properties(property)
     kind = objects.destination_type(destination_type)
+    checked_name("DEST", destination, wildcards=kind == "topic")
     options: dict[str, Any] = {"persistent": persistent}
     if ttl is not None:
         options["ttl_ms"] = duration_ms("--ttl", ttl)
@@ -86,6 +92,8 @@ def _parts(body: str | None, kind: BodyType, lines: bool) -> list[str | bytes]:
     if body is not None and body != "-":
         return [*body.splitlines()] if lines else [body]
     raw = sys.stdin.buffer.read()
+    if not raw and not lines:
+        raise UsageError('standard input is empty, and nothing was sent; an empty message is: send DEST ""')
     if kind is BodyType.bytes:
         return [*raw.splitlines()] if lines else [raw]
     try:
@@ -117,21 +125,25 @@ def receive(
     ] = None,
     selector: Selector = None,
     browse: Annotated[bool, typer.Option("--browse", help="Look at a queue and take nothing.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the destination when it is missing.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Take messages off a queue, or hear a topic, and print them, one a line.
+    """Take messages off a queue, or hear a topic, and print them, one a line. The destination has to exist.
 
     A message is acknowledged after it was printed. Without --count it takes one, and --browse shows all. Without
     --timeout it waits until there are enough; with it, the command ends with code 1 when not one message came. --json
     prints one object a line, with id, properties and more.
     """
     kind = objects.destination_type(destination_type)
+    checked_name("DEST", destination, wildcards=kind == "topic")
     if browse and kind == "topic":
         raise UsageError("--browse: a topic keeps nothing to look at; browse a queue")
     if browse and timeout is not None:
         raise UsageError("--browse: it waits for nothing; leave --timeout out")
     with connecting.connected(cluster, started=True) as connection:
+        if not create and not is_pattern(destination):
+            _require_there(connection.admin(), kind, destination)
         session = connection.session(ack="client")
         place = _destination(session, kind, destination)
         if browse:
@@ -142,6 +154,19 @@ def receive(
         within = "" if browse else f" within {timeout:g} s"
         output.error(f"no message {'is in' if browse else 'came to'} {destination}{within}")
         raise typer.Exit(Exit.REFUSED)
+
+
+def _require_there(admin: Any, kind: str, name: str) -> None:
+    """Raises InvalidDestinationError, naming the nearest one, when there is no such destination."""
+    try:
+        admin.query_destination(kind, name)
+    except InvalidDestinationError:
+        if name.startswith(SYSTEM_TOPICS):
+            return
+        there = [row["name"] for row in admin.list_destinations(kind)]
+        near = difflib.get_close_matches(name, there, n=1)
+        hint = f"; the nearest is {near[0]}" if near else ""
+        raise InvalidDestinationError(f"there is no {kind} {name}{hint}; --create makes it") from None
 
 
 def _take(session: Any, place: Any, selector: str | None, count: int, timeout: float | None, json: bool) -> int:
@@ -189,12 +214,12 @@ def _show(message: Any, json: bool) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(bytes(body) + b"\n")
     else:
-        print(body if isinstance(body, str) else json_library.dumps(body, default=plain_body))
+        print(body if isinstance(body, str) else json_library.dumps(body, default=_for_json))
 
 
 def _for_json(value: Any) -> Any:
     """Bytes as base64, and a destination to answer to as its name."""
-    return plain_body(value) if isinstance(value, bytes | bytearray | memoryview) else str(value)
+    return plain_body(value) if isinstance(value, bytes | bytearray | memoryview) else _as_json(value)
 
 
 def plain_body(value: Any) -> Any:
@@ -202,3 +227,10 @@ def plain_body(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     return value
+
+
+def _as_json(value: Any) -> Any:
+    """Arrays as lists, and whatever else JSON has not as its text: times, UUID, Decimal."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

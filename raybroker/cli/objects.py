@@ -50,7 +50,7 @@ Attributes = Annotated[
 ]
 
 
-Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; without a terminal it never asks.")]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; needed without a terminal.")]
 TopicOption = Annotated[str | None, typer.Option("-d", "--destination", metavar="TOPIC", help="Only of this topic.")]
 Selector = Annotated[
     str | None, typer.Option("-s", "--selector", metavar="SQL", help="Only messages that match, such as \"price > 5\".")
@@ -88,9 +88,12 @@ def moment(ms: Any) -> str:
 
 
 def ask(force: bool, question: str) -> None:
-    """Ask before something is lost; without a terminal, or with -f, nobody is asked."""
-    if not force and sys.stdin.isatty():
-        typer.confirm(question, abort=True)
+    """Ask before something is lost; with -f nobody is asked. Raises UsageError without a terminal to ask at."""
+    if force:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask at; say yes with --force")
+    typer.confirm(question, abort=True)
 
 
 def destination_type(text: str) -> DestinationType:

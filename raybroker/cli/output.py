@@ -7,6 +7,7 @@ on belong to ``--json``.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -25,6 +26,12 @@ def is_terminal() -> bool:
 def error(text: str) -> None:
     """One line on standard error."""
     print(f"raybroker: {text}", file=sys.stderr)
+
+
+def nobody_reads() -> None:
+    """Whoever read standard output has gone, as in ``list dst | head -1``: what is left to write goes nowhere."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def say(text: str = "") -> None:

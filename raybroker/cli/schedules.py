@@ -87,7 +87,7 @@ def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) 
 @groups["destroy"].command("sch")
 def destroy_sch(id: ScheduleId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
     """End a schedule: raybroker destroy sch -n ID; what it has sent stays."""
+    ask(force, f"destroy schedule {id}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"destroy schedule {id}?")
         admin.destroy_schedule(id)
     output.say(f"destroyed schedule {id}")

@@ -114,8 +114,8 @@ def delete_msg(
     """
     kind = destination_type(type)
     _require_choice("delete", selector, id, all)
+    ask(force, f"delete messages of {kind} {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"delete messages of {kind} {name}?")
         count = admin.delete_messages(kind, name, selector, id)
     output.say(f"deleted {_count(count)} of {kind} {name}")
 
@@ -170,8 +170,8 @@ def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluste
     behind it. What can still be read of a damaged one goes to mq.sys.dmq as a record.
     """
     kind = destination_type(type)
+    ask(force, f"skip the damaged messages of {kind} {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"skip the damaged messages of {kind} {name}?")
         count = admin.skip_messages(kind, name)
     output.say(f"skipped {_count(count)} of {kind} {name}")
 

@@ -43,8 +43,8 @@ def purge_dur(
     cluster: Cluster = "default",
 ) -> None:
     """Discard the messages of a durable subscription: raybroker purge dur -n audit -c billing"""
+    ask(force, f"discard the messages of subscription {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"discard the messages of subscription {name}?")
         admin.purge_subscription(name, client_id, topic)
     output.say(f"purged subscription {name}")
 
@@ -58,7 +58,7 @@ def destroy_dur(
     cluster: Cluster = "default",
 ) -> None:
     """End a durable subscription with its messages: raybroker destroy dur -n audit -c billing"""
+    ask(force, f"end subscription {name} with its messages?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"end subscription {name} with its messages?")
         admin.destroy_subscription(name, client_id, topic)
     output.say(f"destroyed subscription {name}")

@@ -53,7 +53,7 @@ def update_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster =
 @groups["destroy"].command("tpl")
 def destroy_tpl(name: TemplateName, force: Force = False, cluster: Cluster = "default") -> None:
     """Remove a template; destinations keep what they took from it."""
+    ask(force, f"remove template {name}?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"remove template {name}?")
         admin.destroy_template(name)
     output.say(f"destroyed template {name}")

@@ -60,6 +60,6 @@ def rollback_txn(id: TransactionId, force: Force = False, cluster: Cluster = "de
 
 
 def _settle(id_: str, verb: str, force: bool, cluster: str) -> None:
+    ask(force, f"{verb} transaction {id_} against its manager?")
     with connecting.administering(cluster) as admin:
-        ask(force, f"{verb} transaction {id_} against its manager?")
         (admin.commit_transaction if verb == "commit" else admin.rollback_transaction)(id_)

@@ -100,16 +100,16 @@ def test_a_table_is_made_saved_emptied_restored_and_removed(raybroker: Any, plac
     raybroker.output("dbmgr", "backup", "sharecc_tbl", "-f", str(file), *place.arguments)
     saved = load(file.read_bytes(), cluster="default")
     assert (saved.digest, saved.state) == (record.digest, record.state)
-    raybroker.output("dbmgr", "recreate", "sharecc_tbl", *place.arguments)
+    raybroker.output("dbmgr", "recreate", "sharecc_tbl", "--force", *place.arguments)
     emptied = place.head()
     assert emptied.record != first.record
     assert (emptied.term, emptied.base_number) == (1000, 0)
-    told = raybroker.output("dbmgr", "restore", "sharecc_tbl", "-f", str(file), *place.arguments)
+    told = raybroker.output("dbmgr", "restore", "sharecc_tbl", "--force", "-f", str(file), *place.arguments)
     assert "restored 3 destinations" in told
     assert (place.head().term, place.head().base_number) == (2000, 3)
-    raybroker.output("dbmgr", "delete", "sharecc_tbl", *place.arguments)
+    raybroker.output("dbmgr", "delete", "sharecc_tbl", "--force", *place.arguments)
     assert not place.table.exists()
-    raybroker.output("dbmgr", "restore", "sharecc_tbl", "-f", str(file), *place.arguments)
+    raybroker.output("dbmgr", "restore", "sharecc_tbl", "--force", "-f", str(file), *place.arguments)
     assert (place.head().term, place.head().base_number) == (1000, 3)
 
 
@@ -126,7 +126,7 @@ def test_a_backup_of_a_master_is_restored_into_a_table(raybroker: Any, place: Pl
     record = ChangeRecord("of-the-master", "default", 5)
     record.propose(Change("create_destination", ("queue", "q"), {}))
     (tmp_path / "b").write_bytes(dump(record))
-    raybroker.output("dbmgr", "restore", "sharecc_tbl", "-f", str(tmp_path / "b"), *place.arguments)
+    raybroker.output("dbmgr", "restore", "sharecc_tbl", "--force", "-f", str(tmp_path / "b"), *place.arguments)
     assert (place.head().term, place.head().base_number) == (1000, 1)
     assert place.head().record != "of-the-master"
 
@@ -145,14 +145,14 @@ def test_what_is_wrong_is_said(raybroker: Any, place: Place, tmp_path: Path) -> 
         (("create", "sharecc_tbl", "--config", str(tmp_path / "none.toml")), 2, "none.toml"),
         (("backup", "sharecc_tbl", "-f", str(there), *place.arguments), 2, "not overwritten"),
         (("backup", "sharecc_tbl", "-f", str(tmp_path / "b"), *place.arguments), 1, "there is none; create it"),
-        (("recreate", "sharecc_tbl", *place.arguments), 1, "there is none"),
-        (("delete", "sharecc_tbl", *place.arguments), 1, "there is none"),
-        (("restore", "sharecc_tbl", "-f", str(tmp_path / "none"), *place.arguments), 2, "none"),
-        (("restore", "sharecc_tbl", "-f", str(there), *place.arguments), 1, "no backup"),
+        (("recreate", "sharecc_tbl", "--force", *place.arguments), 1, "there is none"),
+        (("delete", "sharecc_tbl", "--force", *place.arguments), 1, "there is none"),
+        (("restore", "sharecc_tbl", "--force", "-f", str(tmp_path / "none"), *place.arguments), 2, "none"),
+        (("restore", "sharecc_tbl", "--force", "-f", str(there), *place.arguments), 1, "no backup"),
         (("create", "sharecc_tbl", *place.arguments), 0, ""),
         (("create", "sharecc_tbl", *place.arguments), 1, "there already"),
-        (("delete", "sharecc_tbl", "--cluster", "other", *place.arguments), 1, "belongs to cluster 'default'"),
-        (("recreate", "sharecc_tbl", "--cluster", "other", *place.arguments), 1, "this is cluster 'other'"),
+        (("delete", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1, "belongs to cluster 'default'"),
+        (("recreate", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1, "this is cluster 'other'"),
     ):
         result = raybroker("dbmgr", *arguments)
         assert (result.exit_code, said in result.output) == (code, True), (arguments, result.output)
@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said(raybroker: Any, place: Place, tmp_path: Path) -> 
 def test_a_backup_of_another_cluster_is_not_restored(raybroker: Any, place: Place, tmp_path: Path) -> None:
     raybroker.output("dbmgr", "create", "sharecc_tbl", *place.arguments)
     (tmp_path / "b").write_bytes(dump(ChangeRecord("r", "other", 1)))
-    result = raybroker("dbmgr", "restore", "sharecc_tbl", "-f", str(tmp_path / "b"), *place.arguments)
+    result = raybroker("dbmgr", "restore", "sharecc_tbl", "--force", "-f", str(tmp_path / "b"), *place.arguments)
     assert result.exit_code == 1
     assert "of cluster 'other' and this is cluster 'default'" in result.output
     assert place.head().term == 1
@@ -182,7 +182,7 @@ def test_a_damaged_table_is_not_saved_and_may_be_removed(raybroker: Any, place: 
         result = raybroker("dbmgr", "backup", "sharecc_tbl", "-f", str(tmp_path / "b"), *place.arguments)
         assert result.exit_code == 1, statement
         assert not (tmp_path / "b").exists()
-    raybroker.output("dbmgr", "delete", "sharecc_tbl", *place.arguments)
+    raybroker.output("dbmgr", "delete", "sharecc_tbl", "--force", *place.arguments)
     raybroker.output("dbmgr", "create", "sharecc_tbl", *place.arguments)
 
 

@@ -35,7 +35,7 @@ def test_an_agent_is_created_listed_shown_and_destroyed(raybroker: Program) -> N
     assert "Exactly-once" in raybroker.output("list", "saf")
     assert raybroker.json("query", "saf", "-n", "eu") == row
     assert "windowSize" in raybroker.output("query", "saf", "-n", "eu")
-    assert raybroker.output("destroy", "saf", "-n", "eu") == "destroyed forwarding agent eu\n"
+    assert raybroker.output("destroy", "saf", "-f", "-n", "eu") == "destroyed forwarding agent eu\n"
     assert raybroker.json("list", "saf") == []
 
 
@@ -43,7 +43,7 @@ def test_an_agent_is_created_listed_shown_and_destroyed(raybroker: Program) -> N
     ("arguments", "code", "word"),
     [
         (("query", "saf", "-n", "nobody"), 1, "no forwarding agent"),
-        (("destroy", "saf", "-n", "nobody"), 1, "no forwarding agent"),
+        (("destroy", "saf", "-f", "-n", "nobody"), 1, "no forwarding agent"),
         (("create", "saf", "-n", "x", "-q", "q", "--to", "nowhere"), 1, "cluster/queue"),
         (("create", "saf", "-n", "x", "-q", "q", "--to", "far/in", "-o", "windowSize"), 2, "write attribute=value"),
         (("create", "saf", "-n", "x", "-q", "q", "--to", "far/in", "-o", "windowsize=3"), 1, "windowSize"),

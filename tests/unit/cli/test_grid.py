@@ -67,7 +67,7 @@ def test_temporary_destinations_are_listed_when_asked_for(raybroker: Any, broker
     name = broker.session().temporary_queue().name
     assert names(raybroker.json("list", "dst")) == []
     assert names(raybroker.json("list", "dst", "-tmp")) == [name]
-    assert raybroker("destroy", "dst", "-n", name, "-f").exit_code == 1
+    assert raybroker("destroy", "dst", "-f", "-n", name, "-f").exit_code == 1
 
 
 def test_query_shows_counts_and_attributes(raybroker: Any, broker: Any) -> None:
@@ -87,9 +87,9 @@ def test_update_changes_attributes(raybroker: Any, broker: Any) -> None:
 
 def test_purge_discards_and_destroy_removes(raybroker: Any, broker: Any) -> None:
     broker.session().producer("a").send("x")
-    assert raybroker.output("purge", "dst", "-t", "q", "-n", "a") == "purged queue a\n"
+    assert raybroker.output("purge", "dst", "-f", "-t", "q", "-n", "a") == "purged queue a\n"
     assert raybroker.json("query", "dst", "-n", "a")["messages"] == 0
-    assert raybroker.output("destroy", "dst", "-t", "q", "-n", "a", "-f") == "destroyed queue a\n"
+    assert raybroker.output("destroy", "dst", "-f", "-t", "q", "-n", "a", "-f") == "destroyed queue a\n"
     assert names(raybroker.json("list", "dst")) == []
 
 

@@ -73,6 +73,7 @@ def test_receive_all_ends_when_nothing_comes_any_more(raybroker: Any, broker: An
 
 
 def test_receive_without_a_message_is_code_1(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "a")
     result = raybroker("receive", "a", "--timeout", "0.05")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "raybroker: no message came to a within 0.05 s\n"

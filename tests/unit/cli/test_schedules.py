@@ -29,7 +29,7 @@ def test_a_schedule_is_created_listed_shown_and_destroyed(raybroker: Program, br
     shown = raybroker.output("query", "sch", "-n", id_)
     assert "@every 1h" in shown
     assert "_ms" not in shown.replace("ttl_ms", "").replace("delivery_delay_ms", "")
-    assert raybroker.output("destroy", "sch", "-n", id_) == f"destroyed schedule {id_}\n"
+    assert raybroker.output("destroy", "sch", "-f", "-n", id_) == f"destroyed schedule {id_}\n"
     assert raybroker.json("list", "sch") == []
 
 
@@ -44,7 +44,8 @@ def test_only_those_of_one_destination_are_listed(raybroker: Program, broker: An
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
-        (("destroy", "sch", "-n", "nobody"), 1, "no schedule"), (("query", "sch", "-n", "nobody"), 1, "no schedule"),
+        (("destroy", "sch", "-f", "-n", "nobody"), 1, "no schedule"),
+        (("query", "sch", "-n", "nobody"), 1, "no schedule"),
         (("create", "sch", "-d", "q", "--when", "often", "x"), 1, "fields"),
         (("create", "sch", "-d", "q", "--when", "@daily", "--timezone", "Nowhere", "x"), 1, "timezone"),
         (("create", "sch", "-d", "q", "x"), 2, "--when"), (("list", "sch", "-t", "z"), 2, "-t"),

@@ -55,17 +55,17 @@ def test_a_long_body_is_shown_by_its_beginning_on_one_line(raybroker: Any, broke
 
 
 def test_delete_takes_what_is_chosen(raybroker: Any, full: Any) -> None:
-    assert raybroker.output("delete", "msg", "-n", "a", "-s", "n < 2") == "deleted 2 messages of queue a\n"
+    assert raybroker.output("delete", "msg", "-f", "-n", "a", "-s", "n < 2") == "deleted 2 messages of queue a\n"
     first = raybroker.json("list", "msg", "-n", "a")[0]["id"]
-    assert raybroker.output("delete", "msg", "-n", "a", "--id", first) == "deleted 1 message of queue a\n"
+    assert raybroker.output("delete", "msg", "-f", "-n", "a", "--id", first) == "deleted 1 message of queue a\n"
     assert bodies(full, "a") == ["body 3", "body 4"]
-    assert raybroker.output("delete", "msg", "-n", "a", "--all", "-f") == "deleted 2 messages of queue a\n"
+    assert raybroker.output("delete", "msg", "-f", "-n", "a", "--all", "-f") == "deleted 2 messages of queue a\n"
 
 
 def test_a_running_destination_keeps_its_messages(raybroker: Any, full: Any) -> None:
     full.admin().resume_destination("queue", "a")
     full.admin().create_destination("queue", "b")
-    for words in (("delete", "msg", "-n", "a", "--all"), ("move", "msg", "-n", "a", "--to", "b", "--all")):
+    for words in (("delete", "msg", "-f", "-n", "a", "--all"), ("move", "msg", "-n", "a", "--to", "b", "--all")):
         result = raybroker(*words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "pause" in result.stderr
@@ -147,4 +147,4 @@ def test_dead_messages_are_sent_back(raybroker: Any, broker: Any) -> None:  # B1
 
 def test_what_is_damaged_is_skipped_when_that_is_confirmed(raybroker: Any, broker: Any) -> None:
     broker.admin().create_destination("queue", "b")
-    assert raybroker.output("skip", "msg", "-n", "b", "-f") == "skipped 0 messages of queue b\n"
+    assert raybroker.output("skip", "msg", "-f", "-n", "b", "-f") == "skipped 0 messages of queue b\n"

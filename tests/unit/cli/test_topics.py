@@ -33,16 +33,16 @@ def test_subscriptions_are_listed(raybroker: Any, billing: Any) -> None:  # A-40
     assert raybroker.json("list", "dur")[0]["selector"] == "price > 5"
     consumer = billing.session().durable_consumer(billing.session().topic("prices"), "audit", selector="price > 5")
     assert raybroker.output("list", "dur").splitlines()[1].split()[3] == "ACTIVE"
-    assert raybroker("destroy", "dur", "-n", "audit", "-c", "billing").exit_code == 1
+    assert raybroker("destroy", "dur", "-f", "-n", "audit", "-c", "billing").exit_code == 1
     consumer.close()
 
 
 def test_subscriptions_are_purged_and_destroyed(raybroker: Any, billing: Any) -> None:
-    assert raybroker("purge", "dur", "-n", "audit").exit_code == 1
-    assert raybroker.output("purge", "dur", "-n", "audit", "-c", "billing") == "purged subscription audit\n"
+    assert raybroker("purge", "dur", "-f", "-n", "audit").exit_code == 1
+    assert raybroker.output("purge", "dur", "-f", "-n", "audit", "-c", "billing") == "purged subscription audit\n"
     assert raybroker.json("list", "dur")[0]["messages"] == 0
-    assert raybroker("destroy", "dur", "-n", "audit", "-c", "billing", "-d", "other").exit_code == 1
-    out = raybroker.output("destroy", "dur", "-n", "audit", "-c", "billing", "-d", "prices", "-f")
+    assert raybroker("destroy", "dur", "-f", "-n", "audit", "-c", "billing", "-d", "other").exit_code == 1
+    out = raybroker.output("destroy", "dur", "-f", "-n", "audit", "-c", "billing", "-d", "prices", "-f")
     assert out == "destroyed subscription audit\n"
     assert raybroker.json("list", "dur") == []
 

@@ -69,10 +69,10 @@ def test_query_shows_one_in_full(raybroker: Any, admin: FakeAdmin) -> None:
 
 
 def test_a_transaction_is_settled_by_hand(raybroker: Any, admin: FakeAdmin) -> None:
-    assert raybroker.output("commit", "txn", "-n", "5") == "committed transaction 5\n"
-    assert raybroker.output("rollback", "txn", "-n", "b1/h1:5", "-f") == "rolled back transaction b1/h1:5\n"
+    assert raybroker.output("commit", "txn", "-f", "-n", "5") == "committed transaction 5\n"
+    assert raybroker.output("rollback", "txn", "-f", "-n", "b1/h1:5", "-f") == "rolled back transaction b1/h1:5\n"
     assert admin.settled == [("commit", "5"), ("rollback", "b1/h1:5")]
-    result = raybroker("commit", "txn", "-n", "6")
+    result = raybroker("commit", "txn", "-f", "-n", "6")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "raybroker: transaction 6 is STARTED\n")
 
 

@@ -1,0 +1,47 @@
+"""What a command line says about destinations, checked before anybody is asked: what cannot be is a usage error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raybroker.cli.exits import UsageError
+from raybroker.model.errors import BrokerError
+from raybroker.model.names import DestinationType, check_destination_name
+from raybroker.model.setting import Setting
+from raybroker.model.settings import check_attribute_names, lookup, settings_of
+
+
+def checked_name(option: str, name: str, *, wildcards: bool = False) -> str:
+    """The name of a destination; raises UsageError for one that no destination can have."""
+    try:
+        return check_destination_name(name, allow_reserved=True, allow_wildcards=wildcards)
+    except BrokerError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def checked_attributes(given: Mapping[str, str], kind: DestinationType | None) -> dict[str, Any]:
+    """Attributes of a destination, as the text they are; raises UsageError for a name or a value that none has.
+
+    Whether they go together, and with what is there, is for the broker to say.
+    """
+    try:
+        for name, value in given.items():
+            lookup(name, "destination").parse(value)
+        if kind is not None:
+            check_attribute_names(given, kind)
+    except BrokerError as error:
+        raise UsageError(f"-o: {error}") from None
+    return dict(given)
+
+
+def _line(setting: Setting) -> str:
+    only = f", {setting.only}s only" if setting.only else ""
+    default = setting.format(setting.default) or "none"
+    return f"  {setting.name} (default {default}; {setting.bounds()}{only})\n      {setting.help}"
+
+
+def attributes_help() -> str:
+    """All attributes of a destination, for the help of the commands that take them."""
+    lines = "\n".join(_line(setting) for setting in settings_of("destination"))
+    return f"\b\nAttributes, for -o ATTR=VALUE; sizes may be written 10m, times are in milliseconds:\n{lines}"
