@@ -140,7 +140,7 @@ def resume(twin: Twin, command: cmd.Resume, out: Outcome) -> Effects:
 def unsubscribe(twin: Twin, command: cmd.Unsubscribe, out: Outcome) -> Effects:
     for lane in list(twin.lanes.values()):
         own = lane.subscription
-        if own is not None and (own.client_id, own.name) == (command.client_id, command.name):
+        if own is not None and (own.client_id, own.name, own.durable) == (command.client_id, command.name, True):
             assert not lane.holders, "a subscription in use ended"
             end_lane(twin, lane)
     return {}

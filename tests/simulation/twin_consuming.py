@@ -20,8 +20,10 @@ def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Ef
     if command.subscription is not None:
         wanted = command.subscription
         same = [one for one in twin.lanes.values() if wanted.name and one.subscription is not None
-                and one.subscription[:2] == wanted[:2]]  # fmt: skip
+                and one.subscription[:3] == wanted[:3]]  # fmt: skip
         if same and same[0].subscription != wanted:
+            assert same[0].subscription is not None
+            assert same[0].subscription.shared == wanted.shared, "a subscription became shared, or the other way round"
             assert not same[0].holders, "a subscription in use was replaced"
             end_lane(twin, same[0])
             same = []
