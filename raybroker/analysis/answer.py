@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 
+CRITICAL: Final = 70.0
+WARNING: Final = 30.0
+"""Harm from which on a finding is critical, or a warning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something worth knowing. ``subject`` is what it is about; ``values`` are the figures behind the text."""
+    """Something worth knowing. ``subject`` is what it is about; ``values`` are the figures behind the text.
 
-    severity: Severity
+    ``harm`` is how bad it is, from 0 to 100, on one scale for all jobs (see ``lost`` and ``due``): findings are shown
+    by it, whichever job they come from, and it says how severe they are.
+    """
+
+    harm: float
     subject: str
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def severity(self) -> Severity:
+        return "critical" if self.harm >= CRITICAL else "warning" if self.harm >= WARNING else "info"
+
+
+def by_harm(findings: Iterable[Finding]) -> list[Finding]:
+    """The worst first."""
+    return sorted(findings, key=lambda found: -found.harm)
+
+
+def lost(messages: float, weight: float = 12.0) -> float:
+    """The harm of messages that are gone, or were handled in vain: ``weight`` more for each tenfold."""
+    return min(100.0, WARNING + weight * math.log10(max(1.0, messages)))
+
+
+def due(seconds: float) -> float:
+    """The harm of something that is full in so many seconds: 100 now, 88 in three hours, 81 in a day, 69 in a month."""
+    return 100.0 - 8.0 * math.log10(1.0 + max(0.0, seconds) / 360.0)
+
+
+def held_back(seconds: float) -> float:
+    """The harm of producers that were held back for so long in all: 56 for half an hour."""
+    return min(CRITICAL, WARNING + 8.0 * math.log10(max(1.0, seconds)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class Follower:
         writer = evaluated.writeStream.outputMode("append").foreachBatch(self._batch)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval_s} seconds")
         if checkpoint is not None:
-            writer = writer.option("checkpointLocation", str(checkpoint))
+            writer = writer.option("checkpointLocation", checkpoint.absolute().as_uri())
         with _partitions(spark):
             self._query = writer.start()
 

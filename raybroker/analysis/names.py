@@ -96,3 +96,11 @@ CLOCK: Final = broker("clock_seconds")
 CLOCK_OFFSET: Final = PREFIX + "clock_offset_seconds"
 """What CLOCK becomes in tables, where its own time would be lost: seconds by which it was ahead of its scrape."""
 HALTED: Final = destination("halted")
+SEND_TO_STORE: Final = destination("send_to_store_seconds")
+DELIVERY_TO_ACK: Final = destination("delivery_to_ack_seconds")
+COMMIT: Final = broker("commit_seconds")
+
+ASKED: Final = frozenset(one for one in list(globals().values()) if isinstance(one, str) and one in METRICS) | {
+    CLOCK_OFFSET
+}
+"""The metrics named here, which are all that jobs and alerts ask about."""

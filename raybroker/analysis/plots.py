@@ -1,8 +1,13 @@
-"""Draws the plots of answers as SVG, with matplotlib; without it the report has its tables alone."""
+"""Draws the plots of answers as SVG, with matplotlib; without it the report has its tables alone.
+
+A line breaks where nothing is known.
+"""
 
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from raybroker.analysis.answer import Bars, Lines, Matrix, Plot
@@ -63,11 +68,12 @@ def _lines(axes: Any, plot: Lines) -> None:
 
     for (name, points), colour in zip(plot.series.items(), COLOURS * 8, strict=False):
         every = max(1, len(points) // POINTS_MAX)
-        shown = [point for point in points[::every] if point[1] is not None]
-        if shown:
+        shown = [(ts, math.nan if value is None else value) for ts, value in points[::every]]
+        if not all(math.isnan(value) for _, value in shown):
             times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in shown]
-            style = {"marker": "o", "markersize": 3} if len(shown) < 3 else {}
-            axes.plot(times, [value for _, value in shown], label=_short(name), color=colour, linewidth=1.2, **style)
+            values = [value for _, value in shown]
+            axes.plot(times, values, label=_short(name), color=colour, linewidth=1.2, marker="o", markersize=3,
+                      markevery=alone(values))  # fmt: skip
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
@@ -76,6 +82,15 @@ def _lines(axes: Any, plot: Lines) -> None:
     axes.set_ylim(bottom=min(0.0, low), top=high + 0.05 * (high - min(0.0, low)))
     axes.grid(axis="y", color="#e9ecef")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+
+
+def alone(values: Sequence[float]) -> list[int]:
+    """Positions of values without a neighbour to draw a line to."""
+    padded = [math.nan, *values, math.nan]
+    return [
+        at for at, value in enumerate(values)
+        if not math.isnan(value) and math.isnan(padded[at]) and math.isnan(padded[at + 2])
+    ]  # fmt: skip
 
 
 def _bars(axes: Any, plot: Bars) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.analysis import plots
-from raybroker.analysis.answer import SEVERITIES, Answer, Finding, Table, number
+from raybroker.analysis.answer import SEVERITIES, Answer, Finding, Table, by_harm, number
 from raybroker.analysis.plan import moment
 
 FINDINGS_TOP: Final = 12
@@ -69,7 +69,8 @@ def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
     """Everything as plain values."""
     jobs = [
         {"job": one.job, "question": one.question, "answer": one.text,
-         "findings": [asdict(found) for found in one.findings], "figures": one.figures}
+         "findings": [{"severity": found.severity, **asdict(found)} for found in by_harm(one.findings)],
+         "figures": one.figures}
         for one in answers
     ]  # fmt: skip
     return _finite({"format": FORMAT, **asdict(facts), "jobs": jobs})
@@ -88,11 +89,8 @@ def write(out: Path, facts: Facts, answers: Sequence[Answer]) -> list[Path]:
 
 def page(facts: Facts, answers: Sequence[Answer]) -> str:
     """The report as HTML."""
-    findings = sorted(
-        ((found, one) for one in answers for found in one.findings),
-        key=lambda pair: -SEVERITIES.index(pair[0].severity),
-    )  # fmt: skip
-    counts = {name: sum(found.severity == name for found, _ in findings) for name in SEVERITIES}
+    findings = by_harm(found for one in answers for found in one.findings)
+    counts = {name: sum(found.severity == name for found in findings) for name in SEVERITIES}
     span = f"{moment(facts.since_ms)} to {moment(facts.until_ms)} UTC"
     cards = [
         (number(facts.brokers), "brokers"), (number(facts.scrapes), "scrapes"), (number(facts.samples), "samples"),
@@ -108,7 +106,7 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
         f"<title>raybroker: {html.escape(facts.lake)}</title><style>{_STYLE}</style></head><body>"
         f'<header><div class="wide"><h1>Report of the cluster</h1><p>{html.escape(facts.lake)}, {span}</p></div>'
         f'</header><main><div class="cards">{boxes}</div>'
-        f"<section><h2>What to look at first</h2>{_findings([found for found, _ in findings], FINDINGS_TOP)}</section>"
+        f"<section><h2>What to look at first</h2>{_findings(findings, FINDINGS_TOP)}</section>"
         f"<nav>{links}</nav>{body}"
         f"<footer>Times are UTC. Steps of {facts.step_s:g} s. {took}</footer></main></body></html>\n"
     )
@@ -117,7 +115,7 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
 def _section(answer: Answer) -> str:
     parts = [f'<section id="{answer.job}"><h2>{html.escape(answer.question)}</h2><p>{html.escape(answer.text)}</p>']
     if answer.findings:
-        parts.append(_findings(answer.findings, FINDINGS_TOP))
+        parts.append(_findings(by_harm(answer.findings), FINDINGS_TOP))
     for plot in answer.plots:
         drawn = plots.svg(plot)
         if drawn is not None:

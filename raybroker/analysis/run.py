@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from raybroker.analysis import report, session, tables
-from raybroker.analysis.answer import Answer, Finding
+from raybroker.analysis import masters, report, session, tables
+from raybroker.analysis.answer import Answer, Finding, by_harm
 from raybroker.analysis.plan import Window
+from raybroker.model.errors import ConfigError
 
 FOREVER_MS: Final = 1 << 52
+JOBS_AT_ONCE: Final = 3
 BRIEF_BYTES: Final = 256 << 20
 """Queries over a smaller lake are over before optimized code would pay."""
 
@@ -44,7 +47,8 @@ class Result:
 
     @property
     def findings(self) -> list[Finding]:
-        return [found for answer in self.answers for found in answer.findings]
+        """All findings, the worst first."""
+        return by_harm(found for answer in self.answers for found in answer.findings)
 
 
 Progress = Callable[[str, int, int], None]
@@ -56,10 +60,15 @@ def analyze(
 ) -> Result:
     """Analyse a lake and write the report. ``clock_s`` measures; ``spark``: a session to use instead of an own one.
 
-    Raises ConfigError when Java, Spark, the lake or its content is missing.
+    Raises ConfigError when Java, Spark, the master, the lake or its content is missing, or workers of a cluster do not
+    share the folders.
     """
     say = progress or (lambda what, done, of: None)
     jobs = _jobs()
+    here = spark is not None or masters.is_here(plan.master)
+    if not here and plan.tables is None:
+        raise ConfigError(f"workers of {plan.master} write tables where they run: name a folder that all of them, and "
+                          "this machine, share with --tables DIR")  # fmt: skip
     window = Window(plan.since_ms, plan.until_ms, plan.now_ms)
     brief = sum(file.size for file in tables.files_of(plan.lake, window)[0]) < BRIEF_BYTES
     took: dict[str, float] = {}
@@ -74,16 +83,16 @@ def analyze(
     kept = plan.tables
     own_folder = TemporaryDirectory(prefix="raybroker-tables-") if kept is None else nullcontext(str(kept))
     with own_spark as own, own_folder as folder:
+        if not here:
+            masters.check_workers(own, plan.lake.absolute(), Path(folder).absolute(), "--tables")
         lap("start of Spark")
         say("reading the lake", 1, steps)
         cores = own.sparkContext.defaultParallelism
         made = tables.build(own, plan.lake, Path(folder), window, step_ms=plan.step_ms, tasks=cores,
                             kept=kept is not None)  # fmt: skip
         lap("reading")
-        answers = []
-        for number, job in enumerate(jobs):
-            say(job.__name__.replace("_", " "), 2 + number, steps)
-            answers.append(job(made))
+        answers = _answers(jobs, made, say, steps)
+        made.asked.unpersist()
         lap("jobs")
         say("writing the report", steps - 1, steps)
         ingest = answers[-1].figures["ingest"]
@@ -94,6 +103,19 @@ def analyze(
         files = report.write(plan.out, facts, answers)
         say("done", steps, steps)
     return Result(files, answers, facts)
+
+
+def _answers(
+    jobs: tuple[Callable[[tables.Tables], Answer], ...], made: tables.Tables, say: Progress, steps: int
+) -> list[Answer]:
+    """Ask some jobs at a time: while one query is planned another one runs."""
+    with ThreadPoolExecutor(JOBS_AT_ONCE, thread_name_prefix="analysis") as pool:
+        asked = [pool.submit(job, made) for job in jobs]
+        answers = []
+        for number, (job, one) in enumerate(zip(jobs, asked, strict=True)):
+            say(job.__name__.replace("_", " "), 2 + number, steps)
+            answers.append(one.result())
+    return answers
 
 
 def _spark(plan: Analysis, brief: bool) -> AbstractContextManager[Any]:

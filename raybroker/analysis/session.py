@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from raybroker.analysis import java
+from raybroker.analysis import java, masters
 from raybroker.model.errors import ConfigError
 
 LOCAL: Final = "local[*]"
@@ -41,6 +41,9 @@ logger.gateway.level = error
 rootLogger.level = error
 rootLogger.appenderRef.stdout.ref = console
 """
+SENT: Final = ("analysis/*.py", "model/*.py", "system/__init__.py", "system/clock.py", "metrics/__init__.py",
+               "metrics/catalogue.py")  # fmt: skip
+"""The modules that workers get, below the root of the package."""
 SHUFFLE_PARTITIONS: Final = "8"
 """Locally tables are small: more partitions would cost more than they save."""
 
@@ -54,6 +57,7 @@ def spark(
     ``brief``: its work takes seconds; false for millions of rows, which are twice as fast through compiled code.
     Raises ConfigError when Spark or Java is missing, or the master cannot be used.
     """
+    masters.check(master)
     try:
         from pyspark.sql import SparkSession
 
@@ -63,7 +67,7 @@ def spark(
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it repeats each error as JSON
     with TemporaryDirectory(prefix="raybroker-analysis-") as scratch:
         java.choose(Path(scratch, "java"))
-        if master.startswith("local"):
+        if masters.is_here(master):
             java.workers_like_this()
         builder = SparkSession.builder.master(master).appName("raybroker analyze")
         options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief), **(conf or {})}
@@ -72,7 +76,7 @@ def spark(
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            raise ConfigError(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
+            raise ConfigError(f"Spark does not start on {master}: {masters.reason(error)}") from error
         try:
             if not master.startswith("local[") and master != "local":
                 session.sparkContext.addPyFile(str(packed(Path(scratch))))
@@ -89,11 +93,11 @@ def _local_options(master: str, scratch: Path, memory: str, brief: bool) -> dict
     java_options = f"{_JAVA_OPTIONS} {_BRIEF}" if brief else _JAVA_OPTIONS
     options = {
         "spark.driver.memory": memory,
-        "spark.local.dir": str(scratch),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {java_options}",
     }
-    if master.startswith("local"):
+    if masters.is_here(master):
         options |= {
+            "spark.local.dir": str(scratch),
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
         }
@@ -101,10 +105,16 @@ def _local_options(master: str, scratch: Path, memory: str, brief: bool) -> dict
 
 
 def packed(folder: Path) -> Path:
-    """This package as an archive that workers elsewhere can import."""
+    """What runs on workers elsewhere, as an archive that they can import: this package and the values that it reads.
+
+    It needs Spark's Python package and what that needs, nothing else of ours: the root of the package, which brings the
+    client and its dependencies in, is left empty.
+    """
     root = Path(__file__).resolve().parents[1]
     made = folder / "raybroker.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(root.rglob("*.py")):
-            archive.write(path, path.relative_to(root.parent).as_posix())
+        archive.writestr("raybroker/__init__.py", "")
+        for pattern in SENT:
+            for path in sorted(root.glob(pattern)):
+                archive.write(path, path.relative_to(root.parent).as_posix())
     return made

@@ -11,12 +11,12 @@ import itertools
 import shutil
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from raybroker.analysis import lake as layout
-from raybroker.analysis import parquet, plan
+from raybroker.analysis import names, parquet, plan
 from raybroker.analysis.lake import Fault, File, Frame
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
@@ -30,14 +30,12 @@ STEP_INTERVALS: Final = 2.5
 ROWS_MAX: Final = 100_000
 """More rows than this never come to the driver: a job that would need them is wrong."""
 
+_SERIES: Final = ("date", "broker", "cluster", "destination", "type", "metric", "labels", "ts")
 _VIEWS: Final = {
-    "counters": "date, broker, cluster, destination, type, metric, labels, ts, seconds, increase, resets, samples, "
-                "rate",
-    "gauges": "date, broker, cluster, destination, type, metric, labels, ts, samples, last, low, high, "
-              "total / samples as mean",
-    "histograms": "date, broker, cluster, destination, type, metric, labels, ts, seconds, increase, total, edges, "
-                  "counts, resets, rate, p50, p95, p99",
-}  # fmt: skip
+    "counters": (*_SERIES, "seconds", "increase", "resets", "samples", "rate"),
+    "gauges": (*_SERIES, "samples", "last", "low", "high", "total / samples as mean"),
+    "histograms": (*_SERIES, "seconds", "increase", "total", "edges", "counts", "resets", "rate", "p50", "p95", "p99"),
+}
 
 
 @dataclass(slots=True)
@@ -50,20 +48,36 @@ class Tables:
     step_ms: int
     brokers: Sequence[str]
     faults: Sequence[Fault] = ()
-    cache: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    asked: Any = None
+    """The steps of the metrics that jobs ask about: read once, kept by Spark."""
 
     @property
     def step_s(self) -> float:
         return self.step_ms / 1000
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
-        """The result of a query as plain values; times are milliseconds."""
-        if sql not in self.cache:
-            found = self.spark.sql(sql).limit(ROWS_MAX + 1).toPandas()
-            if len(found) > ROWS_MAX:
-                raise ConfigError(f"a query gave more than {ROWS_MAX} rows: {sql.strip()[:200]}")
-            self.cache[sql] = [{key: _plain(value) for key, value in row.items()} for row in found.to_dict("records")]
-        return self.cache[sql]
+    def counters(self, *metrics: str) -> Any:
+        """The steps of some counters as a DataFrame; of gauges and histograms likewise."""
+        return self._of("counters", metrics)
+
+    def gauges(self, *metrics: str) -> Any:
+        return self._of("gauges", metrics)
+
+    def histograms(self, *metrics: str) -> Any:
+        return self._of("histograms", metrics)
+
+    def _of(self, view: str, metrics: Sequence[str]) -> Any:
+        unknown = set(metrics) - names.ASKED
+        assert not unknown, f"add {unknown} to names.py, so that jobs may ask about it"
+        rows = self.asked.where(self.asked["kind"] == view[:-1])
+        return rows.where(rows["metric"].isin(list(metrics))).selectExpr(*_VIEWS[view])
+
+    def rows(self, asked: Any) -> list[dict[str, Any]]:
+        """A DataFrame, or the result of a query, as plain values; times are milliseconds."""
+        frame = self.spark.sql(asked) if isinstance(asked, str) else asked
+        found = frame.limit(ROWS_MAX + 1).toPandas()
+        if len(found) > ROWS_MAX:
+            raise ConfigError(f"a job gave more than {ROWS_MAX} rows: {found.columns.tolist()}")
+        return [{key: _plain(value) for key, value in row.items()} for row in found.to_dict("records")]
 
     def one(self, sql: str) -> dict[str, Any]:
         """The only row of a query."""
@@ -99,7 +113,7 @@ def interval_of(files: Sequence[File]) -> int:
 def files_of(lake: Path, window: Window) -> tuple[list[File], list[Fault]]:
     """The files of a lake in a window. Raises ConfigError when there is no lake, or nothing in it."""
     try:
-        files, faults = layout.files(lake)
+        files, faults = layout.files(lake.absolute())
     except NotADirectoryError:
         raise ConfigError(f"{lake} is no lake: there is no such folder") from None
     chosen, impossible = plan.within(files, window)
@@ -139,20 +153,38 @@ def build(
 def attach(tables: Tables) -> None:
     """Put the views over a table that was built, and take the time that its scrapes span for its window."""
     spark = tables.spark
-    table = spark.read.schema(parquet.SCHEMA).parquet(str(tables.path.absolute() / parquet.JOBS))
+    table = spark.read.schema(parquet.SCHEMA).parquet((tables.path.absolute() / parquet.JOBS).as_uri())
     table.createOrReplaceTempView("steps")
     for name, columns in _VIEWS.items():
-        spark.sql(f"select {columns} from steps where kind = '{name[:-1]}'").createOrReplaceTempView(name)
-    spark.sql(
-        "select broker, kind, metric as what, destination as place, increase as number from steps "
-        "where kind in ('fault', 'ingest')"
+        table.where(f"kind = '{name[:-1]}'").selectExpr(*columns).createOrReplaceTempView(name)
+    if tables.asked is not None:
+        tables.asked.unpersist()
+    notes = table["kind"].isin("fault", "ingest")
+    tables.asked = table.where(notes | table["metric"].isin(sorted(names.ASKED))).persist()
+    tables.asked.where("kind in ('fault', 'ingest')").selectExpr(
+        "broker", "kind", "metric as what", "destination as place", "increase as number"
     ).createOrReplaceTempView("notes")
     span = tables.one(
         "select min(if(what = 'first', number, null)) first, max(if(what = 'last', number, null)) last from notes"
     )
     if span["first"] is None:
-        raise ConfigError("the lake has no scrape that can be used in the time asked for")
+        raise ConfigError(f"the lake has no scrape that can be used in the time asked for{_wrong(tables)}")
     tables.window = Window(round(span["first"]), round(span["last"]), tables.window.now_ms)
+
+
+def _wrong(tables: Tables) -> str:
+    """What was wrong with the input and how often, in words."""
+    sums: dict[str, int] = {}
+    places: list[str] = []
+    asked = "select what, place, number from notes where kind = 'fault' order by what, place limit 10000"
+    for row in tables.rows(asked):
+        sums[row["what"]] = sums.get(row["what"], 0) + round(row["number"])
+        places.append(row["place"])
+    for one in tables.faults:
+        sums[one.what] = sums.get(one.what, 0) + one.times
+        places.append(one.where)
+    told = ", ".join(f"{times:,} {what}" for what, times in sorted(sums.items(), key=lambda pair: -pair[1]))
+    return f": {told}; first: {places[0]}" if told else ""
 
 
 def quantile(edges: Sequence[float], counts: Sequence[float], q: float) -> float | None:
@@ -173,24 +205,6 @@ def quantile(edges: Sequence[float], counts: Sequence[float], q: float) -> float
         return edges[0]
     inside = counts[at] - below
     return edges[at] if inside <= 0 else low + (edges[at] - low) * (rank - below) / inside
-
-
-def merged(metrics: str | Sequence[str], by: str = "") -> str:
-    """SQL: the histograms of metrics put together by columns: those, ``number``, ``total``, ``buckets``.
-
-    Buckets are added edge by edge; series with different edges (of different versions) come apart correctly, because
-    counts are cumulative, only at the edges that all have.
-    """
-    columns = f"{by}, " if by else ""
-    wanted = ", ".join(f"'{metric}'" for metric in ([metrics] if isinstance(metrics, str) else metrics))
-    return f"""
-        select {columns} max(number) number, max(total) total, array_sort(collect_list(struct(le, n))) buckets from (
-            select {columns} le, sum(n) n, sum(increase) number, sum(total) total
-            from (select * from histograms where metric in ({wanted}))
-            lateral view inline(arrays_zip(edges, counts)) b as le, n
-            group by {columns} le)
-        {f"group by {by}" if by else ""}
-    """
 
 
 def split(buckets: Sequence[Any]) -> tuple[list[float], list[float]]:

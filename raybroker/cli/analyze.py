@@ -35,7 +35,10 @@ def analyze(
         str | None, typer.Option("--since", metavar="TIME", help="From: 2026-11-21T12:00 (UTC), or 3d (ago).")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to, likewise.")] = None,
-    master: Annotated[str, typer.Option("--master", metavar="URL", help="A Spark master.")] = "local[*]",
+    master: Annotated[
+        str, typer.Option("--master", metavar="URL", help="A Spark master. Its workers need pandas and pyarrow, and "
+                          "share the lake and --tables (with --follow: --checkpoint) with this machine.")
+    ] = "local[*]",
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Of Spark's driver.")] = "2g",
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="K=V", help="A setting of Spark. Repeatable.")
@@ -75,7 +78,7 @@ def analyze(
         raise UsageError("--since is not before --until")
     with _progress() as progress:
         result = run(plan, lambda: SystemClock().monotonic_ns() / 1e9, progress)
-    shown = sorted(result.findings, key=lambda found: ("critical", "warning", "info").index(found.severity))
+    shown = result.findings
     for found in shown[:TOP]:
         output.say(f"{found.severity:8}  {found.subject}: {found.text}")
     if len(shown) > TOP:
@@ -181,15 +184,21 @@ def _tell_errors(scrapes: list[Any]) -> None:
 
 
 def _follow(lake: Path, master: str, since_ms: int, interval_s: float, checkpoint: Path | None, *, json: bool) -> None:
-    from raybroker.analysis import session
+    from raybroker.analysis import masters, session
     from raybroker.analysis.follow import Follower, claim, follow
 
     if not lake.is_dir():
         raise UsageError(f"{lake} is no lake: there is no such folder")
+    here = masters.is_here(master)
     if checkpoint is not None:
         claim(checkpoint, lake)
+    elif not here:
+        raise UsageError(f"workers of {master} keep the state of alerts: name a folder that all of them, and this "
+                         "machine, share with --checkpoint DIR")  # fmt: skip
     stop = threading.Event()
     with session.spark(master) as spark, _ended_by_signals(stop):
+        if checkpoint is not None and not here:
+            masters.check_workers(spark, lake.absolute(), checkpoint.absolute(), "--checkpoint")
         follower = Follower(
             spark, lake, lambda batch: _show(batch, json=json), since_ms=since_ms, interval_s=interval_s,
             checkpoint=checkpoint,

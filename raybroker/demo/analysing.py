@@ -52,6 +52,6 @@ def analysed(lake: Path, out: Path, picture: Picture, display: Display) -> dict[
         return {"report": f"none: {error}"}
     finally:
         shutil.rmtree(lake, ignore_errors=True)
-    worst = sorted(result.findings, key=lambda found: ("critical", "warning", "info").index(found.severity))
+    worst = result.findings
     text = f"{result.files[0]}  ({result.facts.samples:,.0f} samples, {len(worst)} findings"
     return {"report": text + (f", first: {worst[0].subject}: {worst[0].text})" if worst else ")")}

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape as html_escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,6 +196,9 @@ def test_how_good_the_input_is(made: Made) -> None:
     figures = made.answers["how_good_is_the_input"].figures
     assert figures["ingest"]["scrapes"] == made.truth.scrapes
     assert figures["ingest"]["samples"] == made.truth.samples
+    assert (figures["ingest"]["first"], figures["ingest"]["last"]) == (
+        made.result.facts.since_ms, made.result.facts.until_ms,
+    )  # fmt: skip
     assert figures["faults"] == {
         "corrupt": 1, "torn": 1, "duplicate": 3, "late": 1, "impossible time": 1, "gap": figures["faults"]["gap"],
     }  # fmt: skip
@@ -244,6 +248,12 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_its_json_can_be_read
     assert read["format"] == 1
     assert {job["job"] for job in read["jobs"]} == set(made.answers)
     assert sum(len(job["findings"]) for job in read["jobs"]) == len(made.result.findings)
+    harms = [one.harm for one in made.result.findings]
+    assert harms == sorted(harms, reverse=True)
+    first = text.index("What to look at first")
+    worst = made.result.findings[:12]
+    shown = [text.index(f"</span><b>{one.subject}</b> {html_escape(one.text)}", first) for one in worst]
+    assert shown == sorted(shown)
 
 
 def real_rows() -> list[tuple[int, str, str, frozenset[tuple[str, str]], float]]:
@@ -347,7 +357,7 @@ def test_a_lake_of_nothing_usable_is_an_error_too(spark: Any, tmp_path: Path) ->
         b"\x00\xffnothing\n# scrape key=1 ts=1 length=5 crc=00000000\nab"
     )
     plan = run.Analysis(tmp_path / "lake", tmp_path / "r.html", NOW_MS)
-    with pytest.raises(ConfigError, match="no scrape that can be used"):
+    with pytest.raises(ConfigError, match=r"no scrape that can be used.*: 1 corrupt, 1 torn; first: b1: date=2026"):
         run.analyze(plan, time.monotonic, spark=spark)
 
 

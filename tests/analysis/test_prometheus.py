@@ -24,6 +24,7 @@ from raybroker.analysis import lake as layout
 from raybroker.analysis import names, run, tables
 from raybroker.analysis.columns import Reader
 from raybroker.analysis.export import from_prometheus
+from raybroker.analysis.frames import merged
 from raybroker.analysis.generate import Faults, Plan, make
 from raybroker.analysis.lake import Frame
 from raybroker.analysis.plan import Window
@@ -171,9 +172,7 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.Tables, q: 
     expected = server.ask(
         f"histogram_quantile({q}, sum by (le, destination) (rate({names.SERVICE}_bucket[{WINDOW_S}s])))"
     )
-    spark = made.spark
-    spark.sql(f"select * from histograms where {within()}").createOrReplaceTempView("windowed")
-    rows = made.rows(tables.merged(names.SERVICE, "destination").replace("from histograms", "from windowed"))
+    rows = made.rows(merged(made.histograms(names.SERVICE).where(within()), "destination"))
     ours = {
         frozenset({("destination", row["destination"])}): tables.quantile(*tables.split(row["buckets"]), q)
         for row in rows
@@ -206,6 +205,5 @@ def test_a_lake_copied_from_the_server_has_the_same_totals(
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
     sql = f"select sum(increase) n from counters where metric = '{names.IN}' and {within()}"
     total = again.one(sql)["n"]
-    made.cache.clear()
     tables.attach(made)
     assert total == pytest.approx(made.one(sql)["n"], rel=TOLERANCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from raybroker.analysis import names, plots
 from raybroker.analysis.alerts import Sample, Watch
-from raybroker.analysis.answer import Bars, Lines, Matrix, duration, number
+from raybroker.analysis.answer import Bars, Finding, Lines, Matrix, by_harm, due, duration, held_back, lost, number
+from raybroker.analysis.jobs import balance, hot
 from raybroker.analysis.jobs.anomalies import HOUR_MS, unusual
 from raybroker.analysis.jobs.prefetch import advise, memory_bytes
 from raybroker.analysis.tables import POINTS_MAX, STEPS_MS, quantile, step_for
@@ -203,6 +205,37 @@ def test_one_long_pause_does_not_make_silence_usual() -> None:
     watch = Watch()
     watch.step([sample(ts, names.MEMORY_LIMIT, 100) for ts in (0, 5000, 10_000, 86_400_000, 86_405_000)])
     assert told(watch.step([], 86_405_000 + 61_000)) == [("raised", "silent", "b1")]
+
+
+def test_findings_of_all_jobs_are_ordered_by_harm() -> None:
+    quota = Finding(due(2.6 * 3600), "orders", "reaches its quota")
+    storm = Finding(lost(60_036), "payments", "dead")
+    few = Finding(lost(3), "payments", "dead")
+    week = Finding(due(7 * 86_400), "memory", "is full")
+    later = Finding(due(31 * 86_400), "memory", "is full")
+    held = Finding(held_back(1800), "orders", "producers were held back")
+    assert by_harm([few, held, week, storm, later, quota]) == [quota, storm, week, later, held, few]
+    assert [one.severity for one in (quota, storm, week, later, held, few)] == ["critical"] * 3 + ["warning"] * 3
+    assert due(-5) == due(0) == lost(1e30) == 100.0
+    assert Finding(lost(0, 2.0) - 1, "x", "y").severity == "info"
+
+
+def row_of(**values: object) -> dict[str, Any]:
+    return {"destination": "orders", "verdict": "balanced", "in_rate": 5.0, "out_rate": 0.0, "consumers": 0.0,
+            "full_part": 0.0, "abandoned_part": 0.0, "starved_part": 0.0, "waiting_now": 0.0, **values}  # fmt: skip
+
+
+def test_texts_do_not_contradict_their_figures() -> None:
+    (none,) = balance._findings(row_of(verdict="no consumers"))
+    assert "no consumer in all this time" in none.text
+    assert "0 %" not in none.text
+    (waiting,) = balance._findings(row_of(verdict="no consumers", waiting_now=7.0))
+    assert "7 messages wait at the end" in waiting.text
+    (part,) = balance._findings(row_of(abandoned_part=0.75))
+    assert "no consumer for 75 % of the time" in part.text
+    rates = [{"broker": f"b{at}", "rate": rate} for at, rate in enumerate((5000.0, 13.0, 342.0))]
+    (broker,) = hot._hot_brokers(rates)
+    assert "where the others take 13 to 342" in broker.text
 
 
 def test_numbers_are_written_for_people() -> None:

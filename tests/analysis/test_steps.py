@@ -183,6 +183,14 @@ def test_wrong_types_and_metrics_nobody_knows_are_counted_and_not_used() -> None
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e308"])
+def test_impossible_values_are_counted_and_counters_go_on_without_them(value: str) -> None:
+    reducer, rows = reduced(f"{COUNTER} 5\n{GAUGE} 1\n", f"{COUNTER} {value}\n{GAUGE} {value}\n", f"{COUNTER} 7\n")
+    assert {(fault.what, fault.times) for fault in reducer.found()} == {("impossible value", 1)}
+    assert sorted(fault.where.split()[0] for fault in reducer.found()) == sorted([COUNTER, GAUGE])
+    assert (rows.increase.sum(), rows.resets.sum(), rows.high.max()) == (2, 0, 7)
+
+
 def test_every_series_of_a_real_broker_is_known_and_of_its_type() -> None:
     reducer = Reducer(5000)
     frames = samples.scrapes("b1")

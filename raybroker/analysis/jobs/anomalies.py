@@ -12,13 +12,16 @@ import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, number
+from raybroker.analysis.answer import Answer, Finding, Lines, Table, lost, number
+from raybroker.analysis.frames import query
 from raybroker.analysis.plan import moment
 from raybroker.analysis.tables import Tables
 
 METRICS: Final = {
     "redelivered": names.REDELIVERED, "expired": names.EXPIRED, "dead": names.DEAD, "refused": names.REFUSED,
 }  # fmt: skip
+WEIGHTS: Final = {"dead": 12.0, "refused": 10.0, "expired": 9.0, "redelivered": 7.0}
+"""How bad each is: a dead message is lost until somebody looks, a redelivered one cost some work."""
 SCORE_MIN: Final = 5.0
 EXCESS_MIN: Final = 10.0
 RATIO_MIN: Final = 1.5
@@ -32,7 +35,7 @@ SHOWN: Final = 30
 
 def what_is_unusual(tables: Tables) -> Answer:
     """The hours of each destination with unusually many redelivered, expired, dead or refused messages."""
-    hours = _hours(tables)
+    hours = tables.rows(hourly(tables.counters(*METRICS.values())))
     days = len({hour["ts"] // 86_400_000 for hour in hours})
     by_day = days > DAYS_MIN
     found: list[dict[str, Any]] = []
@@ -50,7 +53,7 @@ def what_is_unusual(tables: Tables) -> Answer:
     measure = "the same hour of the other days" if by_day else "the other hours (too few days for more)"
     answer.text = f"{len(found)} unusual hours, measured against {measure}."
     answer.findings += [
-        Finding("critical" if row["what"] == "dead" else "warning", row["destination"],
+        Finding(lost(row["messages"] - row["usual"], WEIGHTS[row["what"]]), row["destination"],
                 f"{number(row['messages'])} messages {row['what']} in the hour from {moment(row['start'])} on, usual "
                 f"are {number(row['usual'])}", row)
         for row in found[:SHOWN]
@@ -89,15 +92,14 @@ def unusual(values: dict[int, float], *, by_day: bool) -> list[tuple[int, float,
     return found
 
 
-def _hours(tables: Tables) -> list[dict[str, Any]]:
+def hourly(counters: Any) -> Any:
     """Counts by hour of those destinations that have enough of something to be unusual at all."""
-    listed = ", ".join(f"'{metric}'" for metric in METRICS.values())
     what = " ".join(f"when '{metric}' then '{what}'" for what, metric in METRICS.items())
-    return tables.rows(f"""
+    return query(f"""
         with h as (select case metric {what} end what, destination, type, date_trunc('hour', ts) ts,
                           sum(increase) messages
-                   from counters where metric in ({listed}) group by 1, 2, 3, 4),
+                   from {{counters}} group by 1, 2, 3, 4),
              k as (select what, destination, type, max(messages) most from h group by 1, 2, 3
                    having max(messages) >= {EXCESS_MIN} order by most desc limit 100)
         select what, destination, type, ts, messages from h join k using (what, destination, type) order by ts
-    """)
+    """, counters=counters)  # fmt: skip

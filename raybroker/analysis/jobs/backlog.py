@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, number
+from raybroker.analysis.answer import Answer, Finding, Lines, Table, due, duration, number
+from raybroker.analysis.frames import chosen, held_levels, query, with_holes
 from raybroker.analysis.tables import Tables
 
 TREND_STEPS: Final = 24
@@ -14,27 +15,33 @@ R2_MIN: Final = 0.5
 """A trend explains at least this part of what changes, else it is none."""
 QUOTA_SOON_S: Final = 86_400.0
 HELD_MIN: Final = 100
+GROWS: Final = 45.0
+DRAINS: Final = 10.0
+"""Harm of a backlog that is far from its quota, or drained."""
 TOP: Final = 20
 
 
 def what_piles_up(tables: Tables) -> Answer:
     """The trend of messages held by broker and destination over the last steps, and what follows from it."""
-    rows = [{**row, **_outlook(row)} for row in sorted(_trends(tables), key=lambda row: -row["held"])]
+    asked = tables.gauges(names.HELD, names.HELD_BYTES, names.QUOTA_MESSAGES, names.QUOTA_BYTES)
+    since_ms = tables.window.until_ms - TREND_STEPS * tables.step_ms
+    found = sorted(tables.rows(trends(asked, since_ms)), key=lambda row: -row["held"])
+    rows = [{**row, **_outlook(row)} for row in found]
     answer = Answer("what_piles_up", "What piles up, and when is it drained or at its quota?", "")
     for row in rows:
         where = f"{row['destination']} on {row['broker']}"
         if row["to_quota_s"] is not None and row["to_quota_s"] <= QUOTA_SOON_S:
             answer.findings.append(Finding(
-                "critical" if row["to_quota_s"] <= 3600 else "warning", where,
+                due(row["to_quota_s"]), where,
                 f"holds {number(row['held'])} messages, grows by {number(row['slope'])} a second and reaches its quota "
                 f"of {row['quota']} in {duration(row['to_quota_s'])}", row))  # fmt: skip
         elif row["trend"] == "grows" and row["held"] >= HELD_MIN:
             answer.findings.append(Finding(
-                "warning", where, f"holds {number(row['held'])} messages and grows by {number(row['slope'])} a second",
+                GROWS, where, f"holds {number(row['held'])} messages and grows by {number(row['slope'])} a second",
                 row))  # fmt: skip
         elif row["trend"] == "drains" and row["held"] >= HELD_MIN:
             answer.findings.append(Finding(
-                "info", where, f"holds {number(row['held'])} messages and is drained in {duration(row['to_drain_s'])}",
+                DRAINS, where, f"holds {number(row['held'])} messages and is drained in {duration(row['to_drain_s'])}",
                 row))  # fmt: skip
     growing = sum(row["trend"] == "grows" for row in rows)
     held = sum(row["held"] for row in rows)
@@ -51,25 +58,29 @@ def what_piles_up(tables: Tables) -> Answer:
     return answer
 
 
-def _trends(tables: Tables) -> list[dict[str, Any]]:
-    since = tables.window.until_ms - TREND_STEPS * tables.step_ms
-    return tables.rows(f"""
-        with g as (select broker, destination, type, unix_millis(ts) / 1000 t, last, metric from gauges
-                   where metric in ('{names.HELD}', '{names.HELD_BYTES}') and ts >= timestamp_millis({since})),
+def trends(gauges: Any, since_ms: int) -> Any:
+    """What is held by broker and destination, its rise a second from ``since_ms`` on, and quotas."""
+    return query(f"""
+        with g as (select broker, destination, type, unix_millis(ts) / 1000 t, last, metric from {{gauges}}
+                   where metric in ('{names.HELD}', '{names.HELD_BYTES}') and ts >= timestamp_millis({since_ms})),
              m as (select broker, destination, type, max_by(last, t) held, regr_slope(last, t) slope,
                           regr_r2(last, t) r2, count(1) points from g where metric = '{names.HELD}' group by 1, 2, 3),
              b as (select broker, destination, type, max_by(last, t) bytes, regr_slope(last, t) bytes_slope
                    from g where metric = '{names.HELD_BYTES}' group by 1, 2, 3),
              q as (select broker, destination, type,
-                          max_by(if(metric = '{names.QUOTA_MESSAGES}', last, null), ts)
-                              filter (where metric = '{names.QUOTA_MESSAGES}') quota_messages,
-                          max_by(if(metric = '{names.QUOTA_BYTES}', last, null), ts)
-                              filter (where metric = '{names.QUOTA_BYTES}') quota_bytes
-                   from gauges where metric in ('{names.QUOTA_MESSAGES}', '{names.QUOTA_BYTES}') group by 1, 2, 3)
+                          max_by(last, ts) filter (where metric = '{names.QUOTA_MESSAGES}') quota_messages,
+                          max_by(last, ts) filter (where metric = '{names.QUOTA_BYTES}') quota_bytes
+                   from {{gauges}} where metric in ('{names.QUOTA_MESSAGES}', '{names.QUOTA_BYTES}') group by 1, 2, 3)
         select m.*, bytes, bytes_slope, quota_messages, quota_bytes
         from m left join b using (broker, destination, type) left join q using (broker, destination, type)
         where held > 0 or abs(slope) > 0 order by held desc limit 10000
-    """)
+    """, gauges=gauges)  # fmt: skip
+
+
+def held_over_time(gauges: Any, scraped: Any, step_ms: int) -> Any:
+    """Messages held by destination and step, over all brokers; one that was not scraped holds what it held."""
+    return query("select destination, ts, sum(mean) held from {levels} group by 1, 2 order by 1, 2",
+                 levels=held_levels(gauges, scraped, step_ms))  # fmt: skip
 
 
 def _outlook(row: dict[str, Any]) -> dict[str, Any]:
@@ -95,13 +106,13 @@ def _outlook(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(tables: Tables, order: list[str]) -> Lines:
-    chosen = list(dict.fromkeys(order))[:6]
-    wanted = ", ".join("'" + name.replace("'", "''") + "'" for name in chosen) or "''"
-    rows = tables.rows(f"""
-        select destination, ts, sum(mean) held from gauges
-        where metric = '{names.HELD}' and destination in ({wanted}) group by 1, 2 order by 1, 2
-    """)
-    series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in chosen}
-    for row in rows:
+    names_ = list(dict.fromkeys(order))[:6]
+    series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in names_}
+    held = tables.gauges(names.HELD)
+    lines = held_over_time(chosen(held, "destination", names_), held, tables.step_ms)
+    for row in tables.rows(lines) if names_ else ():
         series[row["destination"]].append((row["ts"], row["held"]))
-    return Lines("Messages held", "messages", series)
+    return Lines(
+        "Messages held", "messages",
+        {name: with_holes(points, tables.step_ms) for name, points in series.items()},
+    )  # fmt: skip

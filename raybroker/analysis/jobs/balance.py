@@ -6,21 +6,31 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Bars, Finding, Table, duration, number, percent
+from raybroker.analysis.frames import query
 from raybroker.analysis.tables import Tables
 
+GAUGES: Final = {
+    "producers": names.PRODUCERS, "consumers": names.CONSUMERS, "idle": names.IDLE, "full": names.FULL,
+    "waiting": names.WAITING, "oldest": names.OLDEST_AGE,
+}  # fmt: skip
 IMBALANCE: Final = 1.1
 """Messages in by messages out above which consumers are too slow."""
 RATE_MIN: Final = 1.0
 STARVED_PART: Final = 0.2
 """Part of the time that a broker's consumers were idle while another one had messages waiting."""
 IDLE_PART: Final = 0.9
+ABANDONED: Final = 60.0
+SLOW: Final = 55.0
+STARVED: Final = 50.0
+"""Harm of messages without consumers, of consumers that are too slow, or that wait beside messages."""
 TOP: Final = 20
 
 
 def who_waits_for_whom(tables: Tables) -> Answer:
     """Rates in and out, who was idle or full how long, by destination over all brokers."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
-    rows = [_rated(row, seconds) for row in _rows(tables)]
+    found = tables.rows(balances(tables.counters(names.IN, names.OUT), tables.gauges(*GAUGES.values())))
+    rows = [_rated(row, seconds) for row in found]
     answer = Answer(
         "who_waits_for_whom", "Who waits for whom: are producers and consumers in balance, who starves?", ""
     )
@@ -46,20 +56,18 @@ def who_waits_for_whom(tables: Tables) -> Answer:
     return answer
 
 
-def _rows(tables: Tables) -> list[dict[str, Any]]:
-    # A consumer is attached to the members on all brokers: the largest number is how many there are.
-    gauges = {
-        "producers": names.PRODUCERS, "consumers": names.CONSUMERS, "idle": names.IDLE, "full": names.FULL,
-        "waiting": names.WAITING, "oldest": names.OLDEST_AGE,
-    }  # fmt: skip
-    columns = ", ".join(f"sum(if(metric = '{metric}', mean, 0)) {key}" for key, metric in gauges.items())
-    listed = ", ".join(f"'{metric}'" for metric in gauges.values())
-    return tables.rows(f"""
+def balances(counters: Any, gauges: Any) -> Any:
+    """Messages in and out, consumers and what they did, by destination over all brokers.
+
+    A consumer is attached to the members on all brokers: the largest number is how many there are.
+    """
+    columns = ", ".join(f"sum(if(metric = '{metric}', mean, 0)) {key}" for key, metric in GAUGES.items())
+    return query(f"""
         with c as (select destination, type, sum(if(metric = '{names.IN}', increase, 0)) n_in,
                           sum(if(metric = '{names.OUT}', increase, 0)) n_out
-                   from counters where metric in ('{names.IN}', '{names.OUT}') group by 1, 2),
-             g as (select destination, type, broker, ts, {columns} from gauges where metric in ({listed})
-                   and coalesce(labels['state'], 'active') = 'active' group by 1, 2, 3, 4),
+                   from {{counters}} group by 1, 2),
+             g as (select destination, type, broker, ts, {columns} from {{gauges}}
+                   where coalesce(labels['state'], 'active') = 'active' group by 1, 2, 3, 4),
              t as (select destination, type, ts, sum(producers) producers, sum(consumers) attached,
                           max(consumers) consumers,
                           sum(idle) idle, sum(full) full, sum(waiting) waiting, max(oldest) oldest,
@@ -72,7 +80,7 @@ def _rows(tables: Tables) -> list[dict[str, Any]]:
                    from t group by 1, 2)
         select * from c full join d using (destination, type)
         order by coalesce(n_in, 0) desc, destination limit 1000
-    """)
+    """, counters=counters, gauges=gauges)  # fmt: skip
 
 
 def _rated(row: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -96,20 +104,18 @@ def _findings(row: dict[str, Any]) -> list[Finding]:
         advice = "they are the bottleneck: more of them, or faster ones" if row["full_part"] > 0.5 else (
             "yet they have room: look at selectors, units of order and pauses")  # fmt: skip
         found.append(Finding(
-            "warning", name, f"gets {number(row['in_rate'])} messages a second, its {row['consumers']:.3g} consumers "
+            SLOW, name, f"gets {number(row['in_rate'])} messages a second, its {row['consumers']:.3g} consumers "
             f"take {number(row['out_rate'])}; {advice}", row))  # fmt: skip
-    elif row["verdict"] == "no consumers" or row["abandoned_part"] > 0.5:
-        found.append(
-            Finding(
-                "warning",
-                name,
-                f"has messages waiting and no consumer for {percent(row['abandoned_part'])} of the time",
-                row,
-            )
-        )
+    elif row["abandoned_part"] > 0.5:
+        found.append(Finding(ABANDONED, name, "has messages waiting and no consumer for "
+                             f"{percent(row['abandoned_part'])} of the time", row))  # fmt: skip
+    elif row["verdict"] == "no consumers":
+        waiting = f"; {number(row['waiting_now'])} messages wait at the end" if row["waiting_now"] else ""
+        found.append(Finding(ABANDONED, name, f"gets {number(row['in_rate'])} messages a second and had no consumer "
+                             f"in all this time{waiting}", row))  # fmt: skip
     if row["starved_part"] >= STARVED_PART:
         found.append(Finding(
-            "warning", name, f"consumers at one broker were idle while messages waited at another for "
+            STARVED, name, f"consumers at one broker were idle while messages waited at another for "
             f"{percent(row['starved_part'])} of the time: they do not reach that member, or a selector keeps them off",
             row))  # fmt: skip
     return found

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, percent
+from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, held_back, percent
+from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
 from raybroker.analysis.plan import moment
 from raybroker.analysis.tables import Tables
 
 LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))
 """Memory levels by used part, highest first; below the last it is green (B-15)."""
+MEMORY: Final = {"red": 95.0, "orange": 65.0, "yellow": 45.0}
+"""Harm of memory that is short, by level."""
 SHOWN: Final = 30
 USED: Final = f"sum(if(metric = '{names.RESIDENT}', high, 0)) / max(if(metric = '{names.MEMORY_LIMIT}', high, null))"
 """SQL: the used part of a broker's memory."""
@@ -18,8 +21,10 @@ USED: Final = f"sum(if(metric = '{names.RESIDENT}', high, 0)) / max(if(metric = 
 
 def when_was_it_tight(tables: Tables) -> Answer:
     """Steps in which something was tight, those next to each other together."""
-    flow = _flow(tables)
-    memory = _memory(tables)
+    steps = held_back_steps(tables.counters(names.FLOW_SECONDS), tables.gauges(names.HELD_BACK))
+    flow = tables.rows(islands(steps, "broker, destination, type", "sum(held) held_s", tables.step_ms))
+    used = memory_used(tables.gauges(names.RESIDENT, names.MEMORY_LIMIT))
+    memory = _memory(tables, used)
     answer = Answer("when_was_it_tight", "When were producers held back, and when was memory short?", "")
     held = sum(row["held_s"] for row in flow)
     answer.text = (
@@ -28,13 +33,13 @@ def when_was_it_tight(tables: Tables) -> Answer:
     )
     worst = sorted(flow, key=lambda row: -row["held_s"])
     answer.findings += [
-        Finding("warning", f"{row['destination']} on {row['broker']}", f"producers were held back for "
+        Finding(held_back(row["held_s"]), f"{row['destination']} on {row['broker']}", f"producers were held back for "
                 f"{duration(row['held_s'])} from {moment(row['start'])} on: the destination was full, its consumers or "
                 "its limits are too small", row)
         for row in worst[:SHOWN]
     ]  # fmt: skip
     answer.findings += [
-        Finding("critical" if row["level"] == "red" else "warning", row["broker"],
+        Finding(MEMORY[row["level"]], row["broker"],
                 f"memory level {row['level']} ({percent(row['used'])}) for {duration(row['seconds'])} from "
                 f"{moment(row['start'])} on", row)
         for row in memory[:SHOWN]
@@ -49,63 +54,57 @@ def when_was_it_tight(tables: Tables) -> Answer:
               [{**row, "from": moment(row["start"]), "lasted": duration(row["seconds"]), "part": percent(row["used"])}
                for row in memory[:SHOWN]]),
     ]  # fmt: skip
-    answer.plots.append(_lines(tables, sorted({row["broker"] for row in memory})[:6]))
+    answer.plots.append(_lines(tables, used, sorted({row["broker"] for row in memory})[:6]))
     answer.figures = {"flow_control": flow, "memory": memory, "held_s": held}
     return answer
 
 
-def islands(by: str, rows: str, sums: str, step_ms: int) -> str:
-    """SQL: rows of ``rows`` (columns ``by`` and ts) that are next to each other, as one each: start, seconds, sums."""
-    return f"""
-        with r as ({rows}),
-             p as (select *, unix_millis(ts) - lag(unix_millis(ts)) over (partition by {by} order by ts) since from r),
+def islands(rows: Any, by: str, sums: str, step_ms: int) -> Any:
+    """Rows (columns ``by`` and ts) that are next to each other as one each: start, seconds, sums."""
+    return query(f"""
+        with p as (select *, unix_millis(ts) - lag(unix_millis(ts)) over (partition by {by} order by ts) since
+                   from {{rows}}),
              n as (select *, if(since <= {step_ms}, 0, 1) begins from p),
              i as (select *, sum(begins) over (partition by {by} order by ts) island from n)
         select {by}, min(ts) start, (max(unix_millis(ts)) - min(unix_millis(ts)) + {step_ms}) / 1000 seconds, {sums}
-        from i group by {by}, island order by start, {by}
-    """
+        from i group by {by}, island order by start, {by} limit 10000
+    """, rows=rows)  # fmt: skip
 
 
-def _flow(tables: Tables) -> list[dict[str, Any]]:
-    rows = f"""
+def held_back_steps(counters: Any, gauges: Any) -> Any:
+    """Steps in which producers of a destination were held back, and for how many seconds."""
+    return query("""
         select broker, destination, type, ts, sum(held) held from (
-            select broker, destination, type, ts, increase held from counters
-            where metric = '{names.FLOW_SECONDS}' and increase > 0
+            select broker, destination, type, ts, increase held from {counters} where increase > 0
             union all
-            select broker, destination, type, ts, 0 held from gauges where metric = '{names.HELD_BACK}' and high > 0)
+            select broker, destination, type, ts, 0 held from {gauges} where high > 0)
         group by 1, 2, 3, 4
-    """
-    return tables.rows(islands("broker, destination, type", rows, "sum(held) held_s", tables.step_ms) + " limit 10000")
+    """, counters=counters, gauges=gauges)  # fmt: skip
 
 
-def _memory(tables: Tables) -> list[dict[str, Any]]:
+def memory_used(gauges: Any) -> Any:
+    """broker, ts, used: the part of a broker's memory that its processes used at most in a step."""
+    return query(f"select broker, ts, {USED} used from {{gauges}} group by 1, 2", gauges=gauges)
+
+
+def _memory(tables: Tables, used: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    rows = f"""
-        select broker, ts, used from (
-            select broker, ts, {USED} used
-            from gauges where metric in ('{names.RESIDENT}', '{names.MEMORY_LIMIT}') group by 1, 2)
-        where used >= {LEVELS[-1][1]}
-    """
-    for row in tables.rows(islands("broker", rows, "max(used) used", tables.step_ms) + " limit 10000"):
+    short = islands(used.where(f"used >= {LEVELS[-1][1]}"), "broker", "max(used) used", tables.step_ms)
+    for row in tables.rows(short):
         level = next(name for name, least in LEVELS if row["used"] >= least)
         found.append({**row, "level": level})
     return found
 
 
-def _lines(tables: Tables, brokers: list[str]) -> Lines:
-    rows = tables.rows(f"""
-        select ts, sum(rate) held from counters where metric = '{names.FLOW_SECONDS}' group by 1 order by 1
-    """)
+def _lines(tables: Tables, used: Any, brokers: list[str]) -> Lines:
+    rates = spread_rates(tables.counters(names.FLOW_SECONDS), tables.step_ms)
+    held = query("select ts, sum(rate) held from {rates} group by 1 order by 1", rates=rates)
     series: dict[str, list[tuple[float, float | None]]] = {
-        "destinations held back": [(row["ts"], row["held"]) for row in rows]
+        "destinations held back": [(row["ts"], row["held"]) for row in tables.rows(held)]
     }
-    if brokers:
-        wanted = ", ".join("'" + name.replace("'", "''") + "'" for name in brokers)
-        used = tables.rows(f"""
-            select broker, ts, {USED} used
-            from gauges where metric in ('{names.RESIDENT}', '{names.MEMORY_LIMIT}') and broker in ({wanted})
-            group by 1, 2 order by 1, 2
-        """)
-        for row in used:
-            series.setdefault(f"memory of {row['broker']} (part)", []).append((row["ts"], row["used"]))
-    return Lines("Destinations whose producers were held back", "at a time", series)
+    for row in tables.rows(chosen(used, "broker", brokers).orderBy("broker", "ts")) if brokers else ():
+        series.setdefault(f"memory of {row['broker']} (part)", []).append((row["ts"], row["used"]))
+    return Lines(
+        "Destinations whose producers were held back", "at a time",
+        {name: with_holes(points, tables.step_ms) for name, points in series.items()},
+    )  # fmt: skip

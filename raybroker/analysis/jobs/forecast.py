@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, number, percent
+from raybroker.analysis.answer import Answer, Finding, Lines, Table, due, duration, number, percent
+from raybroker.analysis.frames import query, spread_rates, with_holes
 from raybroker.analysis.jobs.episodes import USED
 from raybroker.analysis.tables import Tables
 
+COUNTERS: Final = (names.BROKER_CPU, names.BROKER_IN)
+GAUGES: Final = (names.RESIDENT, names.MEMORY_LIMIT, names.QUOTA_USED, names.STORE_LIVE)
 DAY_S: Final = 86_400.0
 DAYS_MIN: Final = 3
 TELL_DAYS: Final = 0.25
@@ -21,6 +24,8 @@ R2_MIN: Final = 0.5
 WHOLE_PART: Final = 0.9
 """A day is whole with this part of the steps that the fullest day has."""
 SOON_DAYS: Final = 30.0
+TENDENCY: Final = 25.0
+"""Harm of what a time that is too short for a forecast lets expect."""
 CPU_FULL: Final = 0.8
 """Cores of a broker's processes that count as full: a host's loop is one thread."""
 
@@ -29,19 +34,20 @@ def when_is_it_full(tables: Tables) -> Answer:
     """Growth a day of memory, quotas, processor and traffic, and days to the limit."""
     days = (tables.window.until_ms - tables.window.since_ms) / 1000 / DAY_S
     by_day = days >= DAYS_MIN
-    rows = [_outlook(row) for row in _trends(tables, "date_trunc('day', ts)" if by_day else "ts")]
+    found = tables.rows(trends(tables.counters(*COUNTERS), tables.gauges(*GAUGES), by_day=by_day))
+    rows = [_outlook(row) for row in found]
     rows.sort(key=lambda row: (row["days_left"] is None, row["days_left"] or 0.0, -abs(row["growth_part"] or 0.0)))
     answer = Answer("when_is_it_full", "What grows, and when is it full?", "")
-    due = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS and days >= TELL_DAYS]
+    soon = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS]
     answer.findings += [
-        Finding("critical" if by_day and row["days_left"] <= 7 else "warning" if by_day else "info",
-                f"{row['what']} of {row['subject']}",
+        Finding(due(row["days_left"] * DAY_S) if by_day else TENDENCY, f"{row['what']} of {row['subject']}",
                 f"is at {_amount(row, row['now'])}, grows by {_amount(row, row['per_day'])} a day and reaches "
                 f"{_amount(row, row['full'])} in {duration(row['days_left'] * DAY_S)}", row)
-        for row in due[:30]
+        for row in (soon[:30] if days >= TELL_DAYS else ())
     ]  # fmt: skip
     basis = f"{days:.1f} days" if by_day else f"only {duration(days * DAY_S)}: a tendency, no forecast"
-    answer.text = f"{len(due)} limits are reached within {SOON_DAYS:.0f} days if growth goes on; from {basis}."
+    first = f", the first in {duration(soon[0]['days_left'] * DAY_S)}" if soon else ""
+    answer.text = f"{len(soon)} limits are reached within {SOON_DAYS:.0f} days if growth goes on{first}; from {basis}."
     answer.tables.append(Table(
         "Growth", {"what": "what", "subject": "of", "at": "now", "growth": "a day", "part": "of itself",
                    "limit": "limit", "left": "left"},
@@ -60,24 +66,27 @@ def _amount(row: dict[str, Any], value: float | None) -> str:
     return number(value, row["unit"])
 
 
-def _trends(tables: Tables, bucket: str) -> list[dict[str, Any]]:
+def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
+    """What grows, by how much a day: a line through the highest value of each whole day, or through all steps."""
+    bucket = "date_trunc('day', ts)" if by_day else "ts"
     quantities = f"""
         select 'memory' what, 'part' unit, broker subject, ts,
                {USED} value
-        from gauges where metric in ('{names.RESIDENT}', '{names.MEMORY_LIMIT}') group by broker, ts
+        from {{gauges}} where metric in ('{names.RESIDENT}', '{names.MEMORY_LIMIT}') group by broker, ts
         union all
-        select 'quota', 'part', concat(destination, ' on ', broker), ts, max(high) from gauges
+        select 'quota', 'part', concat(destination, ' on ', broker), ts, max(high) from {{gauges}}
         where metric = '{names.QUOTA_USED}' group by destination, broker, ts
         union all
-        select 'processor', 'cores', broker, ts, sum(rate) from counters
+        select 'processor', 'cores', broker, ts, sum(rate) from {{counters}}
         where metric = '{names.BROKER_CPU}' group by broker, ts
         union all
-        select 'messages in', 'msg/s', broker, ts, sum(rate) from counters
+        select 'messages in', 'msg/s', broker, ts, sum(rate) from {{counters}}
         where metric = '{names.BROKER_IN}' group by broker, ts
         union all
-        select 'store', 'B', broker, ts, sum(high) from gauges where metric = '{names.STORE_LIVE}' group by broker, ts
+        select 'store', 'B', broker, ts, sum(high) from {{gauges}}
+        where metric = '{names.STORE_LIVE}' group by broker, ts
     """
-    return tables.rows(f"""
+    return query(f"""
         with q as ({quantities}),
              t as (select *, unix_millis(ts) / 1000.0 / {DAY_S} day, {bucket} bucket from q where value is not null),
              d as (select what, unit, subject, bucket, max_by(day, value) day, max(value) value, count(1) steps
@@ -90,7 +99,7 @@ def _trends(tables: Tables, bucket: str) -> list[dict[str, Any]]:
         select what, unit, subject, now, per_day, r2, per_day * today + start fitted, points
         from l join n using (what, unit, subject) where points >= 3 and most > 0
         order by per_day / greatest(now, 1e-9) desc limit 2000
-    """)
+    """, counters=counters, gauges=gauges)  # fmt: skip
 
 
 def _outlook(row: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +113,7 @@ def _outlook(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(tables: Tables) -> Lines:
-    rows = tables.rows(f"""
-        select ts, sum(rate) rate from counters where metric = '{names.BROKER_IN}' group by 1 order by 1
-    """)
-    return Lines("Messages in, all brokers", "msg/s", {"messages in": [(row["ts"], row["rate"]) for row in rows]})
+    rates = spread_rates(tables.counters(names.BROKER_IN), tables.step_ms)
+    rows = tables.rows(query("select ts, sum(rate) rate from {rates} group by 1 order by 1", rates=rates))
+    points = with_holes([(row["ts"], row["rate"]) for row in rows], tables.step_ms)
+    return Lines("Messages in, all brokers", "msg/s", {"messages in": points})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Bars, Finding, Lines, Table, number, percent
+from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
 from raybroker.analysis.tables import Tables
 
 TOP: Final = 20
@@ -16,6 +18,9 @@ HOT_DESTINATION: Final = 0.5
 """A destination with this part of all traffic is hot, if there are at least three."""
 HOT_UNIT: Final = 0.3
 """A unit of order with this part of its destination's traffic bounds it: one consumer works for a unit at a time."""
+HOT_BROKER_HARM: Final = 35.0
+HOT_UNIT_HARM: Final = 40.0
+HOT_DESTINATION_HARM: Final = 15.0
 RATE_MIN: Final = 1.0
 """Messages a second below which nothing is called hot."""
 
@@ -23,15 +28,17 @@ RATE_MIN: Final = 1.0
 def who_is_hot(tables: Tables) -> Answer:
     """Destinations by messages a second, brokers by theirs, units by their part of a destination."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
-    destinations = _destinations(tables, seconds)
-    brokers = _brokers(tables, seconds)
-    units = _units(tables)
+    counters = tables.counters(names.IN, names.BYTES_IN, names.BROKER_CPU, names.UNITS)
+    destinations = [{**row, "rate": row["messages"] / seconds} for row in tables.rows(by_destination(counters))]
+    brokers = [{**row, "rate": row["messages"] / seconds, "cpu": row["cpu_seconds"] / seconds}
+               for row in tables.rows(by_broker(counters))]  # fmt: skip
+    units = tables.rows(by_unit(counters))
     everything = sum(row["messages"] for row in destinations)
     answer = Answer("who_is_hot", "Who is hot: which destinations, brokers and units of order carry the load?", "")
     answer.findings += _hot_destinations(destinations, everything)
     answer.findings += _hot_brokers(brokers)
     answer.findings += [
-        Finding("warning", f"unit {row['unit']} of {row['destination']}",
+        Finding(HOT_UNIT_HARM, f"unit {row['unit']} of {row['destination']}",
                 f"has {percent(row['part'])} of the messages of {row['destination']}: one consumer at a time works for "
                 "it, so more consumers do not help", row)
         for row in units if row["part"] >= HOT_UNIT and row["messages"] / seconds >= RATE_MIN
@@ -68,48 +75,55 @@ def _part(row: dict[str, Any], everything: float) -> float:
     return row["messages"] / everything if everything else 0.0
 
 
-def _destinations(tables: Tables, seconds: float) -> list[dict[str, Any]]:
-    found = tables.rows(f"""
+def by_destination(counters: Any) -> Any:
+    """Messages and bytes in, the busiest step, and the most brokers that took some at once."""
+    return query(f"""
         with s as (select destination, type, ts, sum(if(metric = '{names.IN}', increase, 0)) n,
                           sum(if(metric = '{names.BYTES_IN}', increase, 0)) bytes,
                           sum(if(metric = '{names.IN}', rate, 0)) rate,
                           count(distinct if(increase > 0, broker, null)) brokers
-                   from counters where metric in ('{names.IN}', '{names.BYTES_IN}') group by 1, 2, 3)
+                   from {{counters}} where metric in ('{names.IN}', '{names.BYTES_IN}') group by 1, 2, 3)
         select destination, type, sum(n) messages, sum(bytes) bytes, max(rate) peak, max(brokers) brokers
         from s group by 1, 2 having sum(n) > 0 order by messages desc, destination limit 1000
-    """)
-    return [{**row, "rate": row["messages"] / seconds} for row in found]
+    """, counters=counters)  # fmt: skip
 
 
-def _brokers(tables: Tables, seconds: float) -> list[dict[str, Any]]:
-    found = tables.rows(f"""
+def by_broker(counters: Any) -> Any:
+    """Messages in, the busiest step, and seconds of processor time."""
+    return query(f"""
         with s as (select broker, ts, sum(if(metric = '{names.IN}', increase, 0)) n,
                           sum(if(metric = '{names.IN}', rate, 0)) rate,
                           sum(if(metric = '{names.BROKER_CPU}', increase, 0)) cpu
-                   from counters where metric in ('{names.IN}', '{names.BROKER_CPU}') group by 1, 2)
+                   from {{counters}} where metric in ('{names.IN}', '{names.BROKER_CPU}') group by 1, 2)
         select broker, sum(n) messages, max(rate) peak, sum(cpu) cpu_seconds
         from s group by 1 order by messages desc, broker
-    """)
-    return [{**row, "rate": row["messages"] / seconds, "cpu": row["cpu_seconds"] / seconds} for row in found]
+    """, counters=counters)  # fmt: skip
 
 
-def _units(tables: Tables) -> list[dict[str, Any]]:
-    return tables.rows(f"""
+def by_unit(counters: Any) -> Any:
+    """Units of order by their part of the messages of their destination."""
+    return query(f"""
         with u as (select destination, type, labels['unit'] unit, sum(increase) messages
-                   from counters where metric = '{names.UNITS}' group by 1, 2, 3),
-             d as (select destination, type, sum(increase) everything from counters
+                   from {{counters}} where metric = '{names.UNITS}' group by 1, 2, 3),
+             d as (select destination, type, sum(increase) everything from {{counters}}
                    where metric = '{names.IN}' group by 1, 2)
         select destination, unit, messages, least(1.0, messages / everything) part
         from u join d using (destination, type) where everything > 0 and messages > 0
         order by part desc, messages desc limit 100
-    """)  # fmt: skip
+    """, counters=counters)  # fmt: skip
+
+
+def over_time(counters: Any, step_ms: int) -> Any:
+    """Rates by destination and step, over all brokers; one that was not scraped went on meanwhile."""
+    return query("select destination, ts, sum(rate) rate from {rates} group by 1, 2 order by 1, 2",
+                 rates=spread_rates(counters, step_ms))  # fmt: skip
 
 
 def _hot_destinations(rows: list[dict[str, Any]], everything: float) -> list[Finding]:
     if len(rows) < 3:
         return []
     return [
-        Finding("info", row["destination"], f"carries {percent(_part(row, everything))} of all messages, "
+        Finding(HOT_DESTINATION_HARM, row["destination"], f"carries {percent(_part(row, everything))} of all messages, "
                 f"{number(row['rate'])}/s, with peaks of {number(row['peak'])}/s", row)
         for row in rows if _part(row, everything) >= HOT_DESTINATION and row["rate"] >= RATE_MIN
     ]  # fmt: skip
@@ -121,23 +135,23 @@ def _hot_brokers(rows: list[dict[str, Any]]) -> list[Finding]:
     found = []
     for row in rows:
         others = sorted(one["rate"] for one in rows if one is not row)
-        middle = others[len(others) // 2]
+        middle = statistics.median(others)
+        range_ = number(others[0]) if others[0] == others[-1] else f"{number(others[0])} to {number(others[-1])}"
         if row["rate"] >= RATE_MIN and row["rate"] >= HOT_BROKER * middle:
             found.append(Finding(
-                "warning", row["broker"], f"takes {number(row['rate'])} messages a second where the others take "
-                f"{number(middle)}: spread the producers (addresses, placement) or move destinations",
+                HOT_BROKER_HARM, row["broker"], f"takes {number(row['rate'])} messages a second where the others take "
+                f"{range_}: spread the producers (addresses, placement) or move destinations",
                 {**row, "median_of_others": middle},
             ))  # fmt: skip
     return found
 
 
-def _lines(tables: Tables, chosen: list[str]) -> Lines:
-    wanted = ", ".join("'" + name.replace("'", "''") + "'" for name in chosen) or "''"
-    rows = tables.rows(f"""
-        select destination, ts, sum(rate) rate from counters
-        where metric = '{names.IN}' and destination in ({wanted}) group by 1, 2 order by 1, 2
-    """)
-    series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in chosen}
-    for row in rows:
+def _lines(tables: Tables, wanted: list[str]) -> Lines:
+    series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in wanted}
+    lines = over_time(chosen(tables.counters(names.IN), "destination", wanted), tables.step_ms)
+    for row in tables.rows(lines) if wanted else ():
         series[row["destination"]].append((row["ts"], row["rate"]))
-    return Lines("Messages in by destination", "msg/s", series)
+    return Lines(
+        "Messages in by destination", "msg/s",
+        {name: with_holes(points, tables.step_ms) for name, points in series.items()},
+    )  # fmt: skip

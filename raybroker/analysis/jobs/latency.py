@@ -6,27 +6,28 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, number
-from raybroker.analysis.tables import Tables, merged, quantile, split
+from raybroker.analysis.frames import merged, with_holes
+from raybroker.analysis.tables import Tables, quantile, split
 
 STAGES: Final = {
-    "until stored": names.destination("send_to_store_seconds"),
-    "until delivered": names.destination("store_to_delivery_seconds"),
-    "until acknowledged": names.destination("delivery_to_ack_seconds"),
+    "until stored": names.SEND_TO_STORE,
+    "until delivered": names.WAIT,
+    "until acknowledged": names.DELIVERY_TO_ACK,
     "service": names.SERVICE,
-    "commit": names.broker("commit_seconds"),
+    "commit": names.COMMIT,
 }
 QUANTILES: Final = (0.5, 0.95, 0.99)
 SLOW_STORE_S: Final = 0.1
+SLOW_STORE_HARM: Final = 48.0
 TOP: Final = 12
 
 
 def how_long_does_it_take(tables: Tables) -> Answer:
     """Quantiles of the histograms of each stage, by destination, and over time for all of them."""
-    rows = _quantiles(tables.rows(
-        merged(list(STAGES.values()), "metric, destination, type")
-        + " having max(number) > 0 order by number desc limit 1000"
-    ))  # fmt: skip
-    everything = {row["stage"]: row for row in _quantiles(tables.rows(merged(list(STAGES.values()), "metric")))}
+    histograms = tables.histograms(*STAGES.values())
+    by_destination = merged(histograms, "metric, destination, type").where("number > 0")
+    rows = _quantiles(tables.rows(by_destination.orderBy("number", ascending=False).limit(1000)))
+    everything = {row["stage"]: row for row in _quantiles(tables.rows(merged(histograms, "metric")))}
     answer = Answer(
         "how_long_does_it_take", "How long does it take until messages are stored, delivered, acknowledged?", ""
     )
@@ -35,8 +36,8 @@ def how_long_does_it_take(tables: Tables) -> Answer:
         mine = sorted((row for row in rows if row["stage"] == stage), key=lambda row: -row["number"])
         shown += mine[:TOP]
         answer.findings += [
-            Finding("warning", row["destination"], f"one message in a hundred takes {duration(row['p99'])} until it is "
-                    "stored: look at the disk's sync times and at commit sizes", row)
+            Finding(SLOW_STORE_HARM, row["destination"], f"one message in a hundred takes {duration(row['p99'])} "
+                    "until it is stored: look at the disk's sync times and at commit sizes", row)
             for row in mine if stage == "until stored" and (row["p99"] or 0) >= SLOW_STORE_S
         ]  # fmt: skip
     told = [f"{stage} {duration(everything[stage]['p50'])} (p99 {duration(everything[stage]['p99'])})"
@@ -67,7 +68,8 @@ def _quantiles(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _lines(tables: Tables) -> Lines:
     chosen = {STAGES[stage]: stage for stage in ("until stored", "until delivered", "until acknowledged")}
     series: dict[str, list[tuple[float, float | None]]] = {f"{stage}, p99": [] for stage in chosen.values()}
-    for row in tables.rows(merged(list(chosen), "metric, ts") + " order by ts"):
+    for row in tables.rows(merged(tables.histograms(*chosen), "metric, ts").orderBy("ts")):
         value = quantile(*split(row["buckets"]), 0.99)
         series[f"{chosen[row['metric']]}, p99"].append((row["ts"], None if value is None else value * 1000))
-    return Lines("The slowest message in a hundred", "ms", series)
+    holed = {name: with_holes(points, tables.step_ms) for name, points in series.items()}
+    return Lines("The slowest message in a hundred", "ms", holed)

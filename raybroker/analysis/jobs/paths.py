@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Bars, Finding, Lines, Table, number
+from raybroker.analysis.frames import query, with_holes
 from raybroker.analysis.tables import Tables
 
 SKEW: Final = 2.0
 """Units of a member by the mean of all, above which the spread is uneven."""
 UNITS_MIN: Final = 20
+UNEVEN: Final = 32.0
+"""Harm of an uneven spread."""
 
 
 def are_paths_even(tables: Tables) -> Answer:
     """Units by member at the end, and over time."""
-    rows = tables.rows(f"""
-        with t as (select ts, labels['member'] member, max(last) units from gauges where metric = '{names.PATH_UNITS}'
-                   group by 1, 2),
-             n as (select max(ts) newest from t)
-        select member, units from t join n on ts = newest order by units desc, member
-    """)
+    gauges = tables.gauges(names.PATH_UNITS)
+    rows = tables.rows(at_the_end(gauges))
     answer = Answer("are_paths_even", "Does the path service spread units of order evenly?", "")
     total = sum(row["units"] for row in rows)
     members = max(len(rows), len(tables.brokers)) if rows else 0
@@ -32,7 +31,7 @@ def are_paths_even(tables: Tables) -> Answer:
         else "The path service is not in use."
     )  # fmt: skip
     answer.findings += [
-        Finding("warning", row["member"], f"has {number(row['units'])} units of order, {row['skew']:.1f} times the "
+        Finding(UNEVEN, row["member"], f"has {number(row['units'])} units of order, {row['skew']:.1f} times the "
                 "average: it was there first, or the others were away; new units go to the others", row)
         for row in rows if row["skew"] >= SKEW and row["units"] >= UNITS_MIN
     ]  # fmt: skip
@@ -42,16 +41,29 @@ def are_paths_even(tables: Tables) -> Answer:
     if rows:
         answer.plots += [
             Bars("Units of order", "units", {row["member"]: row["units"] for row in rows[:30]}),
-            _lines(tables),
+            _lines(tables, gauges),
         ]
     answer.figures = {"members": rows, "units": total, "mean": mean}
     return answer
 
 
-def _lines(tables: Tables) -> Lines:
-    rows = tables.rows(f"""
-        with t as (select ts, labels['member'] member, max(last) units from gauges where metric = '{names.PATH_UNITS}'
-                   group by 1, 2)
+def at_the_end(gauges: Any) -> Any:
+    """Units by member in the last step."""
+    return query("""
+        with t as (select ts, labels['member'] member, max(last) units from {gauges} group by 1, 2),
+             n as (select max(ts) newest from t)
+        select member, units from t join n on ts = newest order by units desc, member
+    """, gauges=gauges)  # fmt: skip
+
+
+def skew(gauges: Any) -> Any:
+    """The largest member by the average, by step."""
+    return query("""
+        with t as (select ts, labels['member'] member, max(last) units from {gauges} group by 1, 2)
         select ts, max(units) / avg(units) skew from t group by 1 order by 1
-    """)
-    return Lines("Largest member by the average", "times", {"skew": [(row["ts"], row["skew"]) for row in rows]})
+    """, gauges=gauges)  # fmt: skip
+
+
+def _lines(tables: Tables, gauges: Any) -> Lines:
+    points = with_holes([(row["ts"], row["skew"]) for row in tables.rows(skew(gauges))], tables.step_ms)
+    return Lines("Largest member by the average", "times", {"skew": points})

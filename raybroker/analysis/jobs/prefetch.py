@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Finding, Table, duration, number, percent
-from raybroker.analysis.tables import Tables, merged, quantile, split
+from raybroker.analysis.frames import merged, query
+from raybroker.analysis.tables import Tables, quantile, split
 
 MARGIN: Final = 2.0
 ROUND_TRIP_S: Final = 0.001
@@ -23,6 +24,8 @@ LIMIT_MAX: Final = 10_000
 NICE: Final = (1, 2, 5)
 TOO_LOW: Final = 0.5
 TOO_HIGH: Final = 10.0
+TOO_LOW_HARM: Final = 35.0
+TOO_HIGH_HARM: Final = 12.0
 DRY_PART: Final = 0.1
 """Part of requests that found the buffer empty, above which a low limit is known to have cost time."""
 HOARD_S: Final = 10.0
@@ -74,31 +77,38 @@ def _nice(value: float) -> int:
 
 
 def _round_trip(tables: Tables) -> float | None:
-    row = tables.rows(merged(names.ROUND_TRIP))
+    row = tables.rows(merged(tables.histograms(names.ROUND_TRIP)))
     return quantile(*split(row[0]["buckets"]), 0.9) if row and row[0]["buckets"] is not None else None
 
 
-def _measured(tables: Tables) -> list[dict[str, Any]]:
+def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
     """Consumers, their limit, service time and message size. Consumers are attached at every broker: counted once."""
-    rows = tables.rows(f"""
+    return query(f"""
         with m as (select destination, type, broker, ts, sum(if(metric = '{names.CONSUMERS}'
                                  and labels['state'] = 'active', mean, 0)) consumers,
                           sum(if(metric = '{names.LIMIT}', mean, 0)) limits
-                   from gauges where metric in ('{names.CONSUMERS}', '{names.LIMIT}') group by 1, 2, 3, 4),
+                   from {{gauges}} group by 1, 2, 3, 4),
              g as (select destination, type, ts, max(consumers) consumers, max(limits) limits from m group by 1, 2, 3),
              n as (select destination, type, avg(consumers) consumers, avg(limits) / avg(consumers) limit
                    from g where consumers > 0 group by 1, 2),
              b as (select destination, type, sum(if(metric = '{names.BYTES_IN}', increase, 0)) bytes,
                           sum(if(metric = '{names.IN}', increase, 0)) messages
-                   from counters where metric in ('{names.BYTES_IN}', '{names.IN}') group by 1, 2),
+                   from {{counters}} group by 1, 2),
              s as (select destination, type, sum(increase) number, sum(total) / sum(increase) service_s
-                   from histograms where metric = '{names.SERVICE}' group by 1, 2 having sum(increase) > 0)
+                   from {{histograms}} group by 1, 2 having sum(increase) > 0)
         select destination, type, number, service_s, consumers, limit, bytes / messages message_bytes
         from s join n using (destination, type) left join b using (destination, type) order by number desc limit 1000
-    """)
+    """, counters=counters, gauges=gauges, histograms=histograms)  # fmt: skip
+
+
+def _measured(tables: Tables) -> list[dict[str, Any]]:
+    rows = tables.rows(measured(
+        tables.counters(names.BYTES_IN, names.IN), tables.gauges(names.CONSUMERS, names.LIMIT),
+        tables.histograms(names.SERVICE),
+    ))  # fmt: skip
     dry = {
         (row["destination"], row["type"]): row
-        for row in tables.rows(merged(names.OCCUPANCY, "destination, type"))
+        for row in tables.rows(merged(tables.histograms(names.OCCUPANCY), "destination, type"))
     }  # fmt: skip
     for row in rows:
         asked = dry.get((row["destination"], row["type"]))
@@ -134,13 +144,14 @@ def _finding(row: dict[str, Any]) -> list[Finding]:
               f"(memory of all clients {number(row['advised_memory_bytes'], 'B')})")  # fmt: skip
     if row["verdict"] == "too low":
         return [Finding(
-            "warning", row["destination"], f"consumers have a limit of {number(row['limit'])}, need "
+            TOO_LOW_HARM, row["destination"], f"consumers have a limit of {number(row['limit'])}, need "
             f"{duration(row['service_s'])} for a message and ran dry {percent(row['dry_part'])} of the time: {advice}",
             row,
         )]  # fmt: skip
     if row["verdict"] == "too high":
         return [Finding(
-            "info", row["destination"], f"a full buffer is work for {duration(row['limit'] * row['service_s'])}, which "
-            f"other consumers cannot take over: {advice}", row,
+            TOO_HIGH_HARM, row["destination"],
+            f"a full buffer is work for {duration(row['limit'] * row['service_s'])}, which other "
+            f"consumers cannot take over: {advice}", row,
         )]  # fmt: skip
     return []

@@ -6,7 +6,8 @@ import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Table, duration, number
+from raybroker.analysis.answer import Answer, Finding, Table, duration, lost, number
+from raybroker.analysis.frames import query
 from raybroker.analysis.tables import Tables
 
 MEANINGS: Final = {
@@ -28,6 +29,8 @@ MEANINGS: Final = {
     "foreign metric": "samples of other programs; not used",
 }
 HARMLESS: Final = frozenset({"foreign metric", "duplicate"})
+HARMLESS_HARM: Final = 5.0
+CLOCKS_HARM: Final = 38.0
 SHOWN: Final = 40
 CLOCK_S: Final = 1.0
 """Clocks that differ by more are worth a finding; an answer to a scrape may take a good part of it."""
@@ -45,8 +48,9 @@ def how_good_is_the_input(tables: Tables) -> Answer:
         *({"what": one.what, "broker": "", "place": one.where, "number": one.times} for one in tables.faults),
     ]
     ingest = {row["what"]: row["number"] for row in tables.rows(
-        "select what, sum(number) number from notes where kind = 'ingest' group by 1")}  # fmt: skip
-    restarts, clocks = _restarts(tables), _clocks(tables)
+        "select what, case what when 'first' then min(number) when 'last' then max(number) else sum(number) end number "
+        "from notes where kind = 'ingest' group by 1")}  # fmt: skip
+    started, clocks = _restarts(tables), ahead(tables.rows(clock_offsets(tables.gauges(names.CLOCK_OFFSET))))
     sums: dict[str, float] = {}
     for row in rows:
         sums[row["what"]] = sums.get(row["what"], 0.0) + row["number"]
@@ -54,10 +58,11 @@ def how_good_is_the_input(tables: Tables) -> Answer:
     answer.text = (
         f"{number(ingest.get('samples', 0.0))} samples of {number(ingest.get('scrapes', 0.0))} scrapes from "
         f"{len(tables.brokers)} brokers; {number(sum(sums.values()))} faults of {len(sums)} kinds; "
-        f"{len(restarts)} restarts of brokers or hosts."
+        f"{len(started)} restarts of brokers or hosts."
     )
     answer.findings += [
-        Finding("info" if what in HARMLESS else "warning", what, f"{number(count)}: {MEANINGS.get(what, what)}; first: "
+        Finding(HARMLESS_HARM if what in HARMLESS else lost(count, 2.0), what,
+                f"{number(count)}: {MEANINGS.get(what, what)}; first: "
                 f"{next(row['place'] or row['broker'] for row in rows if row['what'] == what)}",
                 {"what": what, "count": count})
         for what, count in sorted(sums.items())
@@ -67,12 +72,12 @@ def how_good_is_the_input(tables: Tables) -> Answer:
         Table("What was wrong", {"what": "what", "broker": "broker", "place": "where", "number": "times"},
               _shown(rows)),
         Table("Counters that started anew", {"broker": "broker", "resets": "series", "from": "first in step of"},
-              restarts[:SHOWN]),
+              started[:SHOWN]),
         Table("Clocks", {"broker": "broker", "ahead_text": "ahead of the others", "least": "at least (s)",
                          "most": "at most (s)"},
               [{**row, "ahead_text": _signed(row["ahead_s"])} for row in clocks[:SHOWN]]),
     ]  # fmt: skip
-    answer.figures = {"ingest": ingest, "faults": sums, "restarts": restarts, "places": rows[:1000],
+    answer.figures = {"ingest": ingest, "faults": sums, "restarts": started, "places": rows[:1000],
                       "clocks": clocks}  # fmt: skip
     return answer
 
@@ -87,19 +92,25 @@ def _shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _restarts(tables: Tables) -> list[dict[str, Any]]:
     from raybroker.analysis.plan import moment
 
-    rows = tables.rows(f"""
-        select broker, ts, sum(resets) resets from counters where resets > 0 and metric in ('{names.BROKER_IN}',
-               '{names.BROKER_CPU}', '{names.IN}') group by 1, 2 order by 2, 1 limit 10000
-    """)
+    rows = tables.rows(restarts(tables.counters(names.BROKER_IN, names.BROKER_CPU, names.IN)))
     return [{**row, "from": moment(row["ts"])} for row in rows]
 
 
-def _clocks(tables: Tables) -> list[dict[str, Any]]:
-    return ahead(
-        tables.rows(f"""
-        select broker, percentile(mean, 0.5) offset, min(low) least, max(high) most from gauges
-        where metric = '{names.CLOCK_OFFSET}' group by 1 order by 1
-    """)
+def restarts(counters: Any) -> Any:
+    """Steps in which counters of a broker started anew, and how many."""
+    return query(
+        "select broker, ts, sum(resets) resets from {counters} where resets > 0 group by 1, 2 order by 2, 1 "
+        "limit 10000",
+        counters=counters,
+    )
+
+
+def clock_offsets(gauges: Any) -> Any:
+    """By how much the clocks of brokers are ahead of the times of their scrapes."""
+    return query(
+        "select broker, percentile(mean, 0.5) offset, min(low) least, max(high) most from {gauges} group by 1 "
+        "order by 1",
+        gauges=gauges,
     )
 
 
@@ -135,5 +146,5 @@ def _differing(clocks: list[dict[str, Any]]) -> list[Finding]:
         for row in off[:5]
     )
     more = f" and {len(off) - 5} more" if len(off) > 5 else ""
-    return [Finding("warning", "clocks differ", f"{named}{more}: times to live, delivery times and schedules go by "
+    return [Finding(CLOCKS_HARM, "clocks differ", f"{named}{more}: times to live, delivery times and schedules go by "
                     "these clocks; have them set by NTP", {"clocks": off})]  # fmt: skip

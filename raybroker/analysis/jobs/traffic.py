@@ -6,9 +6,11 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Finding, Matrix, Table, number, percent
+from raybroker.analysis.frames import query
 from raybroker.analysis.tables import Tables
 
 REMOTE_PART: Final = 0.5
+REMOTE_HARM: Final = 10.0
 MATRIX_MAX: Final = 30
 RATE_MIN: Final = 1.0
 
@@ -16,16 +18,8 @@ RATE_MIN: Final = 1.0
 def where_does_traffic_go(tables: Tables) -> Answer:
     """Deliveries by place for each destination, and by member's and consumer's broker for all."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
-    destinations = tables.rows(f"""
-        select destination, type, sum(if(labels['place'] = 'local', increase, 0)) local,
-               sum(if(labels['place'] = 'remote', increase, 0)) remote
-        from counters where metric = '{names.DELIVERED}' group by 1, 2 having sum(increase) > 0
-        order by remote desc, local desc, destination limit 1000
-    """)
-    pairs = tables.rows(f"""
-        select broker member, coalesce(labels['consumer_broker'], '') home, sum(increase) messages from counters
-        where metric = '{names.ROUTED}' group by 1, 2 having sum(increase) > 0 order by messages desc
-    """)
+    destinations = tables.rows(by_place(tables.counters(names.DELIVERED)))
+    pairs = tables.rows(by_way(tables.counters(names.ROUTED)))
     local, remote = sum(row["local"] for row in destinations), sum(row["remote"] for row in destinations)
     answer = Answer(
         "where_does_traffic_go", "Where does traffic go: local against remote delivery, from broker to broker?", ""
@@ -35,7 +29,7 @@ def where_does_traffic_go(tables: Tables) -> Answer:
         f"{number(local + remote)} deliveries, {percent(part)} of them to consumers at home at another broker."
     )
     answer.findings += [
-        Finding("info", row["destination"], f"{percent(_remote(row))} of its deliveries go to another broker: "
+        Finding(REMOTE_HARM, row["destination"], f"{percent(_remote(row))} of its deliveries go to another broker: "
                 "localDeliveryPreferred, or consumers nearer to the producers, would save the way", row)
         for row in destinations if _remote(row) >= REMOTE_PART and row["remote"] / seconds >= RATE_MIN
     ]  # fmt: skip
@@ -50,6 +44,24 @@ def where_does_traffic_go(tables: Tables) -> Answer:
     answer.plots += _matrix(pairs)
     answer.figures = {"destinations": destinations, "matrix": pairs, "local": local, "remote": remote}
     return answer
+
+
+def by_place(counters: Any) -> Any:
+    """Deliveries at the consumers' own broker and at others, by destination."""
+    return query("""
+        select destination, type, sum(if(labels['place'] = 'local', increase, 0)) local,
+               sum(if(labels['place'] = 'remote', increase, 0)) remote
+        from {counters} group by 1, 2 having sum(increase) > 0
+        order by remote desc, local desc, destination limit 1000
+    """, counters=counters)  # fmt: skip
+
+
+def by_way(counters: Any) -> Any:
+    """Deliveries from the broker of the member to that of the consumer."""
+    return query("""
+        select broker member, coalesce(labels['consumer_broker'], '') home, sum(increase) messages from {counters}
+        group by 1, 2 having sum(increase) > 0 order by messages desc
+    """, counters=counters)  # fmt: skip
 
 
 def _remote(row: dict[str, Any]) -> float:
