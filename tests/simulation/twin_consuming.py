@@ -25,6 +25,8 @@ def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Ef
             assert same[0].subscription is not None
             assert same[0].subscription.shared == wanted.shared, "a subscription became shared, or the other way round"
             assert not same[0].holders, "a subscription in use was replaced"
+            assert same[0].subscription is not None
+            assert same[0].subscription.shared == wanted.shared, "a shared and an unshared one exclude each other"
             end_lane(twin, same[0])
             same = []
         if same:
