@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from raybroker.client.arguments import check_admin
+from raybroker.client.pickled import Unpicklable
 from raybroker.model.names import DEAD_MESSAGE_QUEUE
 
 
-class Admin:
+class Admin(Unpicklable):
     """``call(verb, arguments)`` carries a verb to the broker."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:

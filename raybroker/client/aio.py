@@ -24,7 +24,8 @@ from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic,
 from raybroker.client.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.message import Message
 from raybroker.client.options import session_mode
-from raybroker.client.request import Requests, answering, options_of_request, request_timed_out
+from raybroker.client.pickled import PicklableConnection, Unpicklable
+from raybroker.client.request import Requests, answering, options_of_request, request_timed_out, weakly
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
 from raybroker.client.unreferenced import Handles
@@ -59,7 +60,7 @@ def _on_this_loop(handler: Callable[[E], object] | None) -> Callable[[E], object
     return call if handler is not None else None
 
 
-class Connection:
+class Connection(PicklableConnection):
     """See :class:`raybroker.client.blocking.Connection`; ``async with`` starts and closes it."""
 
     def __init__(self, core: ConnectionCore) -> None:
@@ -149,7 +150,7 @@ class XaConnection(Connection):
         return session
 
 
-class Session:
+class Session(Unpicklable):
     """See :class:`raybroker.client.blocking.Session`."""
 
     def __init__(self, connection: Connection, core: SessionCore) -> None:
@@ -162,7 +163,7 @@ class Session:
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.reply = self._reply
+        core.reply = weakly(self._reply)
         core.connection.used = True
         core.connection.sessions.append(core)
 
@@ -261,7 +262,7 @@ class Session:
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
         requests = self._requests = self._requests or Requests(
-            self._core.connection, _confirmed, self._reply
+            self._core.connection, _confirmed, self._core.reply
         )
         answer: Future[Message] = Future()
         before = requests.strangers

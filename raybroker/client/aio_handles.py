@@ -29,6 +29,7 @@ from raybroker.client.opening import (
     unconfirmed,
 )
 from raybroker.client.options import send_options
+from raybroker.client.pickled import Unpicklable
 from raybroker.client.producing import Shared
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
@@ -44,7 +45,7 @@ SEND_OPTIONS: Final = (
 """Options of ``send_async`` beside the properties."""
 
 
-class Producer(Hints):
+class Producer(Unpicklable, Hints):
     """See :class:`raybroker.client.handles.Producer`."""
 
     def __init__(self, session: Session, core: OwnProducer) -> None:
@@ -186,7 +187,7 @@ class Producer(Hints):
             raise closed_while_full(self._core)
 
 
-class Consumer:
+class Consumer(Unpicklable):
     """See :class:`raybroker.client.handles.Consumer`; ``async for`` instead of ``for``."""
 
     def __init__(self, session: Session, core: AnyConsumer) -> None:
@@ -285,7 +286,7 @@ class Consumer:
                 yield message
 
 
-class Browser:
+class Browser(Unpicklable):
     """See :class:`raybroker.client.handles.Browser`; ``async for`` instead of ``for``."""
 
     def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:

@@ -24,7 +24,8 @@ from raybroker.client.handles import Browser, Consumer, Producer
 from raybroker.client.listening import Listening
 from raybroker.client.message import Message
 from raybroker.client.options import session_mode
-from raybroker.client.request import Requests, answering, options_of_request, request_timed_out
+from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
+from raybroker.client.request import Requests, answering, options_of_request, request_timed_out, weakly
 from raybroker.client.session import SessionCore
 from raybroker.client.subscribing import unsubscribe
 from raybroker.client.unreferenced import Handles
@@ -44,7 +45,7 @@ def _confirmed(confirmations: Confirmations) -> None:
     check(confirmations)
 
 
-class Connection:
+class Connection(PicklableConnection):
     """A connection to a cluster (or to the loopback). Delivers nothing until started; ``with`` starts and closes it."""
 
     def __init__(self, core: ConnectionCore) -> None:
@@ -159,7 +160,7 @@ class XaConnection(Connection):
         return session
 
 
-class Session:
+class Session(Unpicklable):
     """Made by :meth:`Connection.session`."""
 
     def __init__(self, connection: Connection, core: SessionCore) -> None:
@@ -172,7 +173,7 @@ class Session:
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.reply = self._reply
+        core.reply = weakly(self._reply)
         core.connection.used = True
         core.connection.sessions.append(core)
 
@@ -225,6 +226,11 @@ class Session:
             self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
         )
         producer = Producer(self, self._run(work))
+        options = {
+            "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
+            "unit_of_order": unit_of_order, "serializer": serializer,
+        }  # fmt: skip
+        producer._made = (destination, options)
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
         self._producers.add(producer, partial(opening.let_go, producer._core))
@@ -305,7 +311,7 @@ class Session:
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
         requests = self._requests = self._requests or Requests(
-            self._core.connection, _confirmed, self._reply
+            self._core.connection, _confirmed, self._core.reply
         )
         answer: Future[Message] = Future()
         before = requests.strangers
@@ -434,6 +440,14 @@ class Session:
         if self._replier is None:
             self._replier = self.producer()
         return self._replier.send(body, destination=target, **options)
+
+    def _adopt(self, producer: Producer, made: Made) -> None:
+        """Open a producer that came from another process."""
+        destination, options = made
+        core = self._run(opening.producer(self._core, destination, **options))
+        producer.__init__(self, core)  # type: ignore[misc]
+        producer._made = made
+        self._producers.add(producer, partial(opening.let_go, core))
 
     def _require_open(self) -> None:
         if self.closed:

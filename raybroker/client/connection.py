@@ -42,6 +42,7 @@ from raybroker.wire import frames as wire
 if TYPE_CHECKING:
     from raybroker.client.buffer import Buffer
     from raybroker.client.buffers import Buffers
+    from raybroker.client.pickled import Address
 
 T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.02
@@ -65,6 +66,8 @@ class ConnectionCore:
     ) -> None:
         self.directory = directory
         self.attributes = attributes
+        self.address: Address | None = None
+        """Where it leads, for a copy of it in another process; None: nowhere but here."""
         self.client_id = client_id
         self.identity = token(IDENTITY_BYTES).hex()
         """Names this connection to every host, so that they know which channels are one client's."""

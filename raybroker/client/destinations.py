@@ -94,6 +94,10 @@ class TemporaryQueue(Queue):
         self.owner = owner
         self._delete = delete
 
+    def __reduce__(self) -> Any:
+        """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
+        return Queue, (self.name,)
+
     def delete(self) -> Any:
         """End it now; raises IllegalStateError while a consumer is open on it."""
         return self._delete(self)
@@ -108,6 +112,10 @@ class TemporaryTopic(Topic):
         super().__init__(name)
         self.owner = owner
         self._delete = delete
+
+    def __reduce__(self) -> Any:
+        """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
+        return Topic, (self.name,)
 
     def delete(self) -> Any:
         """End it now; raises IllegalStateError while a consumer is open on it."""

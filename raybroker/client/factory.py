@@ -17,6 +17,7 @@ from raybroker.client.directory import Directory
 from raybroker.client.identity import client_id_of
 from raybroker.client.io import IoThread
 from raybroker.client.loopback import make_core
+from raybroker.client.pickled import Address
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
 from raybroker.model.settings import lookup
@@ -77,7 +78,13 @@ def _core(
     config = Config.of({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
-    return ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
+    core = ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
+    core.address = Address(_open, cluster, broker, dict(attributes))
+    return core
+
+
+def _open(address: Address) -> ConnectionCore:
+    return _core(address.attributes, None, address.cluster, address.broker, None, None, IoThread.shared())
 
 
 def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:

@@ -31,6 +31,7 @@ from raybroker.client.opening import (
     unconfirmed,
 )
 from raybroker.client.options import send_options
+from raybroker.client.pickled import Made, Unpicklable, producer_again, reduce_producer
 from raybroker.client.scheduling import check_unscheduled, plan_of, scheduled
 from raybroker.client.unnamed import UnnamedProducer
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
@@ -49,6 +50,27 @@ class Producer(Hints):
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
+        self._made: Made | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens itself on its first use, with a connection and a session of its own."""
+        if "_again" in self.__dict__:
+            connection, made = self._again
+            return producer_again, (type(self), connection, *made)
+        if self._made is None:
+            raise IllegalStateError("this producer cannot be pickled; pickle its connection")
+        return reduce_producer(self, self._made)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_again" or name.startswith("__") or "_again" not in self.__dict__:
+            raise AttributeError(f"Producer has no attribute {name!r}")
+        connection, made = self.__dict__.pop("_again")
+        try:
+            connection.session()._adopt(self, made)
+        except BaseException:
+            self.__dict__["_again"] = (connection, made)
+            raise
+        return getattr(self, name)
 
     def send(
         self,
@@ -220,7 +242,7 @@ class Producer(Hints):
         self.close()
 
 
-class Consumer:
+class Consumer(Unpicklable):
     """Made by :meth:`Session.consumer`; iterate over it, or call receive."""
 
     def __init__(self, session: Session, core: AnyConsumer) -> None:
@@ -360,7 +382,7 @@ class Consumer:
         self.close()
 
 
-class Browser:
+class Browser(Unpicklable):
     """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
 
     def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:

@@ -19,6 +19,7 @@ from raybroker.client.connection import ConnectionCore
 from raybroker.client.directory import ALONE, Place, View
 from raybroker.client.identity import client_id_of
 from raybroker.client.io import IoThread
+from raybroker.client.pickled import Address
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
@@ -273,10 +274,16 @@ def _named_core(
         values = {**{key: value for key, value, _ in named.config.given}, **properties}
         attributes = named.config if made else Config.of(values)
         directory: Any = _Shared(name, named)
-        return ConnectionCore(directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io)
+        core = ConnectionCore(directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io)
+        core.address = Address(_open, attributes=dict(properties), loopback=name)
+        return core
     except BaseException:
         io.run(_Shared(name, named).close())
         raise
+
+
+def _open(address: Address) -> ConnectionCore:
+    return _named_core(address.loopback, None, address.attributes, None, None, IoThread.shared())
 
 
 def make_core(

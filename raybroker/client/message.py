@@ -290,5 +290,11 @@ class Message:
         """Start its ack deadline again: it is still being worked on (B7)."""
         return self._delivery.consumer.session.extend(self)
 
+    def __reduce__(self) -> Any:
+        """A copy in another process has its content, and cannot be acknowledged there."""
+        from raybroker.client.pickled import reduce_message
+
+        return reduce_message(self)
+
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
@@ -216,6 +217,19 @@ class Requests:
         for producer in self._producers.values():
             await producer.close()
             self._connection.forget_producer(producer)
+
+
+def weakly(reply: Callable[[Message, Any, dict[str, Any]], Any]) -> Callable[[Message, Any, dict[str, Any]], Any]:
+    """A method of a session's handle, for its core, which must not keep the handle alive."""
+    found = weakref.WeakMethod(reply)
+
+    def call(message: Message, body: Any, options: dict[str, Any]) -> Any:
+        method = found()
+        if method is None:
+            raise IllegalStateError("the session that received the message is gone")
+        return method(message, body, options)
+
+    return call
 
 
 def request_timed_out(

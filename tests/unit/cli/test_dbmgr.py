@@ -151,7 +151,8 @@ def test_what_is_wrong_is_said(raybroker: Any, place: Place, tmp_path: Path) -> 
         (("restore", "sharecc_tbl", "--force", "-f", str(there), *place.arguments), 1, "no backup"),
         (("create", "sharecc_tbl", *place.arguments), 0, ""),
         (("create", "sharecc_tbl", *place.arguments), 1, "there already"),
-        (("delete", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1, "belongs to cluster 'default'"),
+        (("delete", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1,
+         "belongs to cluster 'default'"),
         (("recreate", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1, "this is cluster 'other'"),
     ):
         result = raybroker("dbmgr", *arguments)
