@@ -6,7 +6,7 @@
     with rb.connect() as conn:
         session = conn.session()
         session.producer("orders").send({"id": 1})
-        print(session.consumer("orders").receive().body)
+        print(session.receive("orders", timeout=5).body)
 
 ``rb.loopback()`` is the same without Ray, for tests.  ``raybroker.aio`` has the handles as coroutines.
 """

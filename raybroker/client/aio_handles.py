@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.consumer_handles import let_go
 from raybroker.client.destinations import Destination
 from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
@@ -246,6 +247,7 @@ class Consumer(Unpicklable):
         handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
         core._connection.warn_unless_started()
         core.listener = handler
+        self.session._consumers.keep(self)
         self.session._listen()
         return self
 
@@ -265,14 +267,17 @@ class Consumer(Unpicklable):
         self._core.shut()
         with contextlib.suppress(ConnectionLostError):
             await self.session._run(self._core.close())
-        if self in self.session._consumers:
-            self.session._consumers.remove(self)
+        self.session._consumers.discard(self)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._iterate()
 
     def _closed(self) -> bool:
         return self._core.closed
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_core") is not None:
+            let_go(self._core)
 
     async def _iterate(self) -> AsyncIterator[Message]:
         while not self._closed():

@@ -56,7 +56,7 @@ class Listening:
             busy = True
             while busy and not session.closed:
                 busy = False
-                for consumer in list(session._consumers):
+                for consumer in list(session._consumers.kept):
                     busy = await self._serve_one(consumer) or busy
             await self._commit()
 

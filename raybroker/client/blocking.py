@@ -18,6 +18,7 @@ from raybroker.client.arguments import check_arguments
 from raybroker.client.closing import collected, noted_on, raise_first
 from raybroker.client.confirmation import Confirmations, check
 from raybroker.client.connection import ConnectionCore
+from raybroker.client.consumer_handles import ConsumerHandles
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.handles import Browser, Consumer, Producer
@@ -167,8 +168,10 @@ class Session(Unpicklable):
         self.connection = connection
         self._core = core
         self._producers: Handles[Producer] = Handles(core.connection.io)
-        self._consumers: list[Consumer] = []
+        self._consumers: ConsumerHandles[Consumer] = ConsumerHandles()
         self._browsers: list[Browser] = []
+        self._received: dict[Destination, Consumer] = {}
+        """The consumers of :meth:`receive`, the one that was used last at the end."""
         self._requests: Requests | None = None
         self._listening: Listening | None = None
         self.closed = False
@@ -260,6 +263,31 @@ class Session(Unpicklable):
         return self._consumer(
             destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
         )
+
+    def receive(self, destination: Destination | str, timeout: float | None = None) -> Message | None:
+        """The next message of a queue or topic, from one consumer that the session keeps for it; None when ``timeout``
+        seconds are over, and without a limit for None.
+
+        For programs that ask now and then: that consumer buffers as any other. The session keeps RECEIVED_MAX of them,
+        and lets go of the one that was not used for the longest time. Raises as :meth:`consumer` and
+        :meth:`Consumer.receive` do.
+        """
+        self._require_open()
+        self._require_no_listener()
+        found = destination_of(destination)
+        consumer = self._received.get(found)
+        if consumer is None or consumer._core.closed:
+            consumer = self.consumer(found)
+        self._received.pop(found, None)
+        self._received[found] = consumer
+        self._core.bound_receivers(self._received)
+        try:
+            return consumer.receive(timeout)
+        except BrokerError:
+            if consumer._core.failed:  # Its destination is gone, or cannot be reached: the next call looks again.
+                self._received.pop(found, None)
+                consumer.close()
+            raise
 
     def durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
@@ -400,6 +428,8 @@ class Session(Unpicklable):
         for consumer in list(self._consumers):
             with collected(faults):
                 consumer.close()
+        with contextlib.suppress(ConnectionLostError), collected(faults):
+            self._run(self._core.close_the_rest())
         self._core.connection.sessions.remove(self._core)
         self.connection._sessions.remove(self)
         raise_first(faults)
@@ -425,7 +455,7 @@ class Session(Unpicklable):
     def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
         self._require_open()
         consumer = Consumer(self, self._run(opening.consumer(self._core, *arguments, **subscription)))
-        self._consumers.append(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     def _subscriber(

@@ -65,6 +65,11 @@ class Buffer:
         self._settled_up_to = 0
         """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
 
+    @property
+    def failed(self) -> bool:
+        """It has ended without being closed."""
+        return self._failure is not None
+
     def take(self, most: int) -> list[Message]:
         """Up to ``most`` messages from the buffer, without waiting."""
         found: list[Message] = []
@@ -299,6 +304,17 @@ class Buffer:
         if self.owing >= 0:
             self._connection.io.post(self._send_answer, self.owing, self.epoch)
             self.owing = -1
+
+    def drop_buffer(self) -> list[books.Ranges]:
+        """Empty the buffer; returns what was in it as ranges of tags, a list for each delivery. With the lock held."""
+        found = []
+        for delivery in self._deliveries:
+            start, self._at = self._at, 0
+            void = delivery.void if isinstance(delivery, Watched) else frozenset()
+            left = (delivery.tag + index for index in range(start, delivery.block.count) if index not in void)
+            found.append(books.ranges_of(left))
+        self._deliveries.clear()
+        return found
 
     def _drop_all(self, why: str) -> None:
         """Empty the buffer and the books; the flow is told by whoever knows what comes next."""

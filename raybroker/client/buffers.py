@@ -36,6 +36,11 @@ class Buffers:
         self.take_one: Callable[[], Message | None] = self._take_one_of_all
         """The next message of the buffers, or None; the hot path of ``receive``. With one member it is that one's."""
 
+    @property
+    def failed(self) -> bool:
+        """It has ended without being closed."""
+        return self._failure is not None
+
     def take(self, most: int) -> list[Message]:
         """Up to ``most`` messages, from one member after the other."""
         found: list[Message] = []

@@ -80,7 +80,8 @@ class Channel:
         self.reason: BrokerError | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._then: dict[int, Callable[[Any], None]] = {}
-        self._acks: dict[int, Future[int]] = {}
+        self._acks: dict[int, tuple[int, Future[int]]] = {}
+        """Request → (handle, who waits for its confirmation)."""
         self._next_request = 1
         self._next_handle = 1
         self._next_transaction = 1
@@ -151,7 +152,7 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
-        request = self._confirmation(confirmed)
+        request = self._confirmation(handle, confirmed)
         while len(ranges) > ACK_RANGES_MAX:
             self.link.write(wire.ack(handle, epoch, 0, ranges[:ACK_RANGES_MAX]))
             ranges = ranges[ACK_RANGES_MAX:]
@@ -166,20 +167,37 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
-        request = self._confirmation(confirmed)
+        request = self._confirmation(handle, confirmed)
         try:
             self.link.write(wire.settle(handle, epoch, request, outcome, delay_ms, reason, ranges))
         except BaseException:
             self._acks.pop(request, None)
             raise
 
-    def _confirmation(self, confirmed: Future[int] | None) -> int:
+    def _confirmation(self, handle: int, confirmed: Future[int] | None) -> int:
         """The number under which a confirmation is awaited; 0 when nobody does."""
         if confirmed is None:
             return 0
         request = self._number()
-        self._acks[request] = confirmed
+        self._acks[request] = handle, confirmed
         return request
+
+    async def confirmed(self, handle: int) -> None:
+        """Wait until every acknowledgement of a handle is answered, or the channel is lost: the host answers none of a
+        handle that it has closed."""
+        waiting = [asyncio.wrap_future(confirmed) for of, confirmed in self._acks.values() if of == handle]
+        for future in waiting:
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if waiting:
+            await asyncio.wait(waiting)
+
+    def _refuse_confirmations(self, handle: int, event: wire.Event) -> None:
+        endpoint = self.endpoints.get(handle)
+        name = endpoint.name if endpoint is not None else "the handle"
+        for request, (of, confirmed) in list(self._acks.items()):
+            if of == handle:
+                del self._acks[request]
+                refuse(confirmed, ended_by(event, name))
 
     def new_transaction(self) -> int:
         """A number for a transaction on this connection (T-01)."""
@@ -245,9 +263,9 @@ class Channel:
                 if endpoint is not None:
                     endpoint.on_frame(frame)
             elif isinstance(frame, wire.Acked):
-                confirmed = self._acks.pop(frame.request, None)
-                if confirmed is not None:
-                    fulfil(confirmed, frame.unknown)
+                waiting = self._acks.pop(frame.request, None)
+                if waiting is not None:
+                    fulfil(waiting[1], frame.unknown)
             elif isinstance(frame, wire.Reply):
                 self._resolve(frame.request, frame.result)
             elif isinstance(frame, wire.Released):
@@ -282,7 +300,10 @@ class Channel:
             if self._observer is not None:
                 self._observer.channel_closing(self)
         elif event.name in ("destroyed", "halted", "gate", "credit", "consumers"):
-            endpoint = self.endpoints.get(event.data.get("handle", 0))
+            handle = event.data.get("handle", 0)
+            endpoint = self.endpoints.get(handle)
+            if event.name in ("destroyed", "halted"):  # The host answers nothing more of this handle.
+                self._refuse_confirmations(handle, event)
             if endpoint is not None:
                 endpoint.on_frame(event)
 
@@ -297,7 +318,7 @@ class Channel:
         for future in list(self._requests.values()):
             if not future.done():
                 future.set_exception(failure)
-        for confirmed in self._acks.values():
+        for _, confirmed in self._acks.values():
             refuse(confirmed, failure)
         self._acks.clear()
         self._word_came()

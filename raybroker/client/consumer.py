@@ -104,6 +104,8 @@ class ConsumerCore(Buffer):
         self._channel: Channel | None = None
         self._handle = 0
         self._min_tag = 0
+        self._let_go = False
+        """The application has no reference to it any more."""
 
     @property
     def share(self) -> Share:
@@ -166,6 +168,8 @@ class ConsumerCore(Buffer):
                 refuse(confirmed, not_settled("the acknowledgement", LOST))
             return
         channel.acknowledge(self._handle, epoch, ranges, confirmed)
+        if self._let_go:
+            self.close_if_settled()
 
     def _send_outcome(
         self, epoch: int, ranges: books.Ranges, outcome: str, delay_ms: int, reason: str,
@@ -177,6 +181,8 @@ class ConsumerCore(Buffer):
                 refuse(confirmed, not_settled(f"{outcome}()", LOST))
             return
         channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
+        if self._let_go and confirmed is not None:
+            self.close_if_settled()
 
     def _extend_held(self) -> None:
         """Extend what is in the buffer and what a running listener has in hand."""
@@ -298,8 +304,10 @@ class ConsumerCore(Buffer):
     def _deliver(self, frame: wire.Deliver) -> None:
         block = frame.block
         count = block.count
-        if self.closed or frame.tag < self._min_tag:
+        if self.closed or self._let_go or frame.tag < self._min_tag:
             self._connection.meter(count)
+            if self._let_go and frame.tag >= self._min_tag:
+                self._give_back([(frame.tag, frame.tag + count - 1)])
             return
         expires, attempt = block.expires(), frame.attempt
         if not self._connection.brokers.alone and self._connection.copies.again(block):
@@ -335,7 +343,7 @@ class ConsumerCore(Buffer):
         with self._lock:
             if share is not None and share.purse.pause(share):
                 channel.link.write(wire.drain(self._handle, epoch, 0))
-            credit = self._flow.limit if share is None or share.standing else 0
+            credit = self._flow.limit if (share is None or share.standing) and not self._let_go else 0
             last = self.consumed[-1][1] if self.consumed else self._settled_up_to
             self._drop_all(RECOVERED)
             self._min_tag = 1 << 62
@@ -357,6 +365,36 @@ class ConsumerCore(Buffer):
             "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms, "reason": reason,
         }  # fmt: skip
         await channel.call("release", args, released)
+        self.close_if_settled()
+
+    def let_go(self) -> None:
+        """Nobody can receive from it any more: what waits here goes back, and it is closed once what was received is
+        settled."""
+        if self.closed or self._let_go:
+            return
+        self._let_go = True
+        channel = self._reachable(self.epoch)
+        if channel is not None:
+            channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.
+        with self._lock:
+            ranges = [tags for delivery in self.drop_buffer() for tags in delivery]
+            self._connection.handed_out(self._flow.buffered)
+            self._flow.restart()
+        self._give_back(ranges)
+        if self.session.mode == "dups_ok":
+            self.session.flush_lazily()
+        self.close_if_settled()
+
+    def _give_back(self, ranges: books.Ranges) -> None:
+        """Messages that the application has not seen are for anybody."""
+        if ranges and self.session.keeps_track:
+            self._send_outcome(self.epoch, ranges, "release", -1, "", None)
+
+    def close_if_settled(self) -> None:
+        """Close it when nobody refers to it and nothing that it gave out is left to be acknowledged."""
+        if self._let_go and not self.closed and not self.consumed:
+            self.shut()
+            self._connection.spawn(self.close())
 
     def started(self) -> None:
         """The connection was started: what is in the buffer may be handed out."""
@@ -368,8 +406,8 @@ class ConsumerCore(Buffer):
         """A consumer writes little enough not to care."""
 
     def has_ended(self) -> bool:
-        """True once the application has closed it."""
-        return self.closed
+        """True once the application has closed it, or has lost it."""
+        return self.closed or self._let_go
 
     def on_lost(self) -> None:
         self._channel = None
@@ -380,6 +418,7 @@ class ConsumerCore(Buffer):
             self._forget()
         if had_handed_out:
             self.session.lost_some()
+        self.close_if_settled()
         if not self.lost(self) and not self.closed:
             self._connection.recover(self)
 
@@ -420,6 +459,8 @@ class ConsumerCore(Buffer):
         with self._lock:
             self._drop_all(CLOSED)
         self.session.forget(self)
+        if channel is not None and not channel.lost:
+            await channel.confirmed(self._handle)
         if channel is not None and not channel.lost:
             await channel.call("close_consumer", {"handle": self._handle})
             channel.endpoints.pop(self._handle, None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.browser import BrowserCore, require_open
 from raybroker.client.callbacks import Callbacks, SendFuture
+from raybroker.client.consumer_handles import let_go
 from raybroker.client.destinations import Destination
 from raybroker.client.handler import Backoff, Handler, Retries, Types
 from raybroker.client.hints import Hints
@@ -334,6 +335,7 @@ class Consumer(Unpicklable):
         handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
         core._connection.warn_unless_started()
         core.listener = handler
+        self.session._consumers.keep(self)
         self.session._listen()
         return self
 
@@ -356,11 +358,14 @@ class Consumer(Unpicklable):
         self._core.shut()
         with contextlib.suppress(ConnectionLostError):
             self._core._connection.io.run(self._core.close())
-        if self in self.session._consumers:
-            self.session._consumers.remove(self)
+        self.session._consumers.discard(self)
 
     def _closed(self) -> bool:
         return self._core.closed
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_core") is not None:
+            let_go(self._core)
 
     def __iter__(self) -> Iterator[Message]:
         """Messages as they come, until the consumer is closed."""

@@ -57,7 +57,7 @@ class Listening:
             busy = True
             while busy and not session.closed:
                 busy = False
-                for consumer in list(session._consumers):
+                for consumer in list(session._consumers.kept):
                     busy = self._serve_one(consumer) or busy
             self._commit()
         if self._runner is not None:

@@ -25,6 +25,7 @@ from raybroker.system.entropy import token
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
+    from raybroker.client.destinations import Destination
     from raybroker.client.producer import ProducerCore
 
 MODES: Final = ("auto", "client", "dups_ok", "none")
@@ -36,6 +37,8 @@ RECEIVED_FIRST_S: Final = 0.05
 RECEIVED_AGAIN_S: Final = 1.0
 """What it receives after that is told so often."""
 OWNER_BYTES: Final = 4
+RECEIVED_MAX: Final = 100
+"""Destinations for which ``session.receive`` keeps a consumer."""
 OUTCOMES: Final = ("reject", "release", "fail")
 GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
@@ -185,6 +188,12 @@ class SessionCore:
         if self.closed:
             raise IllegalStateError("the session is closed")
 
+    def bound_receivers(self, received: dict[Destination, Any]) -> None:
+        """Keep RECEIVED_MAX consumers of ``session.receive``; the others are not used any more."""
+        while len(received) > RECEIVED_MAX:
+            core = received.pop(next(iter(received)))._core
+            self.connection.io.post(core.let_go)
+
     # ---- called through messages -----------------------------------------------------------------------------------
 
     def acknowledge_by_policy(self, message: Message) -> Any:
@@ -308,6 +317,12 @@ class SessionCore:
                 fault = fault or error
         if fault is not None:
             raise fault
+
+    async def close_the_rest(self) -> None:
+        """Close the consumers that nobody refers to, and that were kept for what they gave out."""
+        for consumer in list(self.consumers):
+            consumer.shut()
+            await consumer.close()
 
     def transacted_work(self) -> Work:
         """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01), or is

@@ -294,6 +294,21 @@ class SpreadConsumer(Buffers):
             self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
             self._arrivals.tell(everybody=True)
 
+    def let_go(self) -> None:
+        """Nobody can receive from it any more: its members go, each once what was received from it is settled."""
+        if self.closed:
+            return
+        self._stop()
+        if self._end in self._connection.at_close:
+            self._connection.at_close.remove(self._end)
+        with self._arrivals.lock:
+            self._purse.end()
+            self.closed = True
+        for member in list(self._joining):
+            member.shut()
+        for member in list(self.members.values()):
+            member.let_go()
+
     def _stop(self) -> None:
         for section in self._sections.values():
             section.stop()

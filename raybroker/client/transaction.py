@@ -285,9 +285,12 @@ class Work:
         return found
 
     def forget_closed(self) -> None:
-        """Producers that were closed meanwhile have told those who waited for their messages."""
+        """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
+        refers to have nothing left to be acknowledged."""
         producers = self._session.producers
         producers[:] = [producer for producer in producers if not producer.closed]
+        for consumer in list(self._session.consumers):
+            consumer.close_if_settled()
 
     def tell_received(self) -> bool:
         """Tell the hosts of the open transaction what it has received; False when it has received nothing."""

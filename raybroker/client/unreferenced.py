@@ -16,6 +16,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
 from raybroker.client.io import IoThread
+from raybroker.model.errors import IllegalStateError
 
 H = TypeVar("H")
 
@@ -54,7 +55,7 @@ class Handles(Generic[H]):
         work = let_go()
         try:
             closing = self._io.submit(work)
-        except RuntimeError:  # The loop has ended: the process does.
+        except (RuntimeError, IllegalStateError):  # The process ends, or this is a forked child.
             work.close()
             return
         with self._lock:

@@ -51,7 +51,8 @@ def test_acknowledge_means_nothing_outside_a_client_session(broker: LoopbackBrok
         name = broker.name()
         session = connection.session(ack=mode)
         session.producer(name).send_many(range(3))
-        message = take(session.consumer(name), 1)[0]
+        consumer = session.consumer(name)
+        message = take(consumer, 1)[0]
         message.acknowledge()
         message.acknowledge_this()
         message.acknowledge_up_to()

@@ -55,7 +55,8 @@ def test_what_was_handed_out_and_not_acknowledged_is_flagged_and_what_was_not_is
     with opened(tmp_path) as connection:
         session = connection.session(ack="client")
         session.producer("orders").send_many(range(10))
-        take(session.consumer("orders", prefetch=4), 3)[1].acknowledge_this()
+        consumer = session.consumer("orders", prefetch=4)
+        take(consumer, 3)[1].acknowledge_this()
         assert state_of(connection, "orders")["waiting"] == 6, "four were handed out, one of them is acknowledged"
     for attempt in (2, 3):
         with opened(tmp_path) as connection:

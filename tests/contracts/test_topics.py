@@ -146,11 +146,12 @@ def test_what_no_selector_wants_is_not_kept(broker: LoopbackBroker) -> None:
     """B-22, B-02"""
     connection, name = broker.connect(), broker.name()
     session = connection.session()
-    session.consumer(session.topic(name), "n = 1")
+    consumer = session.consumer(session.topic(name), "n = 1")
     producer = session.producer(session.topic(name))
     producer.send("wanted", properties={"n": 1})
     producer.send("not", properties={"n": 2})
     assert state_of(connection, name, "topic")["messages"] == 1
+    assert bodies(take(consumer, 1)) == ["wanted"]
 
 
 # ---- limits and creation ---------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ CONNECTION = frozenset({
 })  # fmt: skip
 SESSION = frozenset({
     "queue", "topic", "temporary_queue", "temporary_topic", "producer", "consumer", "durable_consumer",
-    "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "recover", "commit", "rollback",
-    "close",
+    "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "receive", "recover", "commit",
+    "rollback", "close",
 })  # fmt: skip
 PRODUCER = frozenset({
     "send", "send_async", "send_many", "close", "disable_message_id", "disable_message_timestamp",

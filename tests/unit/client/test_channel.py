@@ -11,7 +11,7 @@ import pytest
 
 from raybroker.client.channel import Channel
 from raybroker.client.directory import Place
-from raybroker.errors import ConnectionLostError, IllegalStateError, SecurityError, StoreError
+from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, SecurityError, StoreError
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire import frames as wire
 from raybroker.wire.native import Native
@@ -105,6 +105,45 @@ def test_more_ranges_than_a_frame_holds_go_in_several_and_the_last_is_confirmed(
         await turns()
         assert confirmed.result(0) == 0
         assert not channel.lost
+
+    run(work)
+
+
+@pytest.mark.parametrize("event", ["destroyed", "halted"])
+def test_what_is_not_confirmed_fails_with_its_handle(event: str) -> None:
+    async def work() -> None:
+        host = FakeHost()
+        channel = await host.channel()
+        mine, other = Future[int](), Future[int]()
+        channel.acknowledge(1, 1, [(1, 1)], mine)
+        channel.settle(2, 1, "release", -1, "", [(1, 1)], other)
+        await turns()
+        host.link.write(wire.event(event, {"handle": 1, "code": "store_damaged", "text": "a byte has changed"}))
+        await turns()
+        assert isinstance(mine.exception(0), BrokerError)
+        assert not other.done()
+
+    run(work)
+
+
+def test_a_handle_is_closed_after_its_acknowledgements_are_answered() -> None:
+    async def work() -> None:
+        host = FakeHost()
+        channel = await host.channel()
+        confirmed: Future[int] = Future()
+        channel.acknowledge(1, 1, [(1, 1)], confirmed)
+        channel.acknowledge(2, 1, [(1, 1)], Future())
+        waiting = asyncio.ensure_future(channel.confirmed(1))
+        await turns()
+        assert not waiting.done()
+        request = next(f.request for f in host.frames if isinstance(f, wire.Ack))
+        host.link.write(wire.acked(request, 0))
+        await waiting
+        assert confirmed.result(0) == 0
+        lost = asyncio.ensure_future(channel.confirmed(2))
+        await turns()
+        host.link.abort()
+        await lost
 
     run(work)
 

@@ -1,0 +1,208 @@
+"""session.receive, and consumers that nobody refers to any more: what they hold goes to others."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raybroker.client import session as session_module
+from raybroker.errors import IllegalStateError, InvalidDestinationError
+from tests.contracts.handle_basics import held
+from tests.contracts.handles import (
+    WAIT_S,
+    LoopbackBroker,
+    bodies,
+    buffered,
+    consumers_of,
+    create,
+    cut,
+    names_of,
+    state_of,
+    take,
+    until,
+)
+
+
+@pytest.fixture(autouse=True)
+def warned() -> Iterator[list[warnings.WarningMessage]]:
+    """The warnings of a test, as a list."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield found
+
+
+def let_go_of(found: list[warnings.WarningMessage], name: str) -> int:
+    """How many warnings say that a consumer of this destination was lost."""
+    gc.collect()
+    return sum(one.category is ResourceWarning and f"consumer of {name} " in str(one.message) for one in found)
+
+
+def is_filled(consumer: Any, count: int) -> None:
+    until(lambda: buffered(consumer) == count)
+
+
+def has_joined(consumer: Any, topics: int) -> None:
+    until(lambda: len(consumer.info()["topics"]) >= topics)
+
+
+# ---- session.receive -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "none"])
+def test_receiving_from_a_session_uses_one_consumer(
+    ack: str, broker: LoopbackBroker, warned: list[warnings.WarningMessage]
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack=ack)
+    session.producer(name).send_many(range(4))
+    found = [session.receive(name, timeout=WAIT_S) for _ in range(4)]
+    assert [(m.body, m.redelivered) for m in found] == [(n, False) for n in range(4)]
+    assert session.receive(session.queue(name), timeout=0.01) is None
+    assert len(consumers_of(connection, name)) == 1
+    session.close()
+    assert consumers_of(connection, name) == []
+    assert let_go_of(warned, name) == 0
+
+
+def test_a_session_keeps_so_many_consumers_for_receiving(
+    broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "RECEIVED_MAX", 2)
+    connection, names = broker.connect(), [broker.name() for _ in range(3)]
+    session = connection.session()
+    for name in names:
+        session.producer(name).send_many(range(3))
+    assert [session.receive(name, timeout=WAIT_S).body for name in (*names[:2], names[0], names[2])] == [0, 0, 1, 0]
+    until(lambda: consumers_of(connection, names[1]) == [])
+    assert [len(consumers_of(connection, name)) for name in names] == [1, 0, 1]
+    assert session.receive(names[1], timeout=WAIT_S).body == 1
+
+
+def test_receiving_goes_on_after_the_destination_was_destroyed(broker: LoopbackBroker) -> None:
+    connection = broker.connect()
+    name, session = create(connection, broker.name()), connection.session()
+    assert session.receive(name, timeout=0.01) is None
+    connection.admin().destroy_destination("queue", name)
+    with pytest.raises(InvalidDestinationError, match="destroyed"):
+        until(lambda: session.receive(name, timeout=0.01))
+    session.producer(name).send("anew")
+    assert session.receive(name, timeout=WAIT_S).body == "anew"
+
+
+def test_a_session_with_a_listener_or_a_closed_one_does_not_receive(broker: LoopbackBroker) -> None:
+    session, name = broker.connect().session(), broker.name()
+    session.consumer(name).on_message(lambda message: None)
+    with pytest.raises(IllegalStateError, match="listener"):
+        session.receive(name)
+    session.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        session.receive(name)
+
+
+# ---- consumers that nobody refers to ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "dups_ok", "transacted"])
+def test_a_consumer_for_each_message_gets_all_of_them_in_order(
+    ack: str, broker: LoopbackBroker, warned: list[warnings.WarningMessage]
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(transacted=True) if ack == "transacted" else connection.session(ack=ack)
+    connection.session().producer(name).send_many(range(5))
+    found = [session.consumer(name).receive(timeout=WAIT_S) for _ in range(5)]
+    assert bodies(found) == list(range(5))
+    assert let_go_of(warned, name) == 5
+    if ack == "client":
+        assert held(connection, name) == 5, "what was received stays with the session"
+        found[-1].acknowledge()
+    elif ack == "transacted":
+        session.commit()
+    elif ack == "auto":
+        assert session.receive(name, timeout=0.01) is None
+        session.close()
+    until(lambda: consumers_of(connection, name) == [])
+    until(lambda: held(connection, name) == 0)
+
+
+def test_what_a_lost_consumer_has_buffered_goes_to_others_and_what_it_gave_out_can_be_settled(
+    broker: LoopbackBroker
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    session, other = connection.session(ack="client"), connection.session(ack="client")
+    session.producer(name).send_many(range(10))
+    consumer = session.consumer(name)
+    first, second = take(consumer, 2)
+    is_filled(consumer, 8)
+    del consumer
+    gc.collect()
+    assert bodies(take(other.consumer(name), 8)) == list(range(2, 10))
+    first.reject("no")
+    session.producer(name).send("more")
+    second.acknowledge_this()
+    until(lambda: state_of(connection, name)["active_consumers"] == 1)
+
+
+def test_a_lost_consumer_is_not_brought_back(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send_many(range(3))
+    message = session.consumer(name).receive(timeout=WAIT_S)
+    gc.collect()
+    cut(connection)
+    assert bodies(take(connection.session().consumer(name), 3)) == [0, 1, 2]
+    with pytest.raises(Exception, match="lost"):
+        message.acknowledge()
+    assert len(consumers_of(connection, name)) == 1
+
+
+def test_what_a_lost_consumer_gave_out_can_be_recovered(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send_many(range(3))
+    assert session.consumer(name).receive(timeout=WAIT_S).body == 0
+    gc.collect()
+    session.recover()
+    until(lambda: consumers_of(connection, name) == [])
+    found = [session.receive(name, timeout=WAIT_S) for _ in range(3)]
+    assert bodies(found) == [0, 1, 2]
+    assert found[0].redelivered
+
+
+def test_a_lost_subscriber_of_a_pattern_goes_with_all_its_members(
+    broker: LoopbackBroker, warned: list[warnings.WarningMessage]
+) -> None:
+    connection = broker.connect()
+    topics = [create(connection, f"{broker.name()}.x", "topic") for _ in range(2)]
+    consumer = connection.session().consumer("topic:*.x")
+    has_joined(consumer, 2)
+    assert all(len(consumers_of(connection, name)) == 1 for name in topics)
+    del consumer
+    until(lambda: let_go_of(warned, "*.x") == 1)
+    until(lambda: all(consumers_of(connection, name) == [] for name in topics))
+    assert set(topics) <= set(names_of(connection))
+
+
+def test_a_listener_works_without_a_reference_to_its_consumer(
+    broker: LoopbackBroker, warned: list[warnings.WarningMessage]
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    heard: list[Any] = []
+    connection.session().consumer(name).on_message(lambda message: heard.append(message.body))
+    gc.collect()
+    connection.session().producer(name).send_many(range(3))
+    until(lambda: heard == [0, 1, 2])
+    assert let_go_of(warned, name) == 0
+
+
+def test_a_closed_consumer_warns_nobody(broker: LoopbackBroker, warned: list[warnings.WarningMessage]) -> None:
+    connection, name = broker.connect(), broker.name()
+    connection.session().consumer(name).close()
+    session = connection.session()
+    consumer = session.consumer(name)
+    session.close()
+    del consumer
+    assert let_go_of(warned, name) == 0
