@@ -19,7 +19,7 @@ from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUE
 
 COLUMNS: Final = {
     "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
-    "preview": "body", "why": "why dead",
+    "preview": "body", "why": "cause",
 }  # fmt: skip
 PREVIEW_CHARS: Final = 40
 WHY_CHARS: Final = 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,25 @@ def test_a_long_body_is_shown_by_its_beginning_on_one_line(raybroker: Any, broke
     assert line.endswith("…")
     assert len(line) < 200
     assert raybroker.json("list", "msg", "-n", "b")[0]["body"].endswith("x" * 500)
+
+
+def test_of_dead_messages_the_list_says_why_and_with_which_exception(raybroker: Any, broker: Any) -> None:
+    session = broker.session(ack="client")
+    session.producer("c").send("x")
+    broker.start()
+    try:
+        raise ValueError("no customer 17")
+    except ValueError as error:
+        session.consumer("c").receive(60).reject(error)
+    dead = broker.admin().browse_messages
+    deadline = time.monotonic() + 60
+    while not dead("queue", "mq.sys.dmq")["messages"] and time.monotonic() < deadline:
+        time.sleep(0.003)
+    header, line = raybroker.output("list", "msg", "-n", "mq.sys.dmq").splitlines()
+    assert header.endswith("CAUSE")
+    assert line.endswith("ERROR: ValueError: no customer 17")
+    (row,) = raybroker.json("list", "msg", "-n", "mq.sys.dmq")
+    assert 'raise ValueError("no customer 17")' in row["properties"]["RAYBROKER_TRACEBACK"]
 
 
 def test_delete_takes_what_is_chosen(raybroker: Any, full: Any) -> None:
