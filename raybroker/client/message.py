@@ -62,8 +62,11 @@ class Message:
 
     @property
     def body(self) -> Any:
-        """The body as it was sent: str, bytes, or what msgpack makes of dict, list, numbers and None.
+        """The body as it was sent: str, bytes, number, None, tuple, datetime, date, time, timedelta, UUID, Decimal, an
+        array or scalar of numpy, or a dict or list of these; see :mod:`raybroker.wire.extensions`.
 
+        A dataclass comes back as a dict of its fields, a subclass of str, int, float, dict, list or tuple as that type.
+        An array is a view into the message, which cannot be written to.
         Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
         ``imq.message.max_size``, or for a pickled one when the consumer did not ask for that with
         ``serializer="pickle"``.

@@ -80,7 +80,7 @@ READ: list[tuple[Any, str, Any]] = [
 ]  # fmt: skip
 REFUSED: list[tuple[Any, str]] = [
     (128, "byte"), (1 << 15, "short"), (1 << 31, "int"), (1.5, "int"), ("x", "int"), (None, "int"), (True, "int"),
-    (5, "boolean"), (5, "double"), (1.5, "boolean"), ("x", "double"), (b"x", "string"), (None, "double"),
+    (5, "boolean"), (5, "double"), (1.5, "boolean"), ("x", "double"), (None, "double"),
 ]  # fmt: skip
 
 

@@ -158,6 +158,19 @@ def test_producers_that_nothing_refers_to_are_closed_after_what_they_sent_is_set
     assert state_of(connection, queue)["messages"] == 150
 
 
+def test_a_producer_that_is_let_go_leaves_its_messages_to_the_transaction(broker: LoopbackBroker) -> None:
+    connection, queue = broker.connect(), broker.name()
+    session = connection.session(transacted=True)
+    session.producer(queue).send_many(["a", "b"])
+    gc.collect()
+    until(lambda: state_of(connection, queue)["producers"] == 0)
+    session.commit()
+    assert state_of(connection, queue)["messages"] == 2
+    session.producer(queue).send("c")
+    session.rollback()
+    assert state_of(connection, queue)["messages"] == 2
+
+
 def test_closing_a_session_waits_for_what_let_go_producers_have_sent(broker: LoopbackBroker) -> None:
     connection, queue = broker.connect(), broker.name()
     session = connection.session()

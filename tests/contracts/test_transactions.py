@@ -161,7 +161,8 @@ def test_a_subscriber_that_comes_before_the_commit_gets_the_messages(broker: Loo
     """T-02, D-02: a transaction's messages are published when it commits"""
     connection, name = broker.connect(client_id="c"), broker.name()
     session = connection.session(transacted=True)
-    session.producer(f"topic:{name}").send("x")
+    producer = session.producer(f"topic:{name}")
+    producer.send("x")
     until(lambda: state_of(connection, name, "topic")["producers"] == 1)
     subscriber = connection.session().consumer(f"topic:{name}")
     durable = connection.session().durable_consumer(f"topic:{name}", "audit")

@@ -28,7 +28,7 @@ CONNECTION = frozenset({
 SESSION = frozenset({
     "queue", "topic", "temporary_queue", "temporary_topic", "producer", "consumer", "durable_consumer",
     "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "receive", "recover", "commit",
-    "rollback", "close",
+    "rollback", "close", "__enter__", "__exit__",
 })  # fmt: skip
 PRODUCER = frozenset({
     "send", "send_async", "send_many", "close", "disable_message_id", "disable_message_timestamp",
