@@ -14,8 +14,12 @@ is on every host that the session uses in it, and its key there is the packed XI
     IDLE       commit(one_phase), rollback   gone
     PREPARED   commit, rollback              gone
 
-Any other call raises IllegalStateError with the XID and its state and changes nothing.  A prepared branch outlives the
-connection: recover() names it on any other.
+Any other call raises XAStateError with the XID and its state and changes nothing.  A prepared branch outlives the
+connection: recover() names it on any other.  An XID that another connection has in use is refused with XAER_DUPID: by
+start() where a host of this connection knows it, else by end(); the other's branch is not touched.
+
+Errors of these calls are XAError, whose ``code`` is one of XA's return codes (XAER_… and XA_RB…); a lost connection is
+a ConnectionLostError, as everywhere, and means XAER_RMFAIL.
 """
 
 from __future__ import annotations
@@ -28,9 +32,10 @@ from raybroker.client.transaction import UNKNOWN, Transaction, Work, tell, why
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
-    InvalidDestinationError,
     TransactionInProgressError,
     TransactionRolledBackError,
+    XARolledBackError,
+    XAStateError,
 )
 from raybroker.model.xid import Xid
 
@@ -49,6 +54,12 @@ TMRESUME: Final = 0x0800_0000
 TMFAIL: Final = 0x2000_0000
 XA_OK: Final = 0
 XA_RDONLY: Final = 3
+XA_RBROLLBACK: Final = 100
+XAER_NOTA: Final = -4
+XAER_INVAL: Final = -5
+XAER_PROTO: Final = -6
+XAER_RMFAIL: Final = -7
+XAER_DUPID: Final = -8
 
 BY_KEY: Final = 0
 """In place of a transaction's number on a connection: the host finds an ended branch by its key."""
@@ -62,7 +73,9 @@ class Branch(Transaction):
         super().__init__(xid.pack())
         self.xid = xid
         self.state = ACTIVE
-        self.begun: list[asyncio.Future[Any]] = []
+        self.begun: list[tuple[Channel, int, asyncio.Future[Any]]] = []
+        self.duplicate = ""
+        """What a host said that has a branch of this XID already, of another connection."""
         self.hosts: dict[Channel, Destination] = {}
         """Where it is, with a destination there: the connections of all its parts."""
 
@@ -70,13 +83,15 @@ class Branch(Transaction):
         self.hosts[channel] = self.seats[channel]
         begun = channel.request("txn_begin", {"txn": number, "key": self.key})
         begun.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.begun.append(begun)
+        self.begun.append((channel, number, begun))
 
     @property
     def doomed(self) -> str:
         """Why it can only be rolled back; "" when it can be committed."""
         if self.lost:
             return self.lost
+        if self.duplicate:
+            return self.duplicate
         if self.refusal is not None:
             return str(self.refusal)
         gone = self.state != PREPARED and any(channel.lost for channel in self.hosts)
@@ -124,18 +139,27 @@ class XaWork(Work):
     async def start(self, xid: Xid, flags: int) -> None:
         check_xid(xid)
         if isinstance(self.current, Branch):
-            raise IllegalStateError(
-                f"start({xid}): the session is in branch {self.current.xid}, which is ACTIVE; end it first"
+            raise XAStateError(
+                f"start({xid}): the session is in branch {self.current.xid}, which is ACTIVE; end it first", XAER_PROTO
             )
         known = self.branches.get(xid)
         if flags == TMNOFLAGS:
             if known is not None:
-                raise IllegalStateError(f"start({xid}): the branch exists and is {known.state}; join or resume it")
+                raise XAStateError(
+                    f"start({xid}): the branch exists and is {known.state}; join or resume it", XAER_DUPID
+                )
             branch = self.branches[xid] = Branch(xid)
+            try:
+                await self._refuse_known(xid)
+            except BaseException:
+                del self.branches[xid]
+                raise
         elif flags in (TMJOIN, TMRESUME):
             branch = self._found(xid, "start", IDLE if flags == TMJOIN else SUSPENDED)
         else:
-            raise IllegalStateError(f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME")
+            raise XAStateError(
+                f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL
+            )
         branch.state = ACTIVE
         self.current = branch
         self._session.unsettled = 0
@@ -144,7 +168,7 @@ class XaWork(Work):
 
     async def end(self, xid: Xid, flags: int) -> None:
         if flags not in (TMSUCCESS, TMSUSPEND, TMFAIL):
-            raise IllegalStateError(f"end({xid}): flags {flags:#x}; they are TMSUCCESS, TMSUSPEND or TMFAIL")
+            raise XAStateError(f"end({xid}): flags {flags:#x}; they are TMSUCCESS, TMSUSPEND or TMFAIL", XAER_INVAL)
         known = self.branches.get(xid)
         if known is not None and known.state == SUSPENDED and flags != TMSUSPEND:
             known.state = IDLE
@@ -152,7 +176,7 @@ class XaWork(Work):
             return
         branch = self._found(xid, "end", ACTIVE)
         if self.current is not branch:
-            raise IllegalStateError(f"end({xid}): the branch is ACTIVE in another session")
+            raise XAStateError(f"end({xid}): the branch is ACTIVE in another session", XAER_PROTO)
         try:
             await self._finish_part(branch, flags)
         finally:
@@ -161,8 +185,10 @@ class XaWork(Work):
                 producer.end_transaction()
             self.forget_closed()
             self._leave()
+        if branch.duplicate and flags != TMFAIL:
+            raise XAStateError(f"end({xid}): {branch.duplicate}; what was done here is rolled back", XAER_DUPID)
         if branch.doomed and flags != TMFAIL:
-            raise TransactionRolledBackError(f"branch {xid} can only be rolled back: {branch.doomed}")
+            raise XARolledBackError(f"branch {xid} can only be rolled back: {branch.doomed}", XA_RBROLLBACK)
 
     async def _finish_part(self, branch: Branch, flags: int) -> None:
         """Everything sent in the branch is at its hosts, and the acknowledgements join it."""
@@ -175,7 +201,7 @@ class XaWork(Work):
             else:
                 await self.hand_over(branch)
             acks = self.take_acks(branch)
-            await asyncio.gather(*branch.begun)
+            await self._begun(branch)
             args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
             await asyncio.gather(*(
                 channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
@@ -186,6 +212,31 @@ class XaWork(Work):
         branch.numbers.clear()
         branch.begun.clear()
 
+    async def _begun(self, branch: Branch) -> None:
+        """The hosts have begun it, or have refused: then what was done there is rolled back, and nothing else there."""
+        for channel, number, begun in branch.begun:
+            try:
+                await begun
+            except IllegalStateError as error:
+                branch.duplicate = str(error)
+                branch.hosts.pop(channel, None)
+                branch.numbers.pop(channel, None)
+                await tell([channel], "txn_rollback", {"txn": number})
+        if branch.duplicate:
+            await self._session.give_back()
+
+    async def _refuse_known(self, xid: Xid) -> None:
+        """Raise XAER_DUPID when a host of this connection has the branch already; it is another connection's."""
+        channels = [c for c in self._session.connection.channels() if not c.lost]
+        for answer in await asyncio.gather(
+            *(c.call("txn_known", {"key": xid.pack()}) for c in channels), return_exceptions=True
+        ):
+            if not isinstance(answer, dict) or not answer.get("state"):
+                continue
+            raise XAStateError(
+                f"start({xid}): another connection has a branch of that XID, which is {answer['state']}", XAER_DUPID
+            )
+
     # ---- the manager's part ------------------------------------------------------------------------------------------
 
     async def prepare(self, xid: Xid) -> int:
@@ -193,13 +244,13 @@ class XaWork(Work):
         if branch.doomed:
             reason = branch.doomed
             await self._forget(branch)
-            raise TransactionRolledBackError(f"branch {xid} was rolled back: {reason}")
+            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
         try:
             branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
             waiting = await self._prepare(branch, list(branch.hosts), "", {})
         except BrokerError as error:
             await self._forget(branch)
-            raise TransactionRolledBackError(f"branch {xid} was rolled back: {why(error)}") from None
+            raise XARolledBackError(f"branch {xid} was rolled back: {why(error)}", XA_RBROLLBACK) from None
         if not waiting:
             del self.branches[xid]
             return XA_RDONLY
@@ -215,7 +266,7 @@ class XaWork(Work):
         if branch.doomed:
             reason = branch.doomed
             await self._forget(branch)
-            raise TransactionRolledBackError(f"branch {xid} was rolled back: {reason}")
+            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
         try:
             branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
             await self._decide(branch, {})
@@ -224,7 +275,7 @@ class XaWork(Work):
             raise
         except BrokerError as error:
             await self._forget(branch)
-            raise TransactionRolledBackError(f"branch {xid} was rolled back: {why(error)}") from None
+            raise XARolledBackError(f"branch {xid} was rolled back: {why(error)}", XA_RBROLLBACK) from None
         del self.branches[xid]
 
     async def rollback_branch(self, xid: Xid) -> None:
@@ -264,7 +315,7 @@ class XaWork(Work):
     async def _settle_recovered(self, xid: Xid, *, commit: bool) -> None:
         rows = [row for row in await self._prepared() if row["key"] == xid.pack().hex()]
         if not rows:
-            raise InvalidDestinationError(f"there is no branch {xid}: it was never prepared, or it is settled")
+            raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
         for row in rows:
             verb = "commit_transaction" if commit else "rollback_transaction"
             await self._session.connection.directory.admin(verb, {"id": f"{row['host']}:{row['id']}"})
@@ -280,7 +331,9 @@ class XaWork(Work):
         check_xid(xid)
         branch = self.branches.get(xid)
         if branch is not None:
-            raise IllegalStateError(f"forget({xid}): the branch is {branch.state}; only finished ones are forgotten")
+            raise XAStateError(
+                f"forget({xid}): the branch is {branch.state}; only finished ones are forgotten", XAER_PROTO
+            )
         channels = [c for c in self._session.connection.channels() if not c.lost]
         await tell(channels, "txn_forget", {"key": xid.pack()})
 
@@ -288,15 +341,15 @@ class XaWork(Work):
         check_xid(xid)
         branch = self.branches.get(xid)
         if branch is None:
-            raise IllegalStateError(f"{call}({xid}): this connection has no branch of that XID")
+            raise XAStateError(f"{call}({xid}): this connection has no branch of that XID", XAER_NOTA)
         if branch.state != state:
-            raise IllegalStateError(f"{call}({xid}): the branch is {branch.state}; it has to be {state}")
+            raise XAStateError(f"{call}({xid}): the branch is {branch.state}; it has to be {state}", XAER_PROTO)
         return branch
 
 
 def check_xid(xid: object) -> None:
     if not isinstance(xid, Xid):
-        raise IllegalStateError(f"{xid!r} is no XID; make one with Xid(format_id, gtrid, bqual)")
+        raise XAStateError(f"{xid!r} is no XID; make one with Xid(format_id, gtrid, bqual)", XAER_INVAL)
 
 
 class Xa:

@@ -110,6 +110,8 @@ class Destination(ABC):
         self.next_scan_ms = 0
         self.expiring: list[tuple[int, int]] = []
         """(when, block) for the scan."""
+        self.ended_before = False
+        """A restart found messages that had failed: some may have been on their way to where the dead go (W-71)."""
         self.idle_since_ms: int | None = None
         self.kept = False
         """The host has something to do for it later, so it is never idle (B17)."""

@@ -239,6 +239,7 @@ class Recovery:
         for lane in home.lanes.values():
             if lane.order is not None:
                 lane.settle_order()
+        home.ended_before = any(run.failures for lane in home.lanes.values() for _, run in lane.places())
         return home
 
     def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:

@@ -161,6 +161,16 @@ class Returning:
                 void(consumer, items, out)
         return any(items for _, items in found)
 
+    def end_what_is_over(self, out: Outcome) -> None:
+        """After a restart: let those die whose end was decided before, without waiting for a consumer (W-71)."""
+        limit = self.home.failures_max
+        chosen: dict[int, int] = {}
+        for state, run in self._lane().places():
+            if state != "delivered" and (run.failures == notes.REJECTED or 0 <= limit < run.failures):
+                chosen[run.ordinal] = chosen.get(run.ordinal, 0) | run.picks
+        for run in self.remove(chosen) if chosen else ():
+            self.is_over(run, out)
+
     def is_over(self, run: Run, out: Outcome) -> bool:
         """A restart found messages whose end was decided before, but not what becomes of them."""
         limit = self.home.failures_max

@@ -28,6 +28,10 @@ def tick(home: Destination, command: cmd.Tick, out: Outcome) -> None:
         home.resume(which, out)
     for until_ms in home.paused.values():
         home.wake(until_ms or None)
+    if home.ended_before:
+        home.ended_before = False
+        for lane in home.lanes.values():
+            lane.end_what_is_over(out)
     for lane in home.lanes.values():
         lane.born(home.now_ms)
         lane.overdue(home.now_ms, out)

@@ -91,13 +91,18 @@ class Burial:
     def _target(self, home: Destination, reason: str) -> str | None:
         attributes = home.attributes
         dmq = DMQ if attributes.useDMQ else None
+        error = attributes.errorDestination
+        if error and (home.kind, home.name) == ("queue", error):  # A default for all queues may be one of them.
+            error, own = "", dmq
+        else:
+            own = None
         if reason == "EXPIRED":
             policy = attributes.expirationPolicy
             if policy == "Redirect":
-                return attributes.errorDestination or None
+                return error or own
             return dmq if policy == "Default" else None
         if reason in ("UNDELIVERABLE", "ERROR"):
-            return attributes.errorDestination or dmq
+            return error or dmq
         return dmq
 
     def _log(self, home: Destination, effect: Bury, block: Block) -> None:

@@ -302,7 +302,7 @@ class Catalogue:
         if home.reap_ms is not None:
             home.idle_since_ms = host.clock.now_ms()
             host.wake(home.number, self._reap_at(home))
-        if home.ledger.messages:
+        if home.ledger.messages:  # Also for what died before a restart.
             home.next_scan_ms = host.clock.now_ms()
             host.wake(home.number, home.next_scan_ms)
 

@@ -151,6 +151,11 @@ def _outcome(session: Session, request: int, args: dict[str, Any]) -> None:
     session.host.transactions.conclude(_key(args), lambda state: session.peer.reply(request, {"state": state}))
 
 
+def _known(session: Session, request: int, args: dict[str, Any]) -> None:
+    found = session.host.transactions.find(_key(args))
+    session.peer.reply(request, {"state": found.state if found is not None else None})
+
+
 def _forget(session: Session, request: int, args: dict[str, Any]) -> None:
     session.host.transactions.forget(_key(args), lambda: session.peer.reply(request, {}))
 
@@ -173,5 +178,6 @@ OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
     "txn_received": _received,
     "txn_outcome": _outcome,
     "txn_forget": _forget,
+    "txn_known": _known,
     "txn_recover": _recover,
 }

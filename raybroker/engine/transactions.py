@@ -96,6 +96,8 @@ class Transactions:
         if kind == "xa":
             found = self.find(key)
             if found is not None:
+                if found.session is None or session is None or found.session.connection != session.connection:
+                    raise IllegalStateError(f"another connection has a branch of that XID, which is {found.state}")
                 if found.state not in OPEN:
                     raise IllegalStateError(f"the branch is {found.state}; nothing can join it")
                 found.state = "STARTED"

@@ -25,6 +25,9 @@ own bugs.
     ├── MasterUnavailableError    the change needs the master broker
     ├── StaleError                an instance of a broker that has been replaced by a later one
     ├── TransactionRolledBackError / TransactionInProgressError
+    ├── XAError                   an XA call failed; ``code`` is the return code of X/Open's XA
+    │   ├── XAStateError          … in a state or with arguments that do not allow it (an IllegalStateError too)
+    │   └── XARolledBackError     … since the branch was rolled back (a TransactionRolledBackError too)
     ├── OrderError                a unit-of-order rule would be broken
     ├── ProtocolError             the peer broke the wire protocol
     ├── StoreError                the store failed; the host stops
@@ -223,6 +226,31 @@ class StoreFullError(StoreError):
     retryable = True
 
 
+class XAError(BrokerError):
+    """An XA call failed.  ``code`` is the return code that X/Open's XA has for it, an integer.
+
+    ``XAError(text, code)``; without a code it is XAER_RMERR, -3.
+    """
+
+    code = "xa"
+
+    def __init__(self, text: str = "", code: int = -3) -> None:
+        super().__init__(text, code)
+        self.code = code  # type: ignore[misc, assignment]  # Of the class it is the text that goes over the wire.
+
+
+class XAStateError(XAError, IllegalStateError):
+    """The branch, the session or the arguments do not allow the call; the text names the XID and its state."""
+
+    code = "xa_state"
+
+
+class XARolledBackError(XAError, TransactionRolledBackError):
+    """The branch was rolled back, or can only be rolled back."""
+
+    code = "xa_rolled_back"
+
+
 class ListenerError(BrokerError):
     """A listener raised: told to ``on_exception``, with what it raised as ``__cause__`` and its message in the text."""
 
@@ -240,7 +268,7 @@ def _table() -> dict[str, type[BrokerError]]:
     todo: list[type[BrokerError]] = [BrokerError]
     while todo:
         kind = todo.pop()
-        assert kind.code not in found, f"two errors share the code {kind.code}"
+        assert found.get(kind.code, kind) is kind, f"two errors share the code {kind.code}"
         found[kind.code] = kind
         todo.extend(kind.__subclasses__())
     return found

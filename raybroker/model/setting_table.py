@@ -215,7 +215,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "%header% or %properties% for all of them, with commas between.", reload=_LIVE),
     Setting("errorDestination", "string", "", "destination", "W-70",
             "A queue for what expires (expirationPolicy=Redirect) and for what is over redeliveryLimit; it has to be "
-            "on the same broker. Empty: useDMQ decides.", reload=_LIVE),
+            "on the same broker. Empty: useDMQ decides. It must not lead back to the destination itself. While it is "
+            "full or does not exist, persistent dead messages stay where they died, which the log says, and are "
+            "offered again every 5 s; others are dropped.", reload=_LIVE),
     Setting("redeliveryLimit", "int", 20, "destination", "W-69, B10",
             "Times that a message is delivered again after it failed; the next failure makes it a dead message. The "
             "seeds have no limit; ours is 20, because one message that cannot be handled must not turn for ever.",

@@ -31,6 +31,8 @@ HOW_TO_ADOPT: Final = (
     "the configuration change record that was restored does not know it; put it into the record with its messages"
     " (raybroker adopt dst), or destroy it"
 )
+ERROR_DESTINATIONS_MAX: Final = 100
+"""Error destinations of error destinations that are looked at for a circle."""
 DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
 
 
@@ -78,7 +80,22 @@ class Destinations:
         self._registry.require_all_asked(f"{kind} {name!r}")
         check_attribute_names(attributes, kind)
         checked = destination_attributes(self._broker.templates.applied(attributes, kind), self._broker.config, kind)
+        await self._refuse_circle((kind, name), checked.errorDestination)
         await self._broker.create((kind, name), checked.as_dict(kind))
+
+    async def _refuse_circle(self, key: Key, error_destination: object) -> None:
+        """ConfigError when dead messages of ``key`` would come back to it by way of error destinations (W-70)."""
+        way = [key[1]]
+        while key[0] == "queue" and error_destination and len(way) <= ERROR_DESTINATIONS_MAX:
+            way.append(str(error_destination))
+            if way[-1] == key[1]:
+                raise ConfigError(
+                    f"errorDestination of queue {key[1]!r}: dead messages would go round in a circle,"
+                    f" {' to '.join(way)}; name a queue that does not lead back"
+                )
+            host = self._registry.where.get(("queue", way[-1]))
+            row = await host.query("queue", way[-1]) if host is not None else {"attributes": {}}
+            error_destination = row["attributes"].get("errorDestination")
 
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
         """Remove a destination with its messages; a dedicated host ends with it (A-32).
@@ -103,6 +120,7 @@ class Destinations:
         check_attribute_names(changes, key[0])
         if key == DMQ:
             destination_attributes(changes, name=name)
+        await self._refuse_circle(key, changes.get("errorDestination"))
         await self._broker.update(key, host, changes)
 
     async def purge(self, type: str, name: str) -> None:  # noqa: A002

@@ -324,3 +324,37 @@ def test_a_dead_message_of_a_destination_that_is_gone_stays(broker: LoopbackBrok
     connection.admin().destroy_destination("queue", name)
     assert connection.admin().retry_messages() == 0
     assert len(dead(connection)) == 1
+
+
+# ---- error destinations that lead back, and restarts (W-70, W-71) ----------------------------------------------------
+
+
+def test_an_error_destination_that_leads_back_is_refused(broker: LoopbackBroker) -> None:
+    admin, names = broker.connect().admin(), [broker.name() for _ in range(3)]
+    a, b, c = names
+    with pytest.raises(ConfigError, match=f"circle, {a} to {a}"):
+        admin.create_destination("queue", a, errorDestination=a)
+    admin.create_destination("queue", a, errorDestination=b)
+    admin.create_destination("queue", b, errorDestination=c)
+    with pytest.raises(ConfigError, match=f"{c} to {a} to {b} to {c}"):
+        admin.create_destination("queue", c, errorDestination=a)
+    admin.create_destination("queue", c)
+    with pytest.raises(ConfigError, match="circle"):
+        admin.update_destination("queue", c, errorDestination=b)
+    admin.create_destination("topic", a, errorDestination=a)
+    admin.update_destination("queue", c, errorDestination="mq.sys.dmq")
+
+
+def test_what_waits_for_a_full_error_destination_moves_after_a_restart_without_a_consumer(store: OneStore) -> None:
+    connection = store.open().connect()
+    admin, session = connection.admin(), connection.session(ack="client")
+    admin.create_destination("queue", "errors", maxNumMsgs=1)
+    admin.create_destination("queue", "q", redeliveryLimit=0, errorDestination="errors")
+    session.producer("errors").send("full")
+    session.producer("q").send("dead")
+    take(session.consumer("q"), 1)[0].fail()
+    until(lambda: state_of(connection, "q")["dying"] == 1)
+    connection = store.crash().connect()
+    connection.admin().purge_destination("queue", "errors")
+    until(lambda: state_of(connection, "errors")["messages"] == 1)
+    assert state_of(connection, "q")["messages"] == 0

@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.xa import TMFAIL, TMJOIN, TMRESUME, TMSUCCESS, TMSUSPEND, XA_OK, XA_RDONLY
+from raybroker.client.xa import (
+    TMFAIL,
+    TMJOIN,
+    TMRESUME,
+    TMSUCCESS,
+    TMSUSPEND,
+    XA_OK,
+    XA_RDONLY,
+    XAER_DUPID,
+    XAER_NOTA,
+)
 from raybroker.errors import (
     ConfigError,
     IllegalStateError,
-    InvalidDestinationError,
     TransactionInProgressError,
     TransactionRolledBackError,
+    XAError,
+    XARolledBackError,
 )
 from tests.contracts.conftest import OneStore
 from tests.contracts.handle_basics import held
@@ -220,8 +231,39 @@ def test_an_unknown_branch_cannot_be_committed_or_rolled_back(broker: LoopbackBr
     """T-08"""
     session = broker.connect(xa=True).session()
     for call in (session.xa.commit, session.xa.rollback):
-        with pytest.raises(InvalidDestinationError, match=str(XID)):
+        with pytest.raises(XAError, match=str(XID)) as caught:
             call(XID)
+        assert caught.value.code == XAER_NOTA
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("seen", [True, False])
+def test_the_same_identifier_of_another_connection_is_refused_and_leaves_the_branch_alone(
+    broker: LoopbackBroker, prepared: bool, seen: bool
+) -> None:
+    """XAER_DUPID: at start where a host of the connection knows the branch, else at end"""
+    connection, first, second = broker.connect(), broker.connect(xa=True), broker.connect(xa=True)
+    target = broker.name()
+    session, other = first.session(), second.session()
+    worked(session, target)
+    if prepared:
+        session.xa.prepare(XID)
+    producer = other.producer(target) if seen else None
+    if producer is None:
+        other.xa.start(XID)
+        other.producer(target).send("not mine")
+    with pytest.raises(XAError) as refused:
+        (other.xa.end if producer is None else other.xa.start)(XID)
+    assert refused.value.code == XAER_DUPID
+    if producer is None:
+        with pytest.raises(XARolledBackError):
+            other.xa.prepare(XID)
+    if not prepared:
+        session.xa.prepare(XID)
+    session.xa.commit(XID)
+    assert held(connection, target) == 1
+    assert bodies(take(connection.session().consumer(target), 1)) == ["out"]
+    assert states(connection) == []
 
 
 @pytest.mark.parametrize(

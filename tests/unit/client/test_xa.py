@@ -12,10 +12,11 @@ from raybroker.client.producer import ProducerCore
 from raybroker.errors import (
     BrokerError,
     IllegalStateError,
-    InvalidDestinationError,
     StoreError,
     TransactionInProgressError,
     TransactionRolledBackError,
+    XAError,
+    XAStateError,
 )
 from raybroker.model.xid import Xid
 from raybroker.wire import frames as wire
@@ -78,7 +79,7 @@ def test_a_call_that_a_state_does_not_allow_names_the_branch_and_changes_nothing
         if call in ALLOWED[state]:
             await CALLS[call](found)
             return
-        with pytest.raises((IllegalStateError, InvalidDestinationError)) as refusal:
+        with pytest.raises(XAStateError) as refusal:
             await CALLS[call](found)
         assert "1:61:" in str(refusal.value)
         assert state in str(refusal.value) or state == "unknown"
@@ -243,7 +244,7 @@ def test_prepared_branches_of_clients_that_are_gone_are_found_and_settled_throug
             ("rollback_transaction", {"id": "h1:4"}),
         ]  # fmt: skip
         scripted.directory.rows = []
-        with pytest.raises(InvalidDestinationError, match="1:61:"):
+        with pytest.raises(XAError, match="1:61:"):
             await found.commit_branch(A, False)
 
     run(work)
