@@ -10,6 +10,7 @@ RAYBROKER_DEATHS is a JSON list of all its deaths, one entry for each destinatio
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -44,6 +45,8 @@ BODY_TRUNCATED: Final = "JMS_SUN_DMQ_BODY_TRUNCATED"
 DEATHS: Final = "RAYBROKER_DEATHS"
 ORIGIN: Final = "RAYBROKER_ORIGIN"
 ORIGINAL_ID: Final = "RAYBROKER_ORIGINAL_ID"
+EXPIRATION: Final = "RAYBROKER_EXPIRATION"
+"""When a message would have expired that died before; it does again when it is sent back in time."""
 
 PRESERVE: Final = "JMS_SUN_PRESERVE_UNDELIVERED"
 LOG: Final = "JMS_SUN_LOG_DEAD_MESSAGES"
@@ -56,8 +59,9 @@ _COLUMNS_BYTES: Final = 10
 """Of a message: lengths of body and headers, kind and priority."""
 
 _TAKEN_OFF: Final = frozenset(
-    (REASON, TIMESTAMP, EXCEPTION, TRACEBACK, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN)
-)
+    (REASON, TIMESTAMP, EXCEPTION, TRACEBACK, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN,
+     EXPIRATION)
+)  # fmt: skip
 _TRUTH: Final = {"true": True, "false": False}
 _EMPTY: Final = {BYTES: b"", TEXT: b"", OBJECT: b"\xc0", MAP: b"\x80", STREAM: b"\x90"}
 """Kind → the body that is left when it is cut: nothing, None, or an empty map or list."""
@@ -139,6 +143,8 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
             REASON: death.reason, TIMESTAMP: now_ms, DELIVERY_COUNT: death.attempts, DEAD_BROKER: death.broker,
             BODY_TRUNCATED: cut, ORIGIN: ":".join(death.origin),
         }  # fmt: skip
+        if death.reason != "EXPIRED" and (expires_ms := block.expires_of(index)):
+            properties[EXPIRATION] = expires_ms
         rows.add(kind, body, _fitting(fields, properties, texts, history, trace), block.priority_of(index))
     return rows
 
@@ -146,6 +152,7 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
 def revive_block(block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
     """Dead messages without what death wrote on them but for their history, by the destination each came from (B15).
 
+    One that died before it expired expires when it would have, unless that is over.
     The blocks of the list take up sequence numbers one after the other from ``first_seq`` on.  A message that does not
     say where it came from is in none of them.
     """
@@ -161,7 +168,11 @@ def revive_block(block: Block, picks: int, *, producer: int, first_seq: int, now
             del left[BODY_TRUNCATED]
         header = pack_fields(_own_fields(content, index) | ({"p": left} if left else {}))
         chosen, rows = groups.get((kind, name), (0, _Rows()))
-        rows.add(block.kind_of(index), block.body(index), header, block.priority_of(index))
+        expires_ms = properties.get(EXPIRATION)
+        rows.add(
+            block.kind_of(index), block.body(index), header, block.priority_of(index),
+            expires_ms if isinstance(expires_ms, int) and expires_ms > now_ms else 0,
+        )  # fmt: skip
         groups[kind, name] = chosen | 1 << index, rows
     found: list[Revived] = []
     for (kind, name), (chosen, rows) in groups.items():
@@ -178,14 +189,16 @@ class _Rows:
         self.bodies: list[bytes | memoryview] = []
         self.headers: list[bytes] = []
         self.priorities = bytearray()
+        self.expires = array("Q")
         self.nbytes = HEAD_BYTES
         """At most so many bytes when encoded."""
 
-    def add(self, kind: int, body: bytes | memoryview, header: bytes, priority: int) -> None:
+    def add(self, kind: int, body: bytes | memoryview, header: bytes, priority: int, expires_ms: int = 0) -> None:
         self.kinds.append(kind)
         self.bodies.append(body)
         self.headers.append(header)
         self.priorities.append(priority)
+        self.expires.append(expires_ms)
         self.nbytes += len(body) + len(header) + _COLUMNS_BYTES
 
     def encode(self, producer: int, first_seq: int, timestamp_ms: int, persistent: bool) -> bytes:
@@ -194,7 +207,7 @@ class _Rows:
         return encode_block(
             self.bodies, producer=producer, first_seq=first_seq, timestamp_ms=timestamp_ms, persistent=persistent,
             kinds=one if uniform else bytes(self.kinds), headers=self.headers if any(self.headers) else None,
-            priorities=bytes(self.priorities),
+            priorities=bytes(self.priorities), expires=self.expires if any(self.expires) else None,
         )  # fmt: skip
 
 

@@ -358,3 +358,17 @@ def test_what_waits_for_a_full_error_destination_moves_after_a_restart_without_a
     connection.admin().purge_destination("queue", "errors")
     until(lambda: state_of(connection, "errors")["messages"] == 1)
     assert state_of(connection, "q")["messages"] == 0
+
+
+def test_a_message_that_is_sent_back_expires_when_it_would_have(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    kill(session, name, ttl_ms=3_600_000)
+    until(lambda: state_of(connection, DMQ)["messages"] == 1)
+    (dead_row,) = connection.admin().browse_messages("queue", DMQ)["messages"]
+    assert dead_row["expiration"] == 0
+    assert connection.admin().retry_messages() == 1
+    message = take(session.consumer(name), 1)[0]
+    assert message.expiration == dead_row["properties"]["RAYBROKER_EXPIRATION"]
+    assert 0 < message.expiration - message.timestamp <= 3_600_000
+    assert "RAYBROKER_EXPIRATION" not in message.properties
