@@ -105,6 +105,7 @@ class Killed(NamedTuple):
     attempts: int = 3
     origin: tuple[str, str] = ("queue", "orders")
     broker: str = "b1"
+    failure: str = "ValueError: poison"
 
 
 def about(found: Block) -> None:
