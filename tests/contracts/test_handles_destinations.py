@@ -66,7 +66,7 @@ def test_a_bad_name_is_refused_everywhere_and_creates_nothing(broker: LoopbackBr
     connection = broker.connect()
     session = connection.session()
     for call in (
-        session.queue, session.producer, session.consumer,
+        session.queue, lambda n: session.producer("" if n is None else n), session.consumer,  # None: an unnamed one.
         lambda n: connection.admin().create_destination("queue", n),
     ):  # fmt: skip
         with pytest.raises(InvalidDestinationError):

@@ -232,8 +232,9 @@ def test_an_unlimited_prefetch_still_keeps_the_destinations_limit(broker: Loopba
     create(connection, name, consumerFlowLimit=limit)
     session = connection.session(ack="client")
     session.producer(name).send_many(range(50))
-    session.consumer(name, prefetch=-1)
+    consumer = session.consumer(name, prefetch=-1)
     quiet(connection, name, [50 if limit < 0 else limit])
+    until(lambda: buffered(consumer) == (50 if limit < 0 else limit))
 
 
 @pytest.mark.parametrize("style", [{}, {"prefetch": 4}, {"prefetch": 4, "threshold": 25}, {"prefetch": 0}])
