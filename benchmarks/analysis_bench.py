@@ -45,7 +45,7 @@ GOALS: Final = {"ingest": 500_000, "linear": 1.2, "lag": 2.0}
 def recording() -> Any:
     """The recorded broker, without most of its histograms."""
     from raybroker.analysis import lake as layout
-    from raybroker.analysis.generate import Recording, record
+    from tests.analysis.generate import Recording, record
 
     text, _ = layout.content(str(RECORDING))
     frames = [one for one in layout.frames(text, RECORDING.name) if isinstance(one, layout.Frame)]
@@ -56,7 +56,7 @@ def recording() -> Any:
 
 def plan_for(samples: int) -> Any:
     """A month of as many brokers as the number of samples says."""
-    from raybroker.analysis.generate import Plan
+    from tests.analysis.generate import Plan
 
     brokers = max(1, round(samples / SAMPLES_EACH * BROKERS_EACH))
     scrapes = samples / brokers / len(recording().lines)
@@ -66,7 +66,7 @@ def plan_for(samples: int) -> Any:
 def _make_part(task: tuple[str, int, int, list[int]]) -> int:
     from dataclasses import replace
 
-    from raybroker.analysis.generate import make
+    from tests.analysis.generate import make
 
     lake, samples, scrapes, brokers = task
     plan = plan_for(samples)

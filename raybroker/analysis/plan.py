@@ -1,20 +1,25 @@
 """Which files of a lake are read together and in what order; scrapes of one broker by rising time, each once.
 
-A part is a broker and some whole days, so that steps never cross parts; the newest scrape before it is read too, to
-know what counters were.  Within a part scrapes are ordered by time as far as files overlap; one that comes after newer
-ones have been used is *late* and left out, which changes no total, since counters count through.
+A part is a broker and some whole days, or a stretch of one day that begins and ends with a step, so that steps never
+cross parts; the newest scrape before it is read too, to know what counters were.  A file that belongs to several
+stretches is read for each, and what is wrong with it is told by that of its first scrape.  Within a part scrapes are
+ordered by time as far as files overlap; one that comes after newer ones have been used is *late* and left out, which
+changes no total, since counters count through.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import statistics
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis.lake import DAY_MS, Fault, File, Frame
 
+FOREVER_MS: Final = 1 << 52
 FUTURE_MS: Final = 300_000
 """A scrape further ahead of now than this is not used: clocks differ by less."""
 PAST_DAYS: Final = 3660
@@ -22,6 +27,8 @@ PAST_DAYS: Final = 3660
 PART_BYTES_MAX: Final = 16 << 20
 """Size on disk of what one task reads, if days are smaller than that; the text is some ten to thirty times that."""
 PART_BYTES_MIN: Final = 1 << 18
+BEFORE_FILES: Final = 3
+"""Files before a part that are looked at for the scrape before it: the last one may be of a late scrape alone."""
 CHUNK_BYTES: Final = 8 << 20
 """Text that is parsed at once: what a task needs of memory is a small multiple of it."""
 GAP_INTERVALS: Final = 3.0
@@ -38,11 +45,17 @@ class Window(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Files of one broker by day and key, and the file that has the scrape before them."""
+    """Files of one broker by day and key, those that can have the scrape before them, and the stretch of time."""
 
     broker: str
     files: tuple[str, ...]
-    before: str | None
+    before: tuple[str, ...] = ()
+    since_ms: int = 0
+    until_ms: int = FOREVER_MS
+
+    def has(self, ts_ms: int) -> bool:
+        """Whether a moment is within the stretch."""
+        return self.since_ms <= ts_ms < self.until_ms
 
 
 class Piece(NamedTuple):
@@ -68,30 +81,54 @@ def within(files: Iterable[File], window: Window) -> tuple[list[File], list[Faul
     return chosen, faults
 
 
-def parts(files: Iterable[File], tasks: int = 8) -> list[Part]:
-    """Parts of about equal size, some for each of ``tasks`` that run at once."""
+def parts(files: Iterable[File], tasks: int = 8, step_ms: int = DAY_MS) -> list[Part]:
+    """Parts of about equal size, some for each of ``tasks`` that run at once; days are cut at multiples of a step."""
     ordered = sorted(files, key=lambda file: (file.broker, file.date, file.first))
     total = sum(file.size for file in ordered)
     size = min(PART_BYTES_MAX, max(PART_BYTES_MIN, total // max(1, 4 * tasks)))
     made: list[Part] = []
     batch: list[File] = []
-    before: File | None = None
-    for at, file in enumerate(ordered):
-        if batch and (file.broker != batch[-1].broker or (
-            file.date != batch[-1].date and sum(one.size for one in batch) >= size
-        )):  # fmt: skip
-            made.append(_part(batch, before))
-            before = batch[-1]
+    before: list[File] = []
+    for (broker, _), day in itertools.groupby(ordered, lambda file: (file.broker, file.date)):
+        of_day = list(day)
+        full = sum(one.size for one in batch) >= size
+        if batch and (broker != batch[-1].broker or full or sum(one.size for one in of_day) >= 2 * size):
+            made += _cut(batch, before, size, step_ms)
+            before = batch[-BEFORE_FILES:]
             batch = []
-        batch.append(file)
-        if at + 1 == len(ordered):
-            made.append(_part(batch, before))
+        batch += of_day
+    return [*made, *_cut(batch, before, size, step_ms)] if batch else made
+
+
+def _cut(batch: list[File], before: list[File], size: int, step_ms: int) -> list[Part]:
+    """One part, or stretches of a large day."""
+    near = [one for one in before if one.broker == batch[0].broker]
+    pieces = sum(one.size for one in batch) // size
+    cuts: list[int] = []
+    if pieces >= 2 and batch[0].date == batch[-1].date:
+        start, end = min(moment_of(one, one.first) for one in batch), max(moment_of(one, one.last) for one in batch)
+        wanted = (start + (end - start) * at // pieces for at in range(1, pieces))
+        cuts = sorted({-(-ts // step_ms) * step_ms for ts in wanted if -(-ts // step_ms) * step_ms <= end})
+    made: list[Part] = []
+    for since, until in itertools.pairwise([0, *cuts, FOREVER_MS]):
+        mine = [one for one in batch if moment_of(one, one.first) < until and moment_of(one, one.last) >= since]
+        earlier = [one for one in batch if one not in mine and moment_of(one, one.last) < since]
+        last = sorted([*near, *earlier], key=lambda one: one.last)[-BEFORE_FILES:]
+        if mine:
+            paths, known = (tuple(one.path for one in some) for some in (mine, last))
+            made.append(Part(batch[0].broker, paths, known, since, until))
     return made
 
 
-def _part(batch: list[File], before: File | None) -> Part:
-    near = before if before is not None and before.broker == batch[0].broker else None
-    return Part(batch[0].broker, tuple(file.path for file in batch), None if near is None else near.path)
+def _owner(file: File, frame: Frame) -> int:
+    """The moment by which a scrape belongs to a stretch: its time, or where its file lies if that began later."""
+    return frame.ts if moment_of(file, file.first) <= frame.ts else moment_of(file, frame.key)
+
+
+def moment_of(file: File, key: int) -> int:
+    """About when the scrape of a key was: keys run ahead where a clock once did, days do not."""
+    start = layout.day_of(file.date) or 0
+    return min(max(key, start), start + DAY_MS - 1)
 
 
 class Walk:
@@ -99,7 +136,7 @@ class Walk:
 
     def __init__(self, part: Part, window: Window, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._part = part
-        self._window = window
+        self._window = Window(max(window.since_ms, part.since_ms), min(window.until_ms, part.until_ms), window.now_ms)
         self._chunk_bytes = chunk_bytes
         self.faults: list[Fault] = []
         self._newest = -1
@@ -130,10 +167,12 @@ class Walk:
         self._gaps()
 
     def _before(self) -> Frame | None:
-        if self._part.before is None:
-            return None
         latest = self._window.now_ms + FUTURE_MS
-        frames = [one for one in layout.read(self._part.before) if isinstance(one, Frame) and one.ts <= latest]
+        read = (one for path in self._part.before for one in layout.read(path))
+        frames = [
+            one for one in read
+            if isinstance(one, Frame) and one.ts <= latest and (not self._part.since_ms or one.ts < self._part.since_ms)
+        ]  # fmt: skip
         newest = max(frames, key=lambda frame: frame.ts, default=None)
         if newest is not None:
             self._newest = newest.ts
@@ -141,35 +180,41 @@ class Walk:
 
     def _ordered(self) -> Iterator[Frame]:
         for group in _overlapping(self._part.files):
-            frames: list[Frame] = []
+            frames: list[tuple[Frame, bool]] = []
             for path in group:
+                file = layout.named(Path(path))
+                owned = file is None or self._part.has(moment_of(file, file.first))
                 for one in layout.read(path):
                     if isinstance(one, Frame):
-                        frames.append(one)
-                    else:
+                        frames.append((one, file is None or self._part.has(_owner(file, one))))
+                    elif owned:
                         self.faults.append(Fault(one.what, f"{self._part.broker}: {one.where}"))
-            frames.sort(key=lambda frame: (frame.ts, frame.key))
-            yield from (frame for frame in frames if self._usable(frame))
+            frames.sort(key=lambda pair: (pair[0].ts, pair[0].key))
+            yield from (frame for frame, mine in frames if self._usable(frame, mine=mine))
 
-    def _usable(self, frame: Frame) -> bool:
+    def _usable(self, frame: Frame, *, mine: bool) -> bool:
+        """``mine``: the scrape belongs to this stretch; of others only the one before it is wanted."""
         if frame.ts > self._window.now_ms + FUTURE_MS:
-            self._fault("future")
+            self._fault("future", mine)
         elif frame.ts >= self._window.until_ms:
             return False
         elif frame.ts <= self._newest:
             at = bisect.bisect_left(self._used, frame.ts)
             twice = frame.ts == self._newest or self._used[at : at + 1] == [frame.ts]
-            self._fault("duplicate" if twice else "late")
+            self._fault("duplicate" if twice else "late", mine)
+        elif mine and frame.ts < self._part.since_ms:
+            self._fault("late", mine)
         else:
-            if self._newest >= 0:
+            if self._newest >= 0 and mine:
                 self._intervals.append((self._newest, frame.ts - self._newest))
             self._newest = frame.ts
             self._used.append(frame.ts)
             return True
         return False
 
-    def _fault(self, what: str) -> None:
-        self.faults.append(Fault(what, self._part.broker))
+    def _fault(self, what: str, mine: bool) -> None:
+        if mine:
+            self.faults.append(Fault(what, self._part.broker))
 
     def _gaps(self) -> None:
         if len(self._intervals) < 3:

@@ -78,7 +78,7 @@ class LakeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         found, _ = parts_of(self._options)
         made: list[InputPartition] = [PartOfLake(part) for part in found]
-        return made or [PartOfLake(Part("", (), None))]
+        return made or [PartOfLake(Part("", ()))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PartOfLake)

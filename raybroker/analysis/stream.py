@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis.lake import DAY_MS, Fault, File
-from raybroker.analysis.plan import FUTURE_MS, PAST_DAYS
+from raybroker.analysis.plan import FUTURE_MS, PAST_DAYS, moment_of
 from raybroker.analysis.sample_batches import SampleBatches
 from raybroker.system.clock import SystemClock
 
@@ -238,11 +238,8 @@ def wrong_time(ts_ms: int, now_ms: int) -> str:
 
 def date_is_sane(file: File) -> bool:
     """Whether a file's last key is a time of its day; keys of a writer whose clock once ran ahead are not."""
-    start = layout.day_of(file.date) or 0
-    return start <= file.last < start + DAY_MS
+    return moment_of(file, file.last) == file.last
 
 
 def _moment(file: File) -> int:
-    """When the scrapes of a file were about, by its last key within its day."""
-    start = layout.day_of(file.date) or 0
-    return min(max(file.last, start), start + DAY_MS - 1)
+    return moment_of(file, file.last)

@@ -140,7 +140,7 @@ def build(
     (out / parquet.JOBS).mkdir(parents=True, exist_ok=True)
     works = [
         parquet.Work(number, part, window, step, str(out.absolute()), kept)
-        for number, part in enumerate(plan.parts(files, tasks))
+        for number, part in enumerate(plan.parts(files, tasks, step))
     ]  # fmt: skip
     spark.sparkContext.parallelize(works, len(works)).map(parquet.write).sum()
     made = Tables(

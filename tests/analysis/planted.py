@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.analysis import names
-from raybroker.analysis.generate import DAY_S, Faults, Plan, Plant
+from tests.analysis.generate import DAY_S, Faults, Plan, Plant
 from tests.analysis.samples import START_MS
 
 HOUR_S: Final = 3600.0

@@ -9,8 +9,8 @@ from typing import Final
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names
 from raybroker.analysis.export import LakeWriter
-from raybroker.analysis.generate import Line, Recording, record
 from raybroker.analysis.lake import Frame
+from tests.analysis.generate import Line, Recording, record
 
 FOLDER: Final = Path(__file__).parent / "recordings"
 START_MS: Final = 1_789_948_800_000

@@ -16,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from raybroker.analysis import names, run, session, tables
 from raybroker.analysis.answer import Answer, Finding
 from raybroker.analysis.export import LakeWriter
-from raybroker.analysis.generate import DAY_S, Truth, make
 from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
 from tests.analysis import planted, samples
+from tests.analysis.generate import DAY_S, Truth, make
 from tests.analysis.samples import START_MS
 
 NOW_MS = START_MS + round(planted.SECONDS * 1000) + 60_000

@@ -161,6 +161,35 @@ def test_scrapes_come_once_in_order_and_late_future_and_missing_ones_are_named(t
     assert within(layout.files(tmp_path)[0], Window(0, 1 << 52, T + 100_000))[1][0].what == "impossible time"
 
 
+@pytest.mark.parametrize("rotate_ms", [0, 20_000, layout.DAY_MS])
+def test_a_large_day_is_cut_at_steps_and_nothing_is_read_twice_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rotate_ms: int
+) -> None:
+    usual = [T + 1000 * at for at in range(100) if not 40 <= at < 50]
+    write(tmp_path, [*usual[:30], usual[29], *usual[30:60], T + 10_500, *usual[60:]], rotate_ms=rotate_ms).close()
+    write(tmp_path, [T + layout.DAY_MS + 1000], rotate_ms=0).close()
+    files = layout.files(tmp_path)[0]
+    whole = walked(tmp_path)
+    monkeypatch.setattr("raybroker.analysis.plan.PART_BYTES_MIN", 1)
+    cut = parts(files, 1, step_ms=10_000)
+    assert len(cut) > 3
+    assert all(part.since_ms % 10_000 == 0 for part in cut)
+    stamps: list[int] = []
+    faults: list[Fault] = []
+    for part in cut:
+        walk = Walk(part, FOREVER)
+        pieces = list(walk.pieces())
+        stamps += [ts for piece in pieces if not piece.baseline for ts in piece.stamps_ms]
+        faults += walk.faults
+        if part.since_ms and pieces:
+            assert pieces[0].baseline
+            assert pieces[0].stamps_ms == [max(ts for ts in whole[0] if ts < pieces[1].stamps_ms[0])]
+    assert stamps == sorted(usual + ([T + 10_500] if T + 10_500 in whole[0] else []) + [T + layout.DAY_MS + 1000])
+    assert sorted(one.what for one in faults if one.what != "gap") == sorted(
+        one.what for one in whole[1] if one.what != "gap"
+    )
+
+
 def test_a_window_has_the_scrape_before_it_as_its_baseline(tmp_path: Path) -> None:
     day = layout.DAY_MS
     write(tmp_path, [T - 2000, T - 1000, T + 1000, T + 2000], rotate_ms=day).close()

@@ -10,8 +10,8 @@ import pytest
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names, parquet, plan
-from raybroker.analysis.generate import DAY_S, Plan, make
 from tests.analysis import samples
+from tests.analysis.generate import DAY_S, Plan, make
 from tests.analysis.samples import START_MS
 
 NOW_MS = START_MS + 5 * layout.DAY_MS

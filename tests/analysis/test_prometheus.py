@@ -25,11 +25,11 @@ from raybroker.analysis import names, run, tables
 from raybroker.analysis.columns import Reader
 from raybroker.analysis.export import from_prometheus
 from raybroker.analysis.frames import merged
-from raybroker.analysis.generate import Faults, Plan, make
 from raybroker.analysis.lake import Frame
 from raybroker.analysis.plan import Window
 from tests.analysis import samples
 from tests.analysis.conftest import missing
+from tests.analysis.generate import Faults, Plan, make
 from tests.analysis.samples import START_MS
 
 TOLERANCE = 0.02
