@@ -211,7 +211,7 @@ def test_a_list_names_the_host_that_is_missing_and_has_the_rest(verb: str, silen
     connection.admin().create_destination("topic", "news")
     session = connection.session(transacted=True)
     producer = session.producer(session.topic("news"))
-    session.durable_consumer(session.topic("news"), "kept")
+    _kept = session.durable_consumer(session.topic("news"), "kept")
     producer.send("x")
     rows = getattr(connection.admin(), verb)()
     assert list(rows.missing) == ["b2/h1"]

@@ -90,7 +90,7 @@ def test_a_destination_may_be_watched_before_it_is_there_and_after_it_is_gone(br
     consumer.close()
     assert next_event(told).ready is False
     client.admin().destroy_destination("queue", name)
-    broker.connect().session().consumer(name)
+    _kept = broker.connect().session().consumer(name)
     assert next_event(told).ready is True
     with pytest.raises(InvalidDestinationError, match="pattern"):
         client.on_consumer_event("topic:a.*", told.put)
@@ -104,7 +104,7 @@ def test_a_watch_outlives_a_lost_link(broker: LoopbackBroker) -> None:
     client.on_consumer_event(name, told.put)
     assert next_event(told).ready is False
     cut(client)
-    broker.connect().session().consumer(name)
+    _kept = broker.connect().session().consumer(name)
     assert next_event(told).ready is True
 
 

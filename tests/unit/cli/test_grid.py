@@ -128,7 +128,7 @@ def test_a_pause_may_have_an_end(raybroker: Any, broker: Any) -> None:  # B21
 
 def test_consumers_are_listed_and_shown(raybroker: Any, broker: Any) -> None:
     session = broker.session()
-    session.consumer("a", prefetch=5)
+    _kept = session.consumer("a", prefetch=5)
     rows = raybroker.json("list", "con")
     assert [(row["destination"], row["limit"]) for row in rows] == [("a", 5)]
     header, line = raybroker.output("list", "con", "-d", "a").splitlines()
@@ -136,7 +136,7 @@ def test_consumers_are_listed_and_shown(raybroker: Any, broker: Any) -> None:
 
 
 def test_one_consumer_is_shown_by_its_id(raybroker: Any, broker: Any) -> None:
-    broker.session().consumer("a", prefetch=5)
+    _kept = broker.session().consumer("a", prefetch=5)
     number = broker.admin().list_consumers()[0]["id"]
     assert raybroker.json("query", "con", "-n", str(number))["limit"] == 5
 
