@@ -263,7 +263,7 @@ class Buffer:
         with self._lock:
             ranges, self.consumed = books.cut(self.consumed, up_to)
             if ranges:
-                self._settled_up_to = ranges[-1][1]
+                self._settled_up_to = max(last for _, last in ranges)
                 self._flow.settled(books.size(ranges))
             return self.epoch, ranges
 

@@ -345,6 +345,7 @@ class ConsumerCore(Buffer):
                 channel.link.write(wire.drain(self._handle, epoch, 0))
             credit = self._flow.limit if (share is None or share.standing) and not self._let_go else 0
             last = self.consumed[-1][1] if self.consumed else self._settled_up_to
+            seen = self._handed_out_up_to
             self._drop_all(RECOVERED)
             self._min_tag = 1 << 62
             self._settled_up_to = 0
@@ -361,7 +362,7 @@ class ConsumerCore(Buffer):
                     self.poll()
 
         args = {
-            "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last,
+            "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last, "seen": seen,
             "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms, "reason": reason,
         }  # fmt: skip
         await channel.call("release", args, released)
@@ -388,13 +389,21 @@ class ConsumerCore(Buffer):
     def _give_back(self, ranges: books.Ranges) -> None:
         """Messages that the application has not seen are for anybody."""
         if ranges and self.session.keeps_track:
-            self._send_outcome(self.epoch, ranges, "release", -1, "", None)
+            self._send_outcome(self.epoch, ranges, "unseen", -1, "", None)
 
     def close_if_settled(self) -> None:
         """Close it when nobody refers to it and nothing that it gave out is left to be acknowledged."""
         if self._let_go and not self.closed and not self.consumed:
             self.shut()
             self._connection.spawn(self.close())
+
+    @property
+    def _handed_out_up_to(self) -> int:
+        """The highest delivery that the application has got and that may not be settled; it never saw higher ones.
+
+        Deliveries that wait for the disk come after others that are later: lower ones may be here unseen.
+        """
+        return max(self._settled_up_to, *(row[1] for row in self.consumed), 0)
 
     def started(self) -> None:
         """The connection was started: what is in the buffer may be handed out."""
@@ -457,12 +466,13 @@ class ConsumerCore(Buffer):
         self._connection.handed_out(self._flow.buffered)
         self._flow.restart()
         with self._lock:
+            seen = self._handed_out_up_to
             self._drop_all(CLOSED)
         self.session.forget(self)
         if channel is not None and not channel.lost:
             await channel.confirmed(self._handle)
         if channel is not None and not channel.lost:
-            await channel.call("close_consumer", {"handle": self._handle})
+            await channel.call("close_consumer", {"handle": self._handle, "seen": seen})
             channel.endpoints.pop(self._handle, None)
 
     def info(self) -> dict[str, Any]:

@@ -219,12 +219,16 @@ class Message:
 
     @property
     def redelivered(self) -> bool:
-        """True when it was, or may have been, handed to some consumer before (R-11)."""
+        """True when it was, or may have been, delivered to some application before (R-11)."""
         return self.delivery_count > 1
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out, this time included, and as far as is known: see wire.doubt."""
+        """How often it was delivered to an application, this time included (R-11).
+
+        What a consumer only had in its buffer when it recovered, rolled back or was closed does not count. When its
+        connection was lost, or its broker restarted, nobody knows what it had handed out, and all of it counts.
+        """
         return self._delivery.attempt + self._headers().doubtful
 
     @property

@@ -99,10 +99,12 @@ class DetachConsumer(NamedTuple):
     """The consumer is gone; what it had not acknowledged goes back to its place (B-07, F-25).
 
     ``lost``: it did not close; then what is known to have reached the application counts as failed (B10).
+    Deliveries after ``seen`` never reached the application and do not count (R-11); -1: that is not known of any.
     """
 
     attachment: int
     lost: bool = False
+    seen: int = -1
 
 
 class Grant(NamedTuple):
@@ -142,7 +144,8 @@ class Acknowledge(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Another outcome for deliveries (B9): "reject" for good, "release" uncounted, "fail" with a delay, "expired".
+    """Another outcome for deliveries (B9): "reject" for good, "release" uncounted, "fail" with a delay, "expired",
+    "unseen" when the application never got them.
 
     ``delay_ms`` -1: what the destination says.
     """
@@ -185,7 +188,7 @@ class Release(NamedTuple):
 
     In drain mode a credit of 0 keeps that mode, and another one ends it.
     Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67);
-    ``reason`` is what is written on those that are dead by it.
+    ``reason`` is what is written on those that are dead by it. ``seen``: as of DetachConsumer.
     """
 
     attachment: int
@@ -194,6 +197,7 @@ class Release(NamedTuple):
     consumed: int = 0
     delay_ms: int = 0
     reason: str = ""
+    seen: int = -1
 
 
 class Hold(NamedTuple):

@@ -28,6 +28,10 @@ class Delivery(NamedTuple):
     run: Run
     until_ms: int
 
+    def not_seen(self) -> Delivery:
+        """As it was before it was handed out: it never reached the application."""
+        return self._replace(run=self.run._replace(attempts=self.run.attempts - 1))
+
 
 def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
     """The first ``count`` messages of a delivery, and the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
@@ -52,9 +53,7 @@ def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome
         return
     lane.selector_leaves(consumer.selector)
     begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
-    rest = list(consumer.unsettled)
-    consumer.unsettled.clear()
-    lane.give_back(rest, out)
+    lane.give_back(_given_up(lane, consumer, command.seen, out), out)
     lane.failed(begun, 0, out, rest=False)
     if lane.order is not None:
         lane.order.left()
@@ -62,6 +61,24 @@ def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome
         promote(home, lane, out)
     home.touch(lane)
     home.left_by(lane, out)
+
+
+def _given_up(lane: Lane, consumer: Consumer, seen: int, out: Outcome) -> list[Delivery]:
+    """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
+    if seen < 0:
+        known, unseen = list(consumer.unsettled), list[Delivery]()
+    else:
+        known = list(consumer.settle(1, seen))
+        unseen = _unseen(lane, consumer.unsettled, out)
+    consumer.unsettled.clear()
+    return [*known, *unseen]
+
+
+def _unseen(lane: Lane, items: Iterable[Delivery], out: Outcome) -> list[Delivery]:
+    """Deliveries that never reached the application, as their messages were before."""
+    before = [item.not_seen() for item in items]
+    lane.record_tried([item.run for item in before if lane.is_recorded(item.run.ordinal)], out)
+    return before
 
 
 def promote(home: Destination, lane: Lane, out: Outcome) -> None:
@@ -151,6 +168,8 @@ def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
             lane.done(items)
             for item in items:
                 lane.bury(item.run, "EXPIRED", command.reason, out)
+        elif command.outcome == "unseen":
+            lane.give_back(_unseen(lane, items, out), out)
         else:
             lane.give_back(items, out)
         if count or consumer.stalled:
@@ -194,9 +213,7 @@ def release(home: Destination, command: cmd.Release, out: Outcome) -> None:
     if found is not None:
         lane, consumer = found
         consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
-        rest = list(consumer.unsettled)
-        consumer.unsettled.clear()
-        lane.give_back(rest, out)
+        lane.give_back(_given_up(lane, consumer, command.seen, out), out)
         lane.failed(consumed, command.delay_ms, out, reason=command.reason)
         lane.consumers.restart(consumer, command.credit)
         _go_on(home, lane, consumer)

@@ -235,6 +235,10 @@ class Lane(Returning):
         if done_with:
             home.acknowledged(self, done_with, out)
 
+    def is_recorded(self, ordinal: int) -> bool:
+        """Whether what happens to messages of a block is written down."""
+        return self.durable and self.home.ledger.held[ordinal].stored
+
     def record_tried(self, tried: list[Run], out: Outcome) -> None:
         if tried:
             self.home.record_rows(out, notes.DISPATCHED, self, [(r.ordinal, r.picks, r.attempts) for r in tried])

@@ -53,10 +53,16 @@ class LaneFound:
         """``picks`` of a block as (messages, attempts, failures, until when they rest)."""
         groups: Parts = [(picks, self.tried_whole.get(ordinal, 0), 0, 0)]
         for row in self.tried.get(ordinal, ()):
-            groups = _raised(groups, row.picks, row.value, 0, 0)
+            groups = _tried(groups, row.picks, row.value)
         for row in self.failed.get(ordinal, ()):
             groups = _raised(groups, row.picks, 0, row.value, row.until_ms)
         return groups
+
+
+def _tried(groups: Parts, picks: int, attempts: int) -> Parts:
+    """Those messages of every group that are among ``picks`` have so many attempts."""
+    rest = [(some & ~picks, a, f, u) for some, a, f, u in groups if some & ~picks]
+    return [*((some & picks, attempts, f, u) for some, _, f, u in groups if some & picks), *rest]
 
 
 def _raised(groups: Parts, picks: int, attempts: int, failures: int, until_ms: int) -> Parts:
@@ -150,8 +156,9 @@ class Recovery:
     def _dispatched(self, note: Note) -> None:
         lane = self._lane(note.lane)
         for first, last, attempts in note.spans:
-            for ordinal in range(first, last + 1):
-                lane.tried_whole[ordinal] = max(attempts, lane.tried_whole.get(ordinal, 0))
+            for ordinal in range(first, last + 1):  # What was handed out and never seen has less than before.
+                lane.tried_whole[ordinal] = attempts
+                lane.tried.pop(ordinal, None)
         for row in note.rows:
             lane.tried.setdefault(row.ordinal, []).append(row)
 

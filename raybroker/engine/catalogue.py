@@ -260,10 +260,11 @@ class Catalogue:
         self._host.append([], done)
 
     def purge_subscription(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
-        """Discard what waits in a subscription (A-41)."""
+        """Discard what waits in a subscription: in the durable one of that name, or else the shared one (A-41)."""
         self._host.require_running()
-        home = self._host.named("topic", topic)
-        lane = home.find(client_id, name) if isinstance(home, Topic) else None
+        home, lane = self._host.named("topic", topic), None
+        if isinstance(home, Topic):
+            lane = home.find(client_id, name) or home.find(client_id, name, durable=False)
         if lane is None:
             raise InvalidDestinationError(f"topic {topic} has no subscription {name!r} of client {client_id!r}")
         self._host.perform(home, cmd.Purge(lane.number))

@@ -105,7 +105,7 @@ def _subscription(session: Session, home: Destination, args: dict[str, Any]) -> 
 def _close_consumer(session: Session, request: int, args: dict[str, Any]) -> None:
     attachment = session.consumers.pop(int(args["handle"]), None)
     if attachment is not None:
-        session.detach(attachment, cmd.DetachConsumer(attachment.number))
+        session.detach(attachment, cmd.DetachConsumer(attachment.number, seen=max(int(args.get("seen", -1)), -1)))
     session.peer.reply(request, None)
 
 
@@ -118,7 +118,8 @@ def _release(session: Session, request: int, args: dict[str, Any]) -> None:
         raise ProtocolError(f"a credit of {credit}; it is -1 to {CREDIT_MAX}")
     consumed, delay_ms = int(args.get("consumed", 0)), max(int(args.get("delay_ms", 0)), 0)
     reason = str(args.get("reason", ""))[:REASON_CHARS_MAX]
-    session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms, reason))
+    seen = max(int(args.get("seen", -1)), -1)
+    session.perform(attachment, cmd.Release(attachment.number, credit, request, consumed, delay_ms, reason, seen))
 
 
 def _units(session: Session, request: int, args: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
 """Frames that carry messages, and may be large."""
 
-OUTCOMES: Final = frozenset(("reject", "release", "fail", "expired"))
+OUTCOMES: Final = frozenset(("reject", "release", "unseen", "fail", "expired"))
 """What can become of a delivery that is not acknowledged."""
 REASON_CHARS_MAX: Final = failure.REASON_CHARS_MAX
 """A longer reason of an outcome is cut when it is sent."""

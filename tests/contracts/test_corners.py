@@ -136,7 +136,7 @@ def test_a_selector_holds_for_what_a_rollback_brings_back(broker: LoopbackBroker
     session.rollback()
     even = connection.session().consumer(name, "n = 0 OR n = 2 OR n = 4")
     assert bodies(take(even, 3)) == [0, 2, 4]
-    assert [(m.body, m.delivery_count) for m in take(odd, 3)] == [(1, 2), (3, 2), (5, 2)]
+    assert [(m.body, m.delivery_count) for m in take(odd, 3)] == [(1, 2), (3, 2), (5, 1)]
     session.commit()
 
 

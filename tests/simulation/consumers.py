@@ -44,6 +44,8 @@ class SimConsumer:
         self._got = 0
         """Last tag that the application got, if it tells."""
         self._working = False
+        self._seen = 0
+        """The highest tag that the application got."""
         self._silent = False
         """What it had was taken back, and it has not said anything since."""
 
@@ -80,7 +82,7 @@ class SimConsumer:
                 Purse(limit) if plan.drain
                 else CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
             )  # fmt: skip
-            self._min_tag = self._got = 0
+            self._min_tag = self._got = self._seen = 0
             self._acknowledge_late()
             self._go_on()
 
@@ -113,11 +115,12 @@ class SimConsumer:
         if not self.epoch or self.machine.connection is None:
             return
         handle = self.handle
+        args = {"handle": handle, "seen": self._seen if self._min_tag != NEVER else -1}
         self._forget()
         self.handle = 0
         if self.plan.selector is not None and self.world.rng.random() < 0.2:
             self.selector = self.world.rng.choice([None, *SELECTORS])
-        self.machine.call("close_consumer", {"handle": handle}, lambda result, code: None)
+        self.machine.call("close_consumer", args, lambda result, code: None)
         again = handle if self.world.rng.random() < 0.5 else 0
         connection = self.machine.connection
         self.world.loop.after(
@@ -159,7 +162,7 @@ class SimConsumer:
 
         credit = 0 if isinstance(self.flow, Purse) else self.flow.limit
         args = {"handle": self.handle, "epoch": epoch, "credit": credit, "consumed": self._got,
-                "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
+                "seen": self._seen, "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
         self.machine.call("release", args, released)
 
     @property
@@ -262,6 +265,7 @@ class SimConsumer:
         while buffer and taken < self.plan.chunk:
             item = buffer.popleft()
             self._log("dequeue", item[1], item[2])
+            self._seen = max(self._seen, item[0])
             self._got = item[0] if self.plan.outcomes or self.plan.begun else 0
             if self.plan.ack != "none":
                 self.unacked.append(item)

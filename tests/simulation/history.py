@@ -75,7 +75,7 @@ class History:
 
 _WORDS = (
     "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "revive", "consume",
-    "invoke", "ok", "fail", "info",
+    "invoke", "ok", "fail", "info", "unsee",
 )  # fmt: skip
 _CODES = {word: code for code, word in enumerate(_WORDS)}
 """Numbers, because the hash of a text differs from process to process."""

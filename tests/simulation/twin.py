@@ -51,6 +51,8 @@ class Twin:
         self.delta = Delta(home.number)
         self.discarded: list[tuple[int, int]] = []
         self.arrived: list[tuple[int, int]] = []
+        self.unseen: list[tuple[int, int]] = []
+        """(lane, value) of what came back in this step and never reached an application."""
         self.returned: dict[tuple[int, str], int] = {}
         """(lane, unit of order) → the first message of it that came back in this step."""
         self.overdue: set[tuple[int, int]] = set()
@@ -144,7 +146,7 @@ class Twin:
 
         self.delta = Delta(self.home.number)
         self.returned.clear()
-        self.discarded, self.arrived, self.doomed, self._settled = [], [], {}, set()
+        self.discarded, self.arrived, self.unseen, self.doomed, self._settled = [], [], [], {}, set()
         self.now = now_ms
         self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
         effects: Effects = {}

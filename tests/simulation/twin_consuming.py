@@ -59,11 +59,22 @@ def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Ef
         if command.lost and tag <= holder.begun:
             twin.fail(lane, key, 0, rest=False)
         else:
+            unsee(twin, lane, key, tag, command.seen)
             twin.give_back(lane, key)
     expected = promote(twin, lane)
     if not lane.durable and not lane.holders:
         end_lane(twin, lane)
     return expected
+
+
+def unsee(twin: Twin, lane: TwinLane, key: int, tag: int, seen: int) -> None:
+    """A delivery that never reached the application does not count."""
+    if 0 <= seen < tag:
+        item = lane.items[key]
+        item.attempts -= 1
+        twin.unseen.append((lane.number, item.message.value))
+        if lane.durable and key >> INDEX_BITS in twin.stored:
+            twin.delta.add("tried", lane.number, key, item.attempts)
 
 
 def end_lane(twin: Twin, lane: TwinLane) -> None:
@@ -174,6 +185,7 @@ def release(twin: Twin, command: cmd.Release, out: Outcome) -> Effects:
         if tag <= command.consumed:
             twin.fail(lane, key, command.delay_ms)
         else:
+            unsee(twin, lane, key, tag, command.seen)
             twin.give_back(lane, key)
     holder.unsettled.clear()
     holder.until.clear()

@@ -138,6 +138,8 @@ class Watch:
         return out
 
     def _log(self, home: Destination, twin: Twin) -> None:
+        for lane, value in twin.unseen:
+            self._add("unsee", value, where=self.where_of(home, lane))
         for lane, value in twin.arrived:
             self._add("enqueue", value, where=self.where_of(home, lane), kind="invoke")
         discarded = [(self.where_of(home, lane), value) for lane, value in twin.discarded]

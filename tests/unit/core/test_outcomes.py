@@ -199,6 +199,24 @@ def test_a_consumer_that_let_a_deadline_pass_goes_on_when_it_is_heard_of() -> No
         assert handed(home.do(word(consumer))) == [(1, 0, 2)]
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_the_application_never_got_is_as_it_was_before(checkpoint: bool) -> None:
+    for word in (
+        lambda c: cmd.DetachConsumer(c, seen=1), lambda c: cmd.Release(c, 0, 1, seen=1),
+        lambda c: cmd.Settle(c, [(2, 3)], 1, "unseen"),
+    ):  # fmt: skip
+        home = Home()
+        consumer = home.consumer(3, "prefetch")
+        home.send(home.producer(), [1, 1, 1])
+        home.do(cmd.Hold(consumer))
+        home.do(word(consumer))
+        if home.core.lane_of:
+            home.do(cmd.DetachConsumer(consumer))
+        for state in (home, home.crash(checkpoint=checkpoint)):
+            _, out = state.open(3, "prefetch")
+            assert handed(out) == [(1, 0, 2), (1, 1, 1), (1, 2, 1)]
+
+
 def test_what_a_transaction_received_goes_back_without_its_consumer() -> None:  # A-45, W-69
     home = Home(redeliveryLimit=0)
     consumer = home.consumer(3, "prefetch")

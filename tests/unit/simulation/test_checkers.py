@@ -42,7 +42,7 @@ _VERBS = {
     "send": ("invoke", "enqueue"), "ok": ("ok", "enqueue"), "fail": ("fail", "enqueue"), "info": ("info", "enqueue"),
     "commit": ("ok", "commit"), "deliver": ("ok", "deliver"), "get": ("ok", "dequeue"), "settle": ("ok", "settle"),
     "done": ("ok", "consume"), "undone": ("fail", "consume"), "discard": ("ok", "discard"),
-    "destroy": ("ok", "destroy"), "crash": ("ok", "crash"),
+    "destroy": ("ok", "destroy"), "crash": ("ok", "crash"), "unsee": ("ok", "unsee"),
 }  # fmt: skip
 
 
@@ -105,9 +105,12 @@ CASES = [
     ("commit_delivery", SENT.format(1) + "; deliver 1 a; settle 1; destroy 1; deliver 1 a", ""),
     # a repeated delivery says so
     ("flagged", "deliver 1 a; deliver 1 b #2; deliver 1 a #3", ""),
-    ("flagged", "deliver 1 a; deliver 1 b", "attempt 1 after attempt 1"),
-    ("flagged", "deliver 1 a; crash; deliver 1 a", "attempt 1 after attempt 1"),
-    ("flagged", "deliver 1 a #2; deliver 1 a", "attempt 1 after attempt 2"),
+    ("flagged", "deliver 1 a; deliver 1 b", ""),
+    ("flagged", "deliver 1 a; get 1; deliver 1 b", "attempt 1 after attempt 1"),
+    ("flagged", "deliver 1 a; get 1; crash; deliver 1 a", "attempt 1 after attempt 1"),
+    ("flagged", "deliver 1 a #2; get 1 #2; deliver 1 a", "attempt 1 after attempt 2"),
+    ("order", "deliver 2 a; deliver 1 a", "first delivered after"),
+    ("order", "deliver 2 a; unsee 1; deliver 1 a", ""),
     ("flagged", "deliver 1 a #2", ""),
     ("flagged", "deliver 1 a; destroy 1; deliver 1 a", ""),
     # first deliveries are in the order of sending
@@ -169,7 +172,7 @@ def test_the_set_test_tells_lost_from_unexpected_from_recovered() -> None:
 def test_all_checkers_together_accept_a_good_run_and_name_each_fault() -> None:
     good = SENT.format("1-2") + "; deliver 1-2 a; get 1-2; done 1-2; settle 1-2"
     assert checkers.all_of(history(good)) == []
-    bad = SENT.format("1-3") + "; deliver 1 a; deliver 1 b; get 1; settle 1; deliver 1 c #3"
+    bad = SENT.format("1-3") + "; deliver 1 a; get 1; deliver 1 b; settle 1; deliver 1 c #3"
     text = "\n".join(checkers.all_of(history(bad)))
     assert "message 1-2 was acknowledged and never came out" in text
     assert "message 1-1 was delivered as attempt 1 after attempt 1" in text
@@ -184,7 +187,7 @@ def test_subscriptions_are_judged_one_by_one() -> None:
     assert "message 1-2 was acknowledged and never came out (subscription 0x7)" in text
     both = "send 1 @7; send 1 @8; commit 1 @7; commit 1 @8; deliver 1 a @7; deliver 1 b @8"
     assert checkers.all_of(history(both)) == []
-    assert "attempt 1 after attempt 1" in "\n".join(checkers.all_of(history(both + "; deliver 1 b @8")))
+    assert "attempt 1 after attempt 1" in "\n".join(checkers.all_of(history(both + "; get 1 @8; deliver 1 b @8")))
 
 
 def test_a_subscription_that_passes_need_not_wait_for_the_disk() -> None:
