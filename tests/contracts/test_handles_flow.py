@@ -359,7 +359,8 @@ def test_a_consumer_beyond_active_and_backup_is_refused_and_leaves_no_trace(make
         with pytest.raises(ResourceAllocationError, match="maxNumActiveConsumers"):
             session.consumer(name)
     kept[0].close()
-    assert session.consumer(name).active
+    another = session.consumer(name)
+    assert another.active
     assert len(consumers_of(connection, name)) == 2
 
 

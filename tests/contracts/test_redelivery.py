@@ -218,7 +218,9 @@ def test_failures_are_counted_over_a_restart(store: OneStore) -> None:
     create(connection, "orders", redeliveryLimit=1)
     session = connection.session(ack="client")
     session.producer("orders").send_many(["x", "y"])
-    take(session.consumer("orders"), 1)[0].fail(delay_ms=0)
+    consumer = session.consumer("orders")  # It is held, and lost with what it has.
+    until(lambda: buffered(consumer) == 2)
+    take(consumer, 1)[0].fail(delay_ms=0)
     again = store.crash().connect()
     session = again.session(ack="client")
     found = take(session.consumer("orders"), 2)
