@@ -20,7 +20,11 @@ TransactionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="Th
 
 @groups["list"].command("txn")
 def list_txn(cluster: Cluster = "default", json: Json = False) -> None:
-    """List open and prepared transactions, local and distributed."""
+    """List open and prepared transactions, local and distributed, and XA branches with a heuristic outcome.
+
+    HEURISTICALLY_COMMITTED and HEURISTICALLY_ROLLED_BACK are prepared XA branches that an administrator has ended. They
+    are listed until their transaction manager forgets them.
+    """
     with connecting.administering(cluster) as admin:
         rows = admin.list_transactions()
     if json:
@@ -47,14 +51,20 @@ def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = Fals
 
 @groups["commit"].command("txn")
 def commit_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
-    """Commit a PREPARED transaction whose manager does not: raybroker commit txn -n 5"""
+    """Commit a PREPARED transaction whose manager does not: raybroker commit txn -n 5
+
+    An XA branch is listed as HEURISTICALLY_COMMITTED from then on, until its transaction manager forgets it.
+    """
     _settle(id, "commit", force, cluster)
     output.say(f"committed transaction {id}")
 
 
 @groups["rollback"].command("txn")
 def rollback_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
-    """Roll back a PREPARED transaction whose manager does not: raybroker rollback txn -n 5"""
+    """Roll back a PREPARED transaction whose manager does not: raybroker rollback txn -n 5
+
+    An XA branch is listed as HEURISTICALLY_ROLLED_BACK from then on, until its transaction manager forgets it.
+    """
     _settle(id, "rollback", force, cluster)
     output.say(f"rolled back transaction {id}")
 

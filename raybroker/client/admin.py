@@ -155,12 +155,16 @@ class Admin(Unpicklable):
         return self._call("query_transaction", {"id": id})
 
     def commit_transaction(self, id: int | str) -> Any:  # noqa: A002
-        """Commit a PREPARED transaction (A-45); raises IllegalStateError naming the state it is in otherwise."""
+        """Commit a PREPARED transaction (A-45); raises IllegalStateError naming the state it is in otherwise.
+
+        An XA branch is HEURISTICALLY_COMMITTED then, and listed until its manager calls ``xa.forget``.
+        """
         return self._call("commit_transaction", {"id": id})
 
     def rollback_transaction(self, id: int | str) -> Any:  # noqa: A002
         """Roll a transaction back that has not ended, PREPARED or not (A-46, T-08).
 
+        A prepared XA branch is HEURISTICALLY_ROLLED_BACK then, and listed until its manager calls ``xa.forget``.
         Raises InvalidDestinationError when there is none of that id.
         """
         return self._call("rollback_transaction", {"id": id})

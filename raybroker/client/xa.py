@@ -12,14 +12,18 @@ is on every host that the session uses in it, and its key there is the packed XI
     IDLE       start(xid, TMJOIN)            ACTIVE
     IDLE       prepare                       PREPARED, or gone when it has only read
     IDLE       commit(one_phase), rollback   gone
-    PREPARED   commit, rollback              gone
+    PREPARED   commit, rollback              gone, or remembered as an administrator ended it
 
 Any other call raises XAStateError with the XID and its state and changes nothing.  A prepared branch outlives the
 connection: recover() names it on any other.  An XID that another connection has in use is refused with XAER_DUPID: by
 start() where a host of this connection knows it, else by end(); the other's branch is not touched.
 
-Errors of these calls are XAError, whose ``code`` is one of XA's return codes (XAER_… and XA_RB…); a lost connection is
-a ConnectionLostError, as everywhere, and means XAER_RMFAIL.
+An administrator may commit or roll back a prepared branch in place of its manager.  That heuristic decision stays until
+forget(xid) on any connection: recover() names the branch, start(xid) is refused, and commit(xid) and rollback(xid)
+raise XAError with the code XA_HEURCOM, XA_HEURRB, or XA_HEURMIX when some hosts have committed and others have not.
+
+Errors of these calls are XAError, whose ``code`` is one of XA's return codes (XAER_…, XA_RB… and XA_HEUR…).  A lost
+connection, or a host that cannot be asked, is a ConnectionLostError, as everywhere, and means XAER_RMFAIL.
 """
 
 from __future__ import annotations
@@ -31,9 +35,11 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.client.transaction import UNKNOWN, Transaction, Work, tell, why
 from raybroker.model.errors import (
     BrokerError,
+    ConnectionLostError,
     IllegalStateError,
     TransactionInProgressError,
     TransactionRolledBackError,
+    XAError,
     XARolledBackError,
     XAStateError,
 )
@@ -54,6 +60,9 @@ TMRESUME: Final = 0x0800_0000
 TMFAIL: Final = 0x2000_0000
 XA_OK: Final = 0
 XA_RDONLY: Final = 3
+XA_HEURMIX: Final = 5
+XA_HEURRB: Final = 6
+XA_HEURCOM: Final = 7
 XA_RBROLLBACK: Final = 100
 XAER_NOTA: Final = -4
 XAER_INVAL: Final = -5
@@ -64,6 +73,8 @@ XAER_DUPID: Final = -8
 BY_KEY: Final = 0
 """In place of a transaction's number on a connection: the host finds an ended branch by its key."""
 ACTIVE, SUSPENDED, IDLE, PREPARED = "ACTIVE", "SUSPENDED", "IDLE", "PREPARED"
+HEURISTIC: Final = {"HEURISTICALLY_COMMITTED": True, "HEURISTICALLY_ROLLED_BACK": False}
+"""State of a branch that an administrator ended → whether it was committed."""
 
 
 class Branch(Transaction):
@@ -76,6 +87,8 @@ class Branch(Transaction):
         self.begun: list[tuple[Channel, int, asyncio.Future[Any]]] = []
         self.duplicate = ""
         """What a host said that has a branch of this XID already, of another connection."""
+        self.heuristic: list[bool | None] = []
+        """What its hosts said when they were told the decision, see ``_raise_heuristic``."""
         self.hosts: dict[Channel, Destination] = {}
         """Where it is, with a destination there: the connections of all its parts."""
 
@@ -234,7 +247,7 @@ class XaWork(Work):
             if not isinstance(answer, dict) or not answer.get("state"):
                 continue
             raise XAStateError(
-                f"start({xid}): another connection has a branch of that XID, which is {answer['state']}", XAER_DUPID
+                f"start({xid}): there is a branch of that XID already, which is {answer['state']}", XAER_DUPID
             )
 
     # ---- the manager's part ------------------------------------------------------------------------------------------
@@ -302,38 +315,56 @@ class XaWork(Work):
             async def decide(channel: Channel = channel, seat: Destination = seat) -> None:
                 broker = channel.place.broker or None
                 there = channel if not channel.lost else await connection.channel_of(seat, broker=broker)
-                await there.call("txn_decide", args)
+                answer = await there.call("txn_decide", args)
+                branch.heuristic.append((answer or {}).get("heuristic"))
 
             await connection.patiently(seat.name, decide)
             del branch.hosts[channel]
         del self.branches[xid]
+        _raise_heuristic(xid, commit, branch.heuristic)
 
     async def _forget(self, branch: Branch) -> None:
         await tell(list(branch.hosts), "txn_decide", {"key": branch.key, "commit": False})
         self.branches.pop(branch.xid, None)
 
     async def _settle_recovered(self, xid: Xid, *, commit: bool) -> None:
-        rows = [row for row in await self._prepared() if row["key"] == xid.pack().hex()]
+        rows = await self._rows_of(xid)
         if not rows:
             raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
+        admin = self._session.connection.directory.admin
         for row in rows:
-            verb = "commit_transaction" if commit else "rollback_transaction"
-            await self._session.connection.directory.admin(verb, {"id": f"{row['host']}:{row['id']}"})
+            if row["state"] == PREPARED:
+                await admin("decide_transaction", {"id": f"{row['host']}:{row['id']}", "commit": commit})
+        _raise_heuristic(xid, commit, [HEURISTIC.get(row["state"]) for row in rows])
 
-    async def _prepared(self) -> list[dict[str, Any]]:
+    async def _recoverable(self) -> list[dict[str, Any]]:
+        """Rows of the branches that wait for their manager: prepared, or with a heuristic outcome.
+
+        Raises ConnectionLostError when a host cannot be asked: its branches would seem to be settled.
+        """
         rows: list[dict[str, Any]] = await self._session.connection.directory.admin("list_transactions", {})
-        return [row for row in rows if row["kind"] == "xa" and row["state"] == PREPARED]
+        missing = sorted(getattr(rows, "missing", ()))
+        if missing:
+            raise ConnectionLostError(f"the branches of {', '.join(missing)} cannot be asked for now; try again")
+        return [row for row in rows if row["kind"] == "xa" and (row["state"] == PREPARED or row["state"] in HEURISTIC)]
+
+    async def _rows_of(self, xid: Xid) -> list[dict[str, Any]]:
+        return [row for row in await self._recoverable() if row["key"] == xid.pack().hex()]
 
     async def recover(self) -> list[Xid]:
-        return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._prepared()})
+        return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._recoverable()})
 
     async def forget(self, xid: Xid) -> None:
         check_xid(xid)
         branch = self.branches.get(xid)
-        if branch is not None:
-            raise XAStateError(
-                f"forget({xid}): the branch is {branch.state}; only finished ones are forgotten", XAER_PROTO
-            )
+        rows = await self._rows_of(xid)
+        state = branch.state if branch is not None else PREPARED
+        waits = any(row["state"] == PREPARED for row in rows)
+        if waits or (branch is not None and (not rows or state != PREPARED)):
+            raise XAStateError(f"forget({xid}): the branch is {state}; only finished ones are forgotten", XAER_PROTO)
+        self.branches.pop(xid, None)
+        for row in rows:
+            await self._session.connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
         channels = [c for c in self._session.connection.channels() if not c.lost]
         await tell(channels, "txn_forget", {"key": xid.pack()})
 
@@ -345,6 +376,22 @@ class XaWork(Work):
         if branch.state != state:
             raise XAStateError(f"{call}({xid}): the branch is {branch.state}; it has to be {state}", XAER_PROTO)
         return branch
+
+
+def _raise_heuristic(xid: Xid, commit: bool, outcomes: list[bool | None]) -> None:
+    """``outcomes`` of the branch's hosts: what an administrator decided there, None where the manager did just now.
+
+    Raises XAError when an administrator decided anywhere, also when the manager decided the same.
+    """
+    if all(outcome is None for outcome in outcomes):
+        return
+    ended = {commit if outcome is None else outcome for outcome in outcomes}
+    if len(ended) > 1:
+        text, code = "committed on some hosts and rolled back on others", XA_HEURMIX
+    else:
+        text, code = ("committed", XA_HEURCOM) if True in ended else ("rolled back", XA_HEURRB)
+    verb = "commit" if commit else "rollback"
+    raise XAError(f"{verb}({xid}): an administrator has decided: the branch was {text}; then call forget", code)
 
 
 def check_xid(xid: object) -> None:
@@ -375,17 +422,24 @@ class Xa:
         return self._run(self._work.prepare(xid))
 
     def commit(self, xid: Xid, one_phase: bool = False) -> Any:
-        """Second phase, or both in one for a branch that was not prepared."""
+        """Second phase, or both in one for a branch that was not prepared.
+
+        Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
+        """
         return self._run(self._work.commit_branch(xid, one_phase))
 
     def rollback(self, xid: Xid) -> Any:
-        """What the branch sent is dropped; what it received comes again, flagged."""
+        """What the branch sent is dropped; what it received comes again, flagged.
+
+        Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
+        """
         return self._run(self._work.rollback_branch(xid))
 
     def recover(self, flags: int = TMSTARTRSCAN | TMENDRSCAN) -> Any:
-        """The XIDs of all prepared branches of the cluster, also those of clients that are gone (T-05)."""
+        """The XIDs of all prepared branches of the cluster, also those of clients that are gone (T-05), and of those
+        that an administrator has ended and nobody has forgotten yet."""
         return self._run(self._work.recover())
 
     def forget(self, xid: Xid) -> Any:
-        """The manager will not ask for this branch again."""
+        """The manager will not ask for this branch again; an administrator's decision about it is dropped."""
         return self._run(self._work.forget(xid))

@@ -122,7 +122,13 @@ def _to_end(session: Session, args: dict[str, Any], key: bytes) -> Transaction:
 
 
 def _decide(session: Session, request: int, args: dict[str, Any]) -> None:
-    session.host.transactions.decide(_key(args), bool(args["commit"]), lambda: session.peer.reply(request, {}))
+    """The answer has ``heuristic``, committed or not, when an administrator has ended the branch: nothing is done."""
+    key = _key(args)
+    ended = session.host.transactions.log.heuristic.get(key)
+    if ended is not None:
+        session.peer.reply(request, {"heuristic": ended.commit})
+        return
+    session.host.transactions.decide(key, bool(args["commit"]), lambda: session.peer.reply(request, {}))
 
 
 def _rollback(session: Session, request: int, args: dict[str, Any]) -> None:
@@ -152,7 +158,8 @@ def _outcome(session: Session, request: int, args: dict[str, Any]) -> None:
 
 
 def _known(session: Session, request: int, args: dict[str, Any]) -> None:
-    found = session.host.transactions.find(_key(args))
+    transactions, key = session.host.transactions, _key(args)
+    found = transactions.find(key) or transactions.log.heuristic.get(key)
     session.peer.reply(request, {"state": found.state if found is not None else None})
 
 

@@ -9,6 +9,9 @@
     STARTED, COMPLETE, FAILED, PREPARED   rollback → ROLLEDBACK
     PREPARED            commit → COMMITTED
 
+An administrator may end a prepared XA branch in place of its transaction manager.  That is a heuristic decision: the
+branch is HEURISTICALLY_COMMITTED or HEURISTICALLY_ROLLED_BACK, and remembered, until its manager forgets it.
+
 Whatever a commit does on this host becomes durable in one batch, with the note that it was decided.
 """
 
@@ -102,6 +105,9 @@ class Transactions:
                     raise IllegalStateError(f"the branch is {found.state}; nothing can join it")
                 found.state = "STARTED"
                 return found
+            ended = self.log.heuristic.get(key)
+            if ended is not None:
+                raise IllegalStateError(f"a branch of that XID is {ended.state}; forget it before a new one")
             self.log.forget(key)
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
@@ -217,7 +223,11 @@ class Transactions:
         self._host.perform_all(steps, (note,), lambda: done("commit"))
 
     def decide(self, key: bytes, commit: bool, done: Done) -> None:
-        """End a prepared transaction. Saying it again is allowed; saying the opposite raises IllegalStateError."""
+        """End a prepared transaction. Saying it again is allowed; saying the opposite raises IllegalStateError, as
+        does whatever is said of a branch with a heuristic outcome."""
+        ended = self.log.heuristic.get(key)
+        if ended is not None:
+            raise IllegalStateError(f"the branch is {ended.state}: an administrator has ended it")
         transaction = self.find(key)
         if transaction is not None and transaction.state == "PREPARED":
             self._decide(transaction, commit, done)
@@ -255,7 +265,9 @@ class Transactions:
         if transaction.state == "PREPARED" or transaction.state in OPEN:
             self._decide(transaction, False, done)
 
-    def _decide(self, transaction: Transaction, commit: bool, done: Done, *, shared: bool = False) -> None:
+    def _decide(
+        self, transaction: Transaction, commit: bool, done: Done, *, shared: bool = False, heuristic: bool = False
+    ) -> None:
         number = transaction.number
         prepared = transaction.state == "PREPARED"
         transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
@@ -267,6 +279,10 @@ class Transactions:
             most = max(self._remembered_max, txlog.SESSIONS_MAX)
             self.log.remember(transaction.key, commit, shared, most)
             extra.append(txlog.decided(number, transaction.key, commit, shared))
+        if heuristic:
+            row = txlog.HeuristicRow(number, transaction.key, commit, transaction.created_ms)
+            self.log.heuristic[row.key] = row
+            extra.append(txlog.note(txlog.HEURISTIC, number, row.key, commit, row.created_ms))
         delay_ms = 0 if commit else transaction.delay_ms
         for home in () if commit else transaction.homes:
             self._host.meters.life.rolled_back(home, number)
@@ -287,8 +303,9 @@ class Transactions:
         self._host.append([txlog.note(txlog.FORGOTTEN, 0, key)] if known else [], done)
 
     def recoverable(self) -> list[bytes]:
-        """Keys of prepared XA branches, oldest first."""
-        return [t.key for t in self.by_number.values() if t.kind == "xa" and t.state == "PREPARED"]
+        """Keys of prepared XA branches, oldest first, and of those with a heuristic outcome."""
+        prepared = [t.key for t in self.by_number.values() if t.kind == "xa" and t.state == "PREPARED"]
+        return prepared + list(self.log.heuristic)
 
     # ---- when others end -------------------------------------------------------------------------------------------
 
@@ -349,19 +366,36 @@ class Transactions:
                 self.roll_back(transaction, _nobody)
 
     def settle(self, number: int, commit: bool, done: Done) -> None:
-        """An administrator ends a transaction (A-45, A-46): commit only from PREPARED."""
+        """An administrator ends a transaction (A-45, A-46): commit only from PREPARED.
+
+        For a prepared XA branch that is a heuristic decision; its manager is told when it asks.
+        """
         transaction = self.by_number.get(number)
         if transaction is None:
+            ended = next((row for row in self.log.heuristic.values() if row.number == number), None)
+            if ended is not None:
+                raise IllegalStateError(
+                    f"transaction {number} is {ended.state} already; its manager removes it with xa.forget"
+                )
             raise IllegalStateError(f"there is no transaction {number}; list txn shows those there are")
         if commit and transaction.state != "PREPARED":
             raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
-        self._decide(transaction, commit, done)
+        heuristic = transaction.kind == "xa" and transaction.state == "PREPARED"
+        if heuristic and len(self.log.heuristic) >= txlog.HEURISTICS_MAX:
+            raise ResourceAllocationError(
+                f"the host remembers {txlog.HEURISTICS_MAX} heuristic outcomes; let managers forget some (xa.forget)"
+            )
+        if heuristic:
+            how = "committed" if commit else "rolled back"
+            self._host.report(f"an administrator {how} transaction {number}, a prepared XA branch")
+        self._decide(transaction, commit, done, heuristic=heuristic)
         if not commit:
             self._free(transaction)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What administrators see (A-43, A-44)."""
-        return [self._row(transaction) for transaction in self.by_number.values()]
+        """What administrators see (A-43, A-44): transactions that are open or prepared, and heuristic outcomes."""
+        ended = [_heuristic_row(row) for row in self.log.heuristic.values()]
+        return [self._row(transaction) for transaction in self.by_number.values()] + ended
 
     def _row(self, transaction: Transaction) -> dict[str, Any]:
         staged = [home.staged[transaction.number] for home in transaction.homes if transaction.number in home.staged]
@@ -378,6 +412,13 @@ class Transactions:
             "created_ms": transaction.created_ms,
             "coordinator": transaction.coordinator,
         }
+
+
+def _heuristic_row(row: txlog.HeuristicRow) -> dict[str, Any]:
+    return {
+        "id": row.number, "key": row.key.hex(), "kind": "xa", "state": row.state, "client_id": None,
+        "connection": None, "messages": 0, "acks": 0, "created_ms": row.created_ms, "coordinator": "",
+    }  # fmt: skip
 
 
 def _nobody() -> None:

@@ -3,6 +3,7 @@
     PREPARED   number, key, kind, coordinator, when: its parts are in notes and blocks of destinations
     DECIDED    number, key, commit or not, whether other hosts took part: read after a restart it ends what was
                prepared, and answers who asks
+    HEURISTIC  number, key, commit or not, when: an administrator ended a prepared XA branch
     FORGOTTEN  key: nobody will ask again
 
 A checkpoint carries the rows that still matter.
@@ -20,6 +21,7 @@ from raybroker.model.record import NOTE, Entry
 PREPARED: Final = "prepared"
 DECIDED: Final = "decided"
 FORGOTTEN: Final = "forgotten"
+HEURISTIC: Final = "heuristic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,20 @@ class PreparedRow:
     created_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class HeuristicRow:
+    """A prepared XA branch that an administrator ended; ``created_ms``: when the branch began."""
+
+    number: int
+    key: bytes
+    commit: bool
+    created_ms: int
+
+    @property
+    def state(self) -> str:
+        return "HEURISTICALLY_COMMITTED" if self.commit else "HEURISTICALLY_ROLLED_BACK"
+
+
 PREFIX_BYTES: Final = 8
 """What the keys of one session's local transactions have in common: it asks for the latest one only."""
 LOCAL_KEY_BYTES: Final = 16
@@ -40,6 +56,8 @@ SESSIONS_MAX: Final = 10_000
 """Sessions whose latest outcome is remembered."""
 SHARED_MAX: Final = 10_000
 """Outcomes that other hosts may still ask for, because nobody has said that all of them know."""
+HEURISTICS_MAX: Final = 10_000
+"""Heuristic outcomes that no transaction manager has forgotten yet."""
 
 
 @dataclass(slots=True)
@@ -50,6 +68,7 @@ class TxLog:
     outcomes  key → committed?, of a session's latest local transaction, and of XA branches
     shared    the same for those in which other hosts took part
     decided   number → committed?, for what the log holds of it
+    heuristic key → what an administrator decided, until it is forgotten
     """
 
     next_number: int = 1
@@ -57,9 +76,12 @@ class TxLog:
     outcomes: dict[bytes, bool] = field(default_factory=dict)
     shared: dict[bytes, bool] = field(default_factory=dict)
     decided: dict[int, bool] = field(default_factory=dict)
+    heuristic: dict[bytes, HeuristicRow] = field(default_factory=dict)
     _latest: dict[bytes, bytes] = field(default_factory=dict)
 
     def outcome(self, key: bytes) -> bool | None:
+        if key in self.heuristic:
+            return self.heuristic[key].commit
         found = self.shared.get(key)
         return self.outcomes.get(key) if found is None else found
 
@@ -92,7 +114,7 @@ class TxLog:
 
     def forget(self, key: bytes) -> bool:
         """Nobody will ask again; True when it was remembered."""
-        found = [self.shared.pop(key, None), self.outcomes.pop(key, None)]
+        found = [self.shared.pop(key, None), self.outcomes.pop(key, None), self.heuristic.pop(key, None)]
         return any(outcome is not None for outcome in found)
 
     def apply(self, meta: bytes) -> None:
@@ -111,6 +133,8 @@ class TxLog:
             if number:
                 self.decided[number] = commit
             self.remember(key, commit, shared)
+        elif word == HEURISTIC:
+            self.heuristic[key] = HeuristicRow(number, key, *rest)
         else:
             self.forget(key)
 
@@ -121,6 +145,7 @@ class TxLog:
             "prepared": [[r.number, r.key.hex(), r.kind, r.coordinator, r.created_ms] for r in self.prepared.values()],
             "outcomes": [[key.hex(), commit] for key, commit in self.outcomes.items()],
             "shared": [[key.hex(), commit] for key, commit in self.shared.items()],
+            "heuristic": [[r.number, r.key.hex(), r.commit, r.created_ms] for r in self.heuristic.values()],
         }).encode()  # fmt: skip
 
     @classmethod
@@ -132,6 +157,9 @@ class TxLog:
             for shared in (False, True):
                 for key, commit in fields["shared" if shared else "outcomes"]:
                     found.remember(bytes.fromhex(key), commit, shared)
+            for number, key, commit, created_ms in fields.get("heuristic", ()):  # Older checkpoints have none.
+                row = HeuristicRow(number, bytes.fromhex(key), commit, created_ms)
+                found.heuristic[row.key] = row
             return found
         except (ValueError, TypeError, KeyError) as error:
             raise StoreDamagedError(f"a checkpoint's transactions do not decode: {error!r}") from None

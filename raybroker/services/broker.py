@@ -349,6 +349,8 @@ class Broker:
             "query_transaction": self.transactions.query,
             "commit_transaction": self.transactions.commit,
             "rollback_transaction": self.transactions.rollback,
+            "decide_transaction": self.transactions.decide,
+            "forget_transaction": self.transactions.forget,
             "browse_messages": self.messages.browse,
             "delete_messages": self.messages.delete,
             "move_messages": self.messages.move,

@@ -255,7 +255,10 @@ COUNTED: Final = (
     "reset_destination",
 )  # fmt: skip
 CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
-FIRST: Final = ("query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "destroy_schedule")
+FIRST: Final = (
+    "query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "decide_transaction",
+    "forget_transaction", "destroy_schedule",
+)  # fmt: skip
 _EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
 
 

@@ -19,6 +19,8 @@ from raybroker.services.ports import HostPort, Row
 from raybroker.services.registry import Registry
 
 PREPARED: Final = "PREPARED"
+HEURISTIC: Final = ("HEURISTICALLY_COMMITTED", "HEURISTICALLY_ROLLED_BACK")
+"""States of XA branches that an administrator ended in place of their manager."""
 PATIENCE_SWEEPS: Final = 15
 """Sweeps for which a coordinator that knows nothing is given time to hear from the client: half a minute."""
 _ID = re.compile(r"(?:(?P<host>.+)[:@])?(?P<id>\d{1,20})", re.ASCII)
@@ -52,12 +54,29 @@ class Transactions:
         return (await self._find(id))[1]
 
     async def commit(self, id: int | str) -> None:  # noqa: A002
-        """Commit a prepared transaction (A-45); raises IllegalStateError in any other state."""
+        """Commit a prepared transaction (A-45); raises IllegalStateError in any other state.
+
+        Of an XA branch that is a heuristic decision: the host remembers it until the branch is forgotten.
+        """
         await self._settle(id, commit=True)
 
     async def rollback(self, id: int | str) -> None:  # noqa: A002
-        """Roll a transaction back (A-46)."""
+        """Roll a transaction back (A-46); of a prepared XA branch that is a heuristic decision."""
         await self._settle(id, commit=False)
+
+    async def decide(self, id: int | str, commit: bool) -> None:  # noqa: A002
+        """What the transaction manager of a prepared XA branch decided. Raises IllegalStateError in any other state."""
+        host, row = await self._find(id)
+        if row["kind"] != "xa" or row["state"] != PREPARED:
+            raise IllegalStateError(f"transaction {id} is {row['state']}; its manager decides PREPARED ones")
+        await host.decide(row["key"], commit)
+
+    async def forget(self, id: int | str) -> None:  # noqa: A002
+        """Drop a heuristic outcome that its transaction manager knows. Raises IllegalStateError in any other state."""
+        host, row = await self._find(id)
+        if row["state"] not in HEURISTIC:
+            raise IllegalStateError(f"transaction {id} is {row['state']}; only heuristic outcomes are forgotten")
+        await host.forget(row["key"])
 
     async def _settle(self, id: int | str, *, commit: bool) -> None:  # noqa: A002
         host, row = await self._find(id)

@@ -14,10 +14,13 @@ from raybroker.client.xa import (
     TMRESUME,
     TMSUCCESS,
     TMSUSPEND,
+    XA_HEURCOM,
+    XA_HEURRB,
     XA_OK,
     XA_RDONLY,
     XAER_DUPID,
     XAER_NOTA,
+    XAER_PROTO,
 )
 from raybroker.errors import (
     ConfigError,
@@ -372,8 +375,83 @@ def test_administrators_settle_a_prepared_branch(broker: LoopbackBroker, commit:
     admin = connection.admin()
     (row,) = admin.list_transactions()
     (admin.commit_transaction if commit else admin.rollback_transaction)(row["id"])
-    assert admin.list_transactions() == []
+    assert states(connection) == [("xa", HEURISTIC[commit], str(XID))]
     assert held(connection, target) == int(commit)
+    for verb in (admin.commit_transaction, admin.rollback_transaction):
+        with pytest.raises(IllegalStateError, match=HEURISTIC[commit]):
+            verb(row["id"])
+
+
+# ---- heuristic decisions ---------------------------------------------------------------------------------------------
+
+HEURISTIC = {True: "HEURISTICALLY_COMMITTED", False: "HEURISTICALLY_ROLLED_BACK"}
+CODE = {True: XA_HEURCOM, False: XA_HEURRB}
+
+
+def refused(call: Any, *args: Any) -> int:
+    with pytest.raises(XAError, match=str(XID)) as caught:
+        call(*args)
+    code: Any = caught.value.code
+    return int(code)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_administrators_decision_is_told_to_every_manager_until_it_is_forgotten(
+    broker: LoopbackBroker, commit: bool
+) -> None:
+    """XA_HEURCOM, XA_HEURRB: also when the manager decides the same, on the branch's connection and on any other"""
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    session, other = client.session(), broker.connect(xa=True).session()
+    worked(session, target)
+    session.xa.prepare(XID)
+    admin = connection.admin()
+    (row,) = admin.list_transactions()
+    (admin.commit_transaction if commit else admin.rollback_transaction)(row["id"])
+    for xa in (session.xa, other.xa):
+        assert [refused(call, XID) for call in (xa.commit, xa.rollback)] == [CODE[commit]] * 2
+        assert xa.recover() == [XID]
+    other.producer(target)
+    assert refused(other.xa.start, XID) == XAER_DUPID
+    other.xa.forget(XID)
+    assert admin.list_transactions() == session.xa.recover() == []
+    assert refused(session.xa.commit, XID) == XAER_NOTA
+    assert held(connection, target) == int(commit)
+    worked(session, target)
+    session.xa.commit(XID, True)
+    assert held(connection, target) == int(commit) + 1
+
+
+def test_a_manager_that_settles_a_recovered_branch_leaves_nothing_to_forget(broker: LoopbackBroker) -> None:
+    connection, client, target = broker.connect(), broker.connect(xa=True), broker.name()
+    session = client.session()
+    worked(session, target)
+    session.xa.prepare(XID)
+    assert refused(broker.connect(xa=True).session().xa.forget, XID) == XAER_PROTO
+    client.close()
+    broker.connect(xa=True).session().xa.commit(XID)
+    assert states(connection) == []
+    assert held(connection, target) == 1
+
+
+@pytest.mark.parametrize("way", ["open", "crash"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_heuristic_decision_outlives_restarts_and_so_does_its_end(store: OneStore, way: str, commit: bool) -> None:
+    broker = store.open()
+    session = broker.connect(xa=True).session()
+    worked(session, "target")
+    session.xa.prepare(XID)
+    admin = broker.connect().admin()
+    (row,) = admin.list_transactions()
+    (admin.commit_transaction if commit else admin.rollback_transaction)(row["id"])
+    again = getattr(store, way)()
+    assert states(again.connect()) == [("xa", HEURISTIC[commit], str(XID))]
+    manager = again.connect(xa=True).session()
+    assert manager.xa.recover() == [XID]
+    assert refused(manager.xa.commit, XID) == CODE[commit]
+    manager.xa.forget(XID)
+    last = getattr(store, way)()
+    assert states(last.connect()) == []
+    assert refused(last.connect(xa=True).session().xa.commit, XID) == XAER_NOTA
 
 
 def test_administrators_do_not_commit_what_is_not_prepared(broker: LoopbackBroker) -> None:

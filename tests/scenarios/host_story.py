@@ -35,6 +35,7 @@ from tests.unit.engine.scheduling import asked
 
 _KNOWN = frozenset(("priority", "ttl", "delay", "txn"))
 _REASON = "JMS_SUN_DMQ_UNDELIVERED_REASON"
+_SHOWN = ("vote", "state", "heuristic")
 
 
 class HostStory:
@@ -135,7 +136,7 @@ class HostStory:
         ((verb, _, answer, *_),) = client._call(op, args, sync=True)
         if verb == "failed":
             return f"refused: {answer}"
-        return " ".join(f"{key} {value}" for key, value in answer.items() if key in ("vote", "state")) if answer else ""
+        return " ".join(f"{key} {value}" for key, value in (answer or {}).items() if key in _SHOWN)
 
     def producer(self, words: list[str], options: dict[str, Any]) -> str:
         client, handle = self.client(words, {}), 1
@@ -232,6 +233,9 @@ class HostStory:
         args = {"key": words[1].encode(), "commit": words[2] == "commit"}
         return self._asked(self.client(words, {}), "txn_decide", **args)
 
+    def forget(self, words: list[str], options: dict[str, Any]) -> str:
+        return self._asked(self.client(words, {}), "txn_forget", key=words[1].encode())
+
     def transactions(self, words: list[str], options: dict[str, Any]) -> str:
         rows = [f"{row['id']} {row['state']}" for row in self.rig.host.transactions.rows()]
         return ", ".join(rows) or "none"
@@ -250,7 +254,7 @@ _VERBS: dict[str, Callable[[HostStory, list[str], dict[str, Any]], object]] = {
         for name in (
             "host", "queue", "topic", "dmq", "destroy", "update", "pause", "tick", "restart", "held", "producer",
             "consume", "send", "ack", "browse", "dead", "lost", "begin", "stage", "prepare", "decide", "transactions",
-            "settle", "part", "resume", "purge", "schedule", "schedules", "unschedule",
+            "settle", "forget", "part", "resume", "purge", "schedule", "schedules", "unschedule",
         )
     },
     "client": HostStory.new_client,

@@ -11,6 +11,7 @@ from raybroker.client import xa
 from raybroker.client.producer import ProducerCore
 from raybroker.errors import (
     BrokerError,
+    ConnectionLostError,
     IllegalStateError,
     StoreError,
     TransactionInProgressError,
@@ -18,6 +19,7 @@ from raybroker.errors import (
     XAError,
     XAStateError,
 )
+from raybroker.model.listing import Listing
 from raybroker.model.xid import Xid
 from raybroker.wire import frames as wire
 from tests.unit.client.fakes import Scripted, ScriptedHost, run, send, turns
@@ -240,12 +242,53 @@ def test_prepared_branches_of_clients_that_are_gone_are_found_and_settled_throug
         await found.rollback_branch(B)
         asked = [row for row in scripted.directory.asked if row[0].endswith("_transaction")]
         assert asked == [
-            ("commit_transaction", {"id": "h1:3"}), ("commit_transaction", {"id": "h2:8"}),
-            ("rollback_transaction", {"id": "h1:4"}),
+            ("decide_transaction", {"id": "h1:3", "commit": True}),
+            ("decide_transaction", {"id": "h2:8", "commit": True}),
+            ("decide_transaction", {"id": "h1:4", "commit": False}),
         ]  # fmt: skip
         scripted.directory.rows = []
         with pytest.raises(XAError, match="1:61:"):
             await found.commit_branch(A, False)
+
+    run(work)
+
+
+COMMITTED, ROLLED_BACK = "HEURISTICALLY_COMMITTED", "HEURISTICALLY_ROLLED_BACK"
+
+
+@pytest.mark.parametrize(
+    ("states", "commit", "code"),
+    [
+        ((COMMITTED, COMMITTED), False, xa.XA_HEURCOM), ((COMMITTED, "PREPARED"), True, xa.XA_HEURCOM),
+        ((COMMITTED, "PREPARED"), False, xa.XA_HEURMIX), ((ROLLED_BACK, "PREPARED"), True, xa.XA_HEURMIX),
+        ((ROLLED_BACK, COMMITTED), True, xa.XA_HEURMIX), ((ROLLED_BACK, ROLLED_BACK), True, xa.XA_HEURRB),
+    ],
+)  # fmt: skip
+def test_what_administrators_decided_at_the_hosts_of_a_branch_is_one_code(
+    states: tuple[str, str], commit: bool, code: int
+) -> None:
+    async def work() -> None:
+        scripted, found, _ = await resource()
+        scripted.directory.rows = [
+            {"kind": "xa", "state": state, "key": A.pack().hex(), "host": f"h{number}", "id": number}
+            for number, state in enumerate(states)
+        ]
+        with pytest.raises(XAError) as caught:
+            await (found.commit_branch(A, False) if commit else found.rollback_branch(A))
+        assert caught.value.code == code
+        decided = [args for verb, args in scripted.directory.asked if verb == "decide_transaction"]
+        assert decided == [{"id": "h1:1", "commit": commit}] * states.count("PREPARED")
+
+    run(work)
+
+
+def test_branches_of_a_host_that_cannot_be_asked_do_not_seem_to_be_settled() -> None:
+    async def work() -> None:
+        scripted, found, _ = await resource()
+        scripted.directory.rows = Listing((), {"b1/h2": "it restarts"})
+        for call in (found.commit_branch(A, False), found.rollback_branch(A), found.recover(), found.forget(A)):
+            with pytest.raises(ConnectionLostError, match="b1/h2"):
+                await call
 
     run(work)
 

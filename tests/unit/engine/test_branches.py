@@ -8,7 +8,12 @@ import pytest
 
 from raybroker.engine import txlog
 from raybroker.engine.txlog import TxLog
-from raybroker.model.errors import IllegalStateError, StoreDamagedError, TransactionRolledBackError
+from raybroker.model.errors import (
+    IllegalStateError,
+    ResourceAllocationError,
+    StoreDamagedError,
+    TransactionRolledBackError,
+)
 from tests.unit.engine.pairs import KEY, OTHER, Pair, counts, rig_of
 from tests.unit.engine.rig import Client, Rig
 
@@ -97,13 +102,13 @@ def test_a_destination_of_a_prepared_transaction_cannot_be_destroyed() -> None:
     rig.host.catalogue.destroy("out", lambda: None)
 
 
-def test_a_destination_of_an_open_transaction_may_go() -> None:
+def test_a_destination_of_an_open_transaction_may_go_and_the_transaction_is_rolled_back() -> None:
     rig = rig_of()
     pair = Pair(rig)
     args = pair.work()
     rig.host.catalogue.destroy("out", lambda: None)
-    pair.client.ok("txn_commit", key=KEY, **args)
-    assert rig.held("in") == 0
+    assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
+    assert rig.held("in") == 1
 
 
 def test_a_checkpoint_carries_prepared_transactions_and_outcomes() -> None:
@@ -183,6 +188,37 @@ def test_autorollback_leaves_local_transactions_to_their_coordinator() -> None:
     prepared(rig)
     again = rig.restart(imq__transaction__autorollback=True)
     assert counts(again) == (1, 2)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_checkpoint_carries_what_administrators_decided_about_branches(commit: bool) -> None:
+    rig = rig_of()
+    pair = prepared(rig, xa=True)
+    rig.host.transactions.settle(1, commit, lambda: None)
+    rig.sync()
+    assert counts(rig) == ((0, 2) if commit else (1, 0))
+    rig.store.checkpoint_after_entries = 1
+    pair.client.send(pair.producer, "z", first=50)
+    rig.sync()
+    again = rig.restart()
+    client = Client(again)
+    (row,) = again.host.transactions.rows()
+    assert row["state"] == ("HEURISTICALLY_COMMITTED" if commit else "HEURISTICALLY_ROLLED_BACK")
+    assert client.ok("txn_decide", key=KEY, commit=True) == {"heuristic": commit}
+    assert client.ok("txn_recover") == [KEY]
+    assert client.ok("txn_outcome", key=KEY) == {"state": "committed" if commit else "rolled_back"}
+    assert client.fails("txn_begin", txn=7, key=KEY) == "illegal_state"
+    assert client.ok("txn_forget", key=KEY) == {}
+    assert again.restart().host.transactions.rows() == []
+
+
+def test_only_so_many_decisions_of_administrators_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txlog, "HEURISTICS_MAX", 0)
+    rig = rig_of()
+    prepared(rig, xa=True)
+    with pytest.raises(ResourceAllocationError, match=r"xa\.forget"):
+        rig.host.transactions.settle(1, True, lambda: None)
+    assert [row["state"] for row in rig.host.transactions.rows()] == ["PREPARED"]
 
 
 # ---- the log -------------------------------------------------------------------------------------------------------
