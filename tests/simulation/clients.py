@@ -187,6 +187,8 @@ class Machine:
                 producer.flush()
 
     def on_event(self, connection: Connection, name: str, data: dict[str, object]) -> None:
+        if name == "credit":  # These producers have windows of their own.
+            return
         assert name in ("destroyed", "halted"), name
         if connection is self.connection:
             for endpoint in (*self.producers, *self.consumers):
