@@ -50,7 +50,7 @@ from raybroker.wire.bodies import encode_body
 
 if TYPE_CHECKING:
     from raybroker.client.connection import ConnectionCore
-    from raybroker.client.transaction import Work
+    from raybroker.client.transaction import Transaction, Work
 
 log = logging.getLogger("raybroker.client")
 
@@ -75,6 +75,10 @@ class ProducerCore:
         self.recovered_at = 0.0
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
+        self._wrote_in: Transaction | None = None
+        """The open transaction, once it has written something in it."""
+        self._spoils = 0
+        """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
         self.left: Callable[[ProducerCore], None] | None = None
         """Called when it fails and is one of several attachments."""
         self.fails_as: Callable[[BrokerError], BrokerError] = lambda error: error
@@ -329,6 +333,7 @@ class ProducerCore:
                 return  # A full destination (D-10) is no reason to wait: the commit itself may be what makes room.
             state.seal()
             while state.ready and not channel.link.congested:
+                self._wrote_in = transaction
                 number = transaction.number_on(channel, self.destination)
                 floor = state.floor
                 batch = state.next_ready()
@@ -354,8 +359,16 @@ class ProducerCore:
             self._flush()
         return not self._state.held_bytes
 
+    @property
+    def spoils(self) -> BrokerError | None:
+        """Why the open transaction lacks something that was sent in it here; a producer that had no part in the
+        transaction it failed in spoils none."""
+        return self.failure if self._spoils else None
+
     def end_transaction(self) -> None:
         """The transaction was committed, or rolled back: the next one may send."""
+        self._wrote_in = None
+        self._spoils = max(self._spoils - 1, 0)
         if self._stopped is not None:
             with self._lock:
                 self.stop(None)
@@ -487,6 +500,12 @@ class ProducerCore:
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
         error = self.failure = self.fails_as(error)
+        current = self._work.current if self._work is not None else None
+        ending = current is not None and current.complete
+        if self._state.held_bytes:
+            self._spoils = 2 if ending else 1
+        elif current is not None and self._wrote_in is current and not ending:
+            self._spoils = 1
         if self.left is not None:
             self.left(self)
         self._completion.stop()

@@ -170,8 +170,8 @@ class Work:
         for producer in list(self._session.producers):
             if not producer.handed_over():
                 await asyncio.wrap_future(producer.settled_future())
-            if producer.failure is not None:
-                raise TransactionRolledBackError(f"{ROLLED_BACK}{producer.failure}")
+            if producer.spoils is not None:
+                raise TransactionRolledBackError(f"{ROLLED_BACK}{producer.spoils}")
         if transaction.refusal is not None:
             raise transaction.refusal
         if transaction.lost:

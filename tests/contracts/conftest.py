@@ -50,12 +50,18 @@ class OneStore:
 
     def crash(self, **properties: object) -> LoopbackBroker:
         """A broker over the files as they are at this moment, as after the end of the process before."""
+        self.lose()
+        return self._open(properties)
+
+    def lose(self) -> None:
+        """The broker is gone, and the files are as they were at this moment."""
+        if self._broker is None:
+            return
         before = self._path
         self._opened += 1
         shutil.copytree(before, self._path)
         self.close()
         shutil.rmtree(before)
-        return self._open(properties)
 
     def close(self) -> None:
         broker, self._broker = self._broker, None

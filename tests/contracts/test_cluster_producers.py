@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from raybroker.errors import ConnectionLostError, MessageFormatError, OrderError, TransactionRolledBackError
+from raybroker.errors import (
+    ConnectionLostError,
+    InvalidDestinationError,
+    MessageFormatError,
+    OrderError,
+    TransactionRolledBackError,
+)
 from raybroker.model.hashing import rendezvous
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
@@ -220,6 +226,23 @@ def test_an_answer_to_somebody_whose_broker_is_lost_fails_soon(own: ClusterRig, 
     with pytest.raises(ConnectionLostError, match=r"temporary.*b2 is down"):
         (kept if open_before else session.producer(back.name)).send("answer")
     assert time.monotonic() - began_s < replying._core.attributes["raybroker.reconnect.timeout_ms"] / 2000
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_an_answer_to_somebody_who_is_gone_from_a_broker_that_lives_fails_at_once(
+    own: ClusterRig, open_before: bool
+) -> None:  # D-23
+    asking, replying = own.connect("b2"), own.connect("b1")
+    back = asking.session().temporary_queue()
+    session = replying.session()
+    kept = session.producer()
+    if open_before:
+        kept.send("before", destination=back.name)
+    asking.close()
+    began_s = time.monotonic()
+    with pytest.raises(InvalidDestinationError, match=back.name):
+        kept.send("answer", destination=back.name)
+    assert time.monotonic() - began_s < replying._core.attributes["raybroker.reconnect.timeout_ms"] / 10_000
 
 
 def test_a_broker_that_is_lost_after_the_first_message_is_waited_for_and_then_an_order_error(own: ClusterRig) -> None:

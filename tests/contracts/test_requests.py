@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from raybroker.errors import IllegalStateError, MessageFormatError, RequestTimeoutError
-from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, state_of, take, until
+from raybroker.engine import catalogue
+from raybroker.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    MessageFormatError,
+    RequestTimeoutError,
+    TransactionRolledBackError,
+)
+from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, core_of, cut, state_of, take, until
 
 Reply = Callable[[Any, Any], object]
 REPLIES: dict[str, Reply] = {
@@ -102,6 +110,79 @@ def test_a_reply_belongs_to_the_transaction_that_received_the_request(broker: Lo
     session.commit()
     answer = plain.consumer(answers).receive(WAIT_S)
     assert (answer.body, answer.correlation_id) == ("two", sent)
+
+
+# ---- answers to who is gone ------------------------------------------------------------------------------------------
+
+ANSWERS: dict[str, Reply] = {
+    "reply()": lambda s, m: m.reply("answer"),
+    "producer()": lambda s, m: s.producer(m.reply_to).send("answer"),
+    "send_async": lambda s, m: s.producer().send_async("answer", destination=m.reply_to).result(WAIT_S),
+}
+
+
+@pytest.mark.parametrize("way", ANSWERS)
+@pytest.mark.parametrize("end", ["close", "delete", "cut"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_answer_to_a_requester_that_is_gone_fails_at_once(
+    broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch, way: str, end: str, before: int
+) -> None:
+    """``before``: answers that the same session has sent there while the requester lived."""
+    monkeypatch.setattr(catalogue, "ORPHAN_MS", 20)
+    asking, connection, queue = broker.connect(imqReconnectEnabled=False), broker.connect(), broker.name()
+    asker = asking.session()
+    answers = asker.temporary_queue()
+    for number in range(before + 1):
+        asker.producer(queue).send(number, reply_to=answers)
+    session = connection.session()
+    consumer = session.consumer(queue)
+    for _ in range(before):
+        ANSWERS[way](session, consumer.receive(WAIT_S))
+    request = consumer.receive(WAIT_S)
+    if end == "close":
+        asking.close()
+    elif end == "delete":
+        answers.delete()
+    else:
+        cut(asking)
+    there = connection.admin()
+    until(lambda: not [row for row in there.list_destinations(temporary=True) if row["name"] == answers.name])
+    began_s = time.monotonic()
+    with pytest.raises(InvalidDestinationError, match=answers.name):
+        ANSWERS[way](session, request)
+    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 10_000
+    session.producer(queue).send("the session goes on")
+    assert consumer.receive(WAIT_S).body == "the session goes on"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_transaction_with_an_answer_to_who_is_gone_is_rolled_back_at_once(
+    broker: LoopbackBroker, before: bool
+) -> None:
+    """``before``: the answer is sent while the requester lives, which is gone when the session commits."""
+    asking, connection, queue = broker.connect(), broker.connect(), broker.name()
+    asker = asking.session()
+    answers = asker.temporary_queue()
+    asker.producer(queue).send("ask", reply_to=answers)
+    session = connection.session(transacted=True)
+    consumer = session.consumer(queue)
+    request = consumer.receive(WAIT_S)
+    if before:
+        request.reply("answer")
+    asking.close()
+    began_s = time.monotonic()
+    if not before:
+        with pytest.raises(InvalidDestinationError, match=answers.name):
+            request.reply("answer")
+        session.rollback()
+    else:
+        with pytest.raises(TransactionRolledBackError):
+            session.commit()
+    assert time.monotonic() - began_s < core_of(connection).attributes["raybroker.reconnect.timeout_ms"] / 10_000
+    again = consumer.receive(WAIT_S)
+    assert (again.body, again.redelivered) == ("ask", True)
+    session.commit()
+    assert state_of(connection, queue)["messages"] == 0
 
 
 # ---- producers for many answers --------------------------------------------------------------------------------------
