@@ -130,9 +130,9 @@ def loss_not_counted(patch: Patch) -> None:
 def buried_told_twice(patch: Patch) -> None:
     old = Returning.bury
 
-    def bury(self: Lane, run: Any, reason: str, comment: str, out: Outcome) -> None:
+    def bury(self: Lane, run: Any, reason: str, comment: str, out: Outcome, *more: str) -> None:
         before = len(out.immediate)
-        old(self, run, reason, comment, out)
+        old(self, run, reason, comment, out, *more)
         out.immediate.extend(out.immediate[before:])
 
     patch.set(Returning, "bury", bury)
