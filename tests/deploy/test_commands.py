@@ -31,7 +31,7 @@ def test_what_the_programs_do_not_understand_is_found() -> None:
     assert faults("ray start --head --port=6379 && raybroker up --config x.toml") == []
     assert "No such option" in faults("ray start --haed")[0]
     assert "not a valid integer" in faults("ray start --port=high")[0]
-    assert "No such command" in faults("raybroker upp")[0]
+    assert "there is no upp; did you mean up?" in faults("raybroker upp")[0]
     assert "No such option" in faults("raybroker list bkr --jsn")[0]
     assert "nobody sets" in faults("ray start --address=$HEAD")[0]
     assert "unexpected" in faults("ray start; (")[0]

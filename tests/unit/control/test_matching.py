@@ -46,5 +46,5 @@ def test_the_refusal_names_both_brokers_both_values_and_what_to_do() -> None:
     found = differences({"imq.autocreate.queue": True}, {"imq.autocreate.queue": False})
     assert refusal("b1", "b2", found) == (
         "brokers b1 and b2 cannot work together: imq.autocreate.queue is True on b1 and False on b2;"
-        " set them equal on all brokers (K-18)"
+        " set them equal on all brokers"
     )
