@@ -332,9 +332,13 @@ class XaWork(Work):
         if not rows:
             raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
         admin = self._session.connection.directory.admin
+        decided = any(row["state"] in HEURISTIC for row in rows)
         for row in rows:
-            if row["state"] == PREPARED:
-                await admin("decide_transaction", {"id": f"{row['host']}:{row['id']}", "commit": commit})
+            place = f"{row['host']}:{row['id']}"
+            if row["state"] == PREPARED and decided:  # All parts are remembered, so that the code stays the same.
+                await admin("commit_transaction" if commit else "rollback_transaction", {"id": place})
+            elif row["state"] == PREPARED:
+                await admin("decide_transaction", {"id": place, "commit": commit})
         _raise_heuristic(xid, commit, [HEURISTIC.get(row["state"]) for row in rows])
 
     async def _recoverable(self) -> list[dict[str, Any]]:

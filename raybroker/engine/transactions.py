@@ -387,7 +387,7 @@ class Transactions:
             )
         if heuristic:
             how = "committed" if commit else "rolled back"
-            self._host.report(f"an administrator {how} transaction {number}, a prepared XA branch")
+            self._host.report(f"transaction {number}, a prepared XA branch, was {how} heuristically")
         self._decide(transaction, commit, done, heuristic=heuristic)
         if not commit:
             self._free(transaction)

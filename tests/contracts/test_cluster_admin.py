@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError
+from raybroker.client.xa import XA_HEURMIX
+from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError, XAError
 from raybroker.model.errors import BrokerGoneError, ConnectionLostError
+from raybroker.model.xid import Xid
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import take, until
 
@@ -244,3 +246,30 @@ def test_a_subscription_is_not_ended_while_a_host_cannot_say_whether_it_is_used(
     session.durable_consumer(session.topic("news"), "kept").close()
     with pytest.raises(ConnectionLostError, match="b2/h1"):
         session.unsubscribe("kept")
+
+
+def test_an_administrators_decision_at_one_broker_of_a_branch_is_told_to_managers_at_all(rig: ClusterRig) -> None:
+    """XA_HEURMIX, and forget from a connection that has no part in the branch"""
+    client, xid = rig.connect("b1", xa=True), Xid(1, b"global")
+    queues = [rig.connect(home).session().temporary_queue().name for home in ("b2", "b3")]  # Each stays there.
+    session = client.session()
+    session.xa.start(xid)
+    for name in queues:
+        session.producer(name).send("out")
+    session.xa.end(xid)
+    session.xa.prepare(xid)
+    admin = rig.connect("b1").admin()
+    rows = admin.list_transactions()
+    assert sorted((row["host"].partition("/")[0], row["state"]) for row in rows) == [
+        ("b2", "PREPARED"), ("b3", "PREPARED")
+    ]  # fmt: skip
+    admin.rollback_transaction(f"{rows[0]['host']}:{rows[0]['id']}")
+    client.close()
+    other = rig.connect("b3", xa=True).session()
+    for call in (other.xa.commit, other.xa.commit, other.xa.rollback):
+        with pytest.raises(XAError) as caught:
+            call(xid)
+        assert caught.value.code == XA_HEURMIX
+    assert other.xa.recover() == [xid]
+    rig.connect("b1", xa=True).session().xa.forget(xid)
+    assert other.xa.recover() == admin.list_transactions() == []

@@ -276,8 +276,9 @@ def test_what_administrators_decided_at_the_hosts_of_a_branch_is_one_code(
         with pytest.raises(XAError) as caught:
             await (found.commit_branch(A, False) if commit else found.rollback_branch(A))
         assert caught.value.code == code
-        decided = [args for verb, args in scripted.directory.asked if verb == "decide_transaction"]
-        assert decided == [{"id": "h1:1", "commit": commit}] * states.count("PREPARED")
+        decided = [row for row in scripted.directory.asked if row[0].endswith("_transaction")]
+        verb = "commit_transaction" if commit else "rollback_transaction"
+        assert decided == [(verb, {"id": "h1:1"})] * states.count("PREPARED")
 
     run(work)
 
