@@ -137,8 +137,10 @@ class RemoteHost:
     ) -> Page:
         return await self._ask("export_messages", type, name, selector, start, max_bytes)
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
-        return await self._ask("import_messages", type, name, blocks)
+    async def import_messages(
+        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+    ) -> int:
+        return await self._ask("import_messages", type, name, blocks, subscription)
 
     async def damaged_messages(self, type: str, name: str) -> list[Row]:  # noqa: A002
         return await self._ask("damaged_messages", type, name)

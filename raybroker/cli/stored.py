@@ -155,11 +155,18 @@ def retry_msg(
     id: Ids = None,  # noqa: A002
     cluster: Cluster = "default",
 ) -> None:
-    """Send dead messages back to where each came from: raybroker retry msg -s "price > 5" """
+    """Send dead messages back to where each died: raybroker retry msg -s "price > 5"
+
+    One that died in a subscription of a topic goes to that alone. One whose destination or subscription is gone stays.
+    """
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
         count = admin.retry_messages(kind, name, selector, id)
+        rows = _browse(admin, kind, name, selector, 0, 0)
     output.say(f"sent {_count(count)} of {kind} {name} back")
+    left = sum(row["state"] != "delivered" and (not id or row["id"] in id) for row in rows)
+    if left:
+        output.say(f"{_count(left)} not sent back: the destination or the subscription is gone")
 
 
 @groups["skip"].command("msg")

@@ -257,7 +257,13 @@ class Admin(Unpicklable):
         selector: str | None = None,
         ids: Iterable[str] | None = None,
     ) -> Any:
-        """Send dead messages back to where each came from; how many (B15)."""
+        """Send dead messages back to where each died, as new messages; how many (B15).
+
+        One that died in a subscription of a topic goes back to that alone. One whose destination or subscription is
+        gone, or whose subscription does not select it any more, stays and does not count; the broker logs that.
+        Messages that were delivered before come with ``redelivered`` True: ``delivery_count`` goes on, while failures
+        are counted anew for redeliveryLimit. They have their unit of order and their expiration again.
+        """
         return self._call("retry_messages", {"type": type, "name": name, "selector": selector, "ids": _listed(ids)})
 
     def skip_messages(self, type: str, name: str) -> Any:  # noqa: A002

@@ -49,6 +49,8 @@ class Send(NamedTuple):
     dedup_ids   one deduplication id or None for each message (B25)
     confirm     whether the producer waits to be told; None: it does when they are persistent (W-74 may change that)
     moved       they were taken from a producer before, elsewhere: moved, forwarded, dead or imported
+    only        the one lane of a topic that gets them, whatever its selector says; None: each that wants them.
+                Not for blocks of a transaction. Raises InvalidDestinationError when that lane is gone
     """
 
     attachment: int
@@ -65,6 +67,7 @@ class Send(NamedTuple):
     dedup_ids: Sequence[str | None] | None = None
     confirm: bool | None = None
     moved: bool = False
+    only: int | None = None
 
 
 class AttachConsumer(NamedTuple):

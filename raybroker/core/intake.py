@@ -23,6 +23,7 @@ from raybroker.core.staged import StagedBlock
 from raybroker.model.errors import (
     DestinationPausedError,
     IllegalStateError,
+    InvalidDestinationError,
     ResourceAllocationError,
     TransactionRolledBackError,
 )
@@ -56,6 +57,8 @@ def detach_producer(home: Destination, command: cmd.DetachProducer, out: Outcome
 
 def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
     producer, first, count = command.producer, command.first_seq, len(command.sizes)
+    if command.only is not None and command.only not in home.lanes:
+        raise InvalidDestinationError(f"{home.kind} {home.name} has no subscription {command.only}")
     if command.attachment and home.producers.attached.get(command.attachment) != producer:
         # The producer is on another connection by now, and sends there again what this one did not settle; but what
         # belongs to a transaction is not sent again, so that must not commit without it.
@@ -88,7 +91,8 @@ def send(home: Destination, command: cmd.Send, out: Outcome) -> None:
             out.after_durable.append(sent)
         elif refused:  # Of the others the end of the transaction tells.
             out.immediate.append(sent)
-    elif refused or producer_credit(home.attributes):  # Nobody waits for it; it counts, and gives credit back.
+    elif refused or (command.attachment and producer_credit(home.attributes)):
+        # Nobody waits for it; it counts, and gives credit back.
         out.immediate.append(sent)
 
 
@@ -226,7 +230,10 @@ def _accept(home: Destination, command: cmd.Send, picks: int, out: Outcome) -> N
     if command.persistent and command.attachment:
         for a, b in pk.runs_of(picks):
             home.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
-    claims = work.owing(home, block, picks, command.content, command.origin, out)
+    if command.only is None:
+        claims = work.owing(home, block, picks, command.content, command.origin, out)
+    else:
+        claims = {command.only: picks}
     if claims:
         _hold(home, command, block, picks, claims, out)
     if command.persistent and command.attachment and not block.stored:

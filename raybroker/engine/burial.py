@@ -18,6 +18,7 @@ from raybroker.engine.catalogue import DMQ
 from raybroker.engine.forcing import columns_of, in_default_unit
 from raybroker.engine.ports import Death
 from raybroker.engine.steps import Step
+from raybroker.engine.subscription_keys import subscription_key
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.failure import parted
@@ -130,7 +131,11 @@ class Burial:
                 self._send(home, effect._replace(picks=1 << index), block, name, truncate)
             return
         origin = home.kind, home.name
-        death = Death(effect.reason, effect.comment, effect.attempts, origin, host.broker, effect.failure)
+        own = effect.reason in ("UNDELIVERABLE", "ERROR")  # Of other reasons a message dies for all subscriptions.
+        death = Death(
+            effect.reason, effect.comment, effect.attempts, origin, host.broker, effect.failure,
+            subscription_key(home, home.lanes[effect.lane], host.identity) if own else "",
+        )  # fmt: skip
         seq = self.take_seqs(effect.picks.bit_count())
         data = host.codec.dead_block(
             block, effect.picks, death, producer=host.identity, first_seq=seq, now_ms=host.clock.now_ms(),
@@ -203,14 +208,16 @@ def _why(effect: Bury) -> str:
     return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"
 
 
-def own_send(host: Host, target: Destination, block: Block, *, moved: bool = True) -> Step:
-    """The host itself puts a block into one of its destinations; ``moved``: as in command.Send."""
+def own_send(
+    host: Host, target: Destination, block: Block, *, moved: bool = True, only: int | None = None
+) -> Step:
+    """The host itself puts a block into one of its destinations; ``moved``, ``only``: as in command.Send."""
     codec = host.codec
     block = in_default_unit(codec, target.attributes, target.kind, target.name, block)
     persistent = block.persistent and host.definition(target).owner is None
     send = cmd.Send(
         0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False,
-        moved=moved,
+        moved=moved, only=only,
     )
     return Step(target, send, block)
 

@@ -101,6 +101,7 @@ class Death:
     origin        type and name of the destination where they died
     broker        of that destination
     failure       what its consumer said of the last attempt (``model.failure``)
+    subscription  of the topic, where it died for that alone; else ""
     """
 
     reason: str
@@ -109,6 +110,7 @@ class Death:
     origin: tuple[str, str]
     broker: str
     failure: str = ""
+    subscription: str = ""
 
 
 class Codec(Protocol):
@@ -179,8 +181,8 @@ class Codec(Protocol):
         ...
 
 
-Revived = tuple[str, str, int, bytes]
-"""Type and name of a destination, messages of the old block, the new block."""
+Revived = tuple[str, str, str, int, bytes]
+"""Type and name of a destination, its subscription or "" for all, messages of the old block, the new block."""
 
 Forward = Callable[[str, str, bytes, Callable[[bool], None]], None]
 """Send a block to (type, name) on another host and say whether it is stored there."""

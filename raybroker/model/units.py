@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import Final
 
@@ -11,6 +12,7 @@ UNIT_PROPERTY: Final = "JMS_BEA_UnitOfOrder"
 """What selectors call the name."""
 GROUP_PROPERTY: Final = "JMSXGroupID"
 """What JMS calls it: a message without a property of this name shows its unit of order there."""
+_DEFAULT: Final = re.compile(r"mq\.unit\.[0-9a-f]{24}")
 
 
 def is_unit_name(name: object) -> bool:
@@ -25,3 +27,8 @@ def default_unit(kind: str, destination: str) -> str:
     """
     digest = blake2b(f"{kind}:{destination}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
     return f"mq.unit.{digest}"
+
+
+def is_default_unit(name: str) -> bool:
+    """Whether a destination gave that unit, and not a producer."""
+    return _DEFAULT.fullmatch(name) is not None

@@ -10,8 +10,8 @@ from raybroker.core import command as cmd
 from raybroker.core import intake
 from raybroker.core import picks as pk
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Bury
 from raybroker.core.selector import compile_selector, normalised
+from raybroker.engine import moving
 from raybroker.engine.browsing import Seen, look
 from raybroker.engine.burial import own_send
 from raybroker.engine.catalogue import DMQ
@@ -20,6 +20,7 @@ from raybroker.engine.quarantine import Damaged
 from raybroker.model.block import Block
 from raybroker.model.errors import (
     IllegalStateError,
+    InvalidDestinationError,
     MessageFormatError,
     ProtocolError,
     ResourceAllocationError,
@@ -77,34 +78,19 @@ class HostMessages(Durable):
         self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
         target_type: str | None, target: str | None,
     ) -> int:  # fmt: skip
-        """To a destination of this host, with their ids, or back to where dead ones came from (no target)."""
+        """To a destination of this host, with their ids, or back to where dead ones died (no target)."""
         home = self.host.find(type, name)
         _require_movable(home)
         moved = 0
         for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
-            if target is not None:
-                parts = [(target_type or type, target, seen.picks, b"".join(block.pick(seen.picks)))]
+            if target is None:
+                moved += moving.revive(self.host, home, seen.ordinal, seen.picks, block)
             else:
-                parts = self.host.codec.revived(
-                    block, seen.picks, producer=self.host.identity,
-                    first_seq=self.host.burial.take_seqs(seen.picks.bit_count()), now_ms=self.host.clock.now_ms(),
-                )  # fmt: skip
-            for kind, where, picks, data in parts:
-                moved += self._move(home, seen, picks, kind, where, Block(data))
+                there = self.host.find(target_type or type, target)
+                picked = Block(b"".join(block.pick(seen.picks)))
+                moved += moving.move(self.host, home, seen.ordinal, seen.picks, there, picked)
         await self._barrier()
         return moved
-
-    def _move(self, home: Destination, seen: Seen, picks: int, kind: str, name: str, block: Block) -> int:
-        target = self.host.find(kind, name)
-        if not intake.would_take(target, block.lengths):
-            raise ResourceAllocationError(f"{kind} {name} does not take more messages now; the rest was not moved")
-        self.host.perform(home, cmd.Remove({seen.ordinal: picks}, aside=True))
-        for lane in list(home.lanes.values()):
-            aside = lane.dying.get(seen.ordinal, 0) & picks
-            if aside:
-                effect = Bury(lane.number, seen.ordinal, aside, seen.attempts, "", "")
-                self.host.burial.deliver(home, effect, kind, name, block)
-        return picks.bit_count()
 
     async def export_messages(
         self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
@@ -124,8 +110,14 @@ class HostMessages(Durable):
             size += len(blocks[-1])
         return {"blocks": blocks, "next": None}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
-        """All of these blocks or none; raises ResourceAllocationError when the destination does not take them."""
+    async def import_messages(
+        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+    ) -> int:
+        """All of these blocks or none, for one subscription of a topic (engine.subscription_keys) if it is named.
+
+        Raises ResourceAllocationError when the destination does not take them, InvalidDestinationError when the
+        subscription is gone or does not select them.
+        """
         home = self.host.find(type, name)
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
@@ -133,7 +125,15 @@ class HostMessages(Durable):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
         if not self.host.has_room(sum(block.view.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
-        steps = [own_send(self.host, home, block) for block in found]
+        only = None
+        for block in found if subscription else ():
+            lane, wanted = moving.wanted_of(self.host, home, subscription, block)
+            if lane is None or wanted.bit_count() < block.count:
+                raise InvalidDestinationError(
+                    f"subscription {subscription} of {type} {name} is gone or does not select the messages any more"
+                )
+            only = lane.number
+        steps = [own_send(self.host, home, block, only=only) for block in found]
 
         def start(done: Callable[[], None]) -> None:
             self.host.perform_all(steps, (), done)

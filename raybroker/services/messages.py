@@ -6,9 +6,11 @@ moves between hosts is copied first and deleted then, so that a failure in betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
+from raybroker.core import picks as pk
 from raybroker.model.block import Block
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
@@ -21,6 +23,7 @@ from raybroker.services.ports import HostPort, Page
 from raybroker.services.registry import Registry
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
+from raybroker.wire.content import message_id
 from raybroker.wire.dead import ORIGIN, revive_block
 
 BROWSE_MAX: Final = 1000
@@ -89,9 +92,10 @@ class Messages:
         self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,  # noqa: A002
         ids: list[str] | None = None,
     ) -> int:  # fmt: skip
-        """Send dead messages back to where each came from, as new messages; how many (B15).
+        """Send dead messages back to where each died, as new messages; how many (B15).
 
-        One whose destination does not exist any more stays. Raises IllegalStateError as :meth:`move`.
+        One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
+        exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError as :meth:`move`.
         """
         host, kind = self._at(type, name)
         await _require_movable(host, kind, name)
@@ -113,7 +117,9 @@ class Messages:
         for some in _parts(here, IDS_AT_A_TIME):
             count += await host.move_messages(kind, name, None, list(some), None, None)
         for origin, chosen in elsewhere.items():
-            count += await _transfer(host, (kind, name), chosen, self._registry.host_of(*origin), origin, _Revival())
+            target = self._registry.find(*origin)
+            if target is not None:
+                count += await _send_back(host, (kind, name), chosen, target, origin)
         return count
 
     async def skip(self, type: str, name: str) -> int:  # noqa: A002
@@ -165,43 +171,50 @@ async def _require_movable(host: HostPort, kind: str, name: str) -> None:
         raise IllegalStateError(f"{kind} {name!r} is {state}; pause its consumers before its messages are moved")
 
 
+async def _exported(host: HostPort, source: tuple[str, str], ids: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    """Copies of messages, page by page."""
+    selector = "JMSMessageID IN (" + ", ".join(_quoted(one) for one in ids) + ")"
+    start: Any = None
+    while True:
+        page = await host.export_messages(*source, selector, start, EXPORT_BYTES_MAX)
+        if page["blocks"]:
+            yield page["blocks"]
+        start = page["next"]
+        if start is None:
+            return
+
+
 async def _transfer(
-    host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str],
-    change: Callable[[bytes], list[bytes]] = lambda block: [block],
-) -> int:  # fmt: skip
+    host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
+) -> int:
     """Copy messages to another host, then delete them here, a few at a time; how many."""
     moved = 0
     for some in _parts(ids, IDS_AT_A_TIME):
-        selector = "JMSMessageID IN (" + ", ".join(_quoted(one) for one in some) + ")"
-        start: Any = None
-        while True:
-            page = await host.export_messages(*source, selector, start, EXPORT_BYTES_MAX)
-            blocks = [changed for block in page["blocks"] for changed in change(block)]
-            if blocks:
-                await target_host.import_messages(*target, blocks)
-            start = page["next"]
-            if start is None:
-                break
+        async for blocks in _exported(host, source, some):
+            await target_host.import_messages(*target, blocks)
         moved += await host.delete_messages(*source, None, list(some))
     return moved
 
 
-class _Revival:
-    """Blocks of dead messages as blocks of living ones, from one producer that nobody else is."""
-
-    def __init__(self) -> None:
-        self._producer = int.from_bytes(entropy.token(8), "little")
-        self._next_seq = 1
-        self._clock = SystemClock()
-
-    def __call__(self, data: bytes) -> list[bytes]:
-        block = Block(data)
-        every = (1 << block.count) - 1
-        revived = revive_block(
-            block, every, producer=self._producer, first_seq=self._next_seq, now_ms=self._clock.now_ms()
-        )
-        self._next_seq += block.count
-        return [found for _, _, _, found in revived]
+async def _send_back(
+    host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
+) -> int:
+    """As :func:`_transfer`, with dead messages that live again; those whose subscription is gone stay."""
+    moved, clock = 0, SystemClock()
+    producer, next_seq = int.from_bytes(entropy.token(8), "little"), 1
+    for some in _parts(ids, IDS_AT_A_TIME):
+        sent: list[str] = []
+        async for blocks in _exported(host, source, some):
+            for block in map(Block, blocks):
+                every = (1 << block.count) - 1
+                revived = revive_block(block, every, producer=producer, first_seq=next_seq, now_ms=clock.now_ms())
+                next_seq += block.count
+                for _, _, subscription, picks, data in revived:
+                    with contextlib.suppress(InvalidDestinationError):
+                        await target_host.import_messages(*target, [data], subscription)
+                        sent += [message_id(block.producer, block.seq_of(at)) for at in pk.indexes(picks)]
+        moved += await host.delete_messages(*source, None, sent) if sent else 0
+    return moved
 
 
 def _quoted(text: str) -> str:

@@ -134,7 +134,11 @@ class HostPort(Protocol):
         """{"blocks": [bytes], "next"}."""
         ...
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int: ...  # noqa: A002
+    async def import_messages(
+        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+    ) -> int:
+        """``subscription``: the only one of a topic that gets them, as dead messages name it; "": all."""
+        ...
 
     async def damaged_messages(self, type: str, name: str) -> list[Row]:  # noqa: A002
         """What the store cannot give back whole: block, messages, ids, error."""

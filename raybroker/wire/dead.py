@@ -1,7 +1,8 @@
 """What is written on a message that dies, and taken off it again when it is sent back (D-25, B14).
 
 A dead message is a new message with an id of its own: the old one's headers, priority and persistence, its body unless
-that is to be cut, no expiry and no delay, and properties that say where, when, why and after how many attempts it died.
+that is to be cut, no expiry, no delay and no unit of order, and properties that say where, when, why and after how many
+deliveries it died.  Sent back, it has its expiry and its unit again, and goes on counting deliveries.
 RAYBROKER_DEATHS is a JSON list of all its deaths, one entry for each destination and reason:
 
     {"queue", "type", "reason", "count", "first_ms", "last_ms", "comment"}
@@ -18,6 +19,7 @@ from raybroker.model import names
 from raybroker.model.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import parted
+from raybroker.model.units import is_default_unit, is_unit_name
 from raybroker.wire.bodies import (
     BYTES,
     COMPRESS,
@@ -29,7 +31,7 @@ from raybroker.wire.bodies import (
     TEXT,
     UNCOMPRESSED_SIZE,
 )
-from raybroker.wire.content import BlockContent, message_id, pack_fields
+from raybroker.wire.content import DELIVERIES_MAX, DOUBTFUL, UNIT, BlockContent, message_id, pack_fields, times
 
 REASONS: Final = ("OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR")
 
@@ -47,6 +49,11 @@ ORIGIN: Final = "RAYBROKER_ORIGIN"
 ORIGINAL_ID: Final = "RAYBROKER_ORIGINAL_ID"
 EXPIRATION: Final = "RAYBROKER_EXPIRATION"
 """When a message would have expired that died before; it does again when it is sent back in time."""
+SUBSCRIPTION: Final = "RAYBROKER_SUBSCRIPTION"
+"""Where in a topic a message died: the only subscription that it is sent back to. It says nothing of a message that
+died for all of them."""
+UNIT_OF_ORDER: Final = "RAYBROKER_UNIT_OF_ORDER"
+"""The unit of order that a message has again when it is sent back."""
 
 PRESERVE: Final = "JMS_SUN_PRESERVE_UNDELIVERED"
 LOG: Final = "JMS_SUN_LOG_DEAD_MESSAGES"
@@ -60,21 +67,21 @@ _COLUMNS_BYTES: Final = 10
 
 _TAKEN_OFF: Final = frozenset(
     (REASON, TIMESTAMP, EXCEPTION, TRACEBACK, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN,
-     EXPIRATION)
+     EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER)
 )  # fmt: skip
 _TRUTH: Final = {"true": True, "false": False}
 _EMPTY: Final = {BYTES: b"", TEXT: b"", OBJECT: b"\xc0", MAP: b"\x80", STREAM: b"\x90"}
 """Kind → the body that is left when it is cut: nothing, None, or an empty map or list."""
 
-Revived = tuple[str, str, int, bytes]
-"""Type and name of a destination, messages of the old block, the new block."""
+Revived = tuple[str, str, str, int, bytes]
+"""Type and name of a destination, its subscription or "" for all, messages of the old block, the new block."""
 
 
 class Death(Protocol):
     """Why messages are dead.
 
     ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries;
-    ``failure`` is what the consumer said of the last attempt.
+    ``failure`` is what the consumer said of the last attempt, ``subscription`` names the topic's, if it was one's own.
     """
 
     @property
@@ -89,6 +96,8 @@ class Death(Protocol):
     def broker(self) -> str: ...
     @property
     def failure(self) -> str: ...
+    @property
+    def subscription(self) -> str: ...
 
 
 def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
@@ -133,6 +142,7 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
         if cut := cuts(_truth(properties.get(TRUNCATE))):
             kind, body = _cut(kind, properties)
         fields = _own_fields(content, index)
+        unit = fields.pop(UNIT, None)
         history = _history(properties.pop(DEATHS, None), death, comment, now_ms)
         for name in (EXCEPTION, TRACEBACK, COMMENT):
             properties.pop(name, None)
@@ -140,9 +150,15 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
         properties.setdefault(PRODUCING_BROKER, death.broker)
         properties.setdefault(ORIGINAL_ID, message_id(block.producer, block.seq_of(index)))
         properties |= {
-            REASON: death.reason, TIMESTAMP: now_ms, DELIVERY_COUNT: death.attempts, DEAD_BROKER: death.broker,
-            BODY_TRUNCATED: cut, ORIGIN: ":".join(death.origin),
+            REASON: death.reason, TIMESTAMP: now_ms, DEAD_BROKER: death.broker, BODY_TRUNCATED: cut,
+            DELIVERY_COUNT: death.attempts + times(content.fields(index).get(DOUBTFUL)), ORIGIN: ":".join(death.origin),
         }  # fmt: skip
+        for name in (EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER):
+            properties.pop(name, None)
+        if death.subscription:
+            properties[SUBSCRIPTION] = death.subscription
+        if is_unit_name(unit) and not is_default_unit(unit):
+            properties[UNIT_OF_ORDER] = unit
         if death.reason != "EXPIRED" and (expires_ms := block.expires_of(index)):
             properties[EXPIRATION] = expires_ms
         rows.add(kind, body, _fitting(fields, properties, texts, history, trace), block.priority_of(index))
@@ -150,14 +166,15 @@ def _dying(block: Block, picks: int, death: Death, now_ms: int, cuts: Callable[[
 
 
 def revive_block(block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
-    """Dead messages without what death wrote on them but for their history, by the destination each came from (B15).
+    """Dead messages without what death wrote on them but for their history, by where each came from (B15).
 
-    One that died before it expired expires when it would have, unless that is over.
+    One that died before it expired expires when it would have, unless that is over.  It has its unit of order again,
+    and its count of deliveries goes on: it is redelivered, unless it was never delivered before.
     The blocks of the list take up sequence numbers one after the other from ``first_seq`` on.  A message that does not
     say where it came from is in none of them.
     """
     content = BlockContent(block)
-    groups: dict[tuple[str, str], tuple[int, _Rows]] = {}
+    groups: dict[tuple[str, str, str], tuple[int, _Rows]] = {}
     for index in _indexes(picks):
         properties = _own_properties(content, index)
         kind, colon, name = str(properties.get(ORIGIN, "")).partition(":")
@@ -166,17 +183,19 @@ def revive_block(block: Block, picks: int, *, producer: int, first_seq: int, now
         left = {key: value for key, value in properties.items() if key not in _TAKEN_OFF}
         if left.get(BODY_TRUNCATED) is False:
             del left[BODY_TRUNCATED]
-        header = pack_fields(_own_fields(content, index) | ({"p": left} if left else {}))
-        chosen, rows = groups.get((kind, name), (0, _Rows()))
+        header = pack_fields(_living_fields(content, index, properties) | ({"p": left} if left else {}))
+        subscription = properties.get(SUBSCRIPTION)
+        where = kind, name, subscription if kind == "topic" and isinstance(subscription, str) else ""
+        chosen, rows = groups.get(where, (0, _Rows()))
         expires_ms = properties.get(EXPIRATION)
         rows.add(
             block.kind_of(index), block.body(index), header, block.priority_of(index),
             expires_ms if isinstance(expires_ms, int) and expires_ms > now_ms else 0,
         )  # fmt: skip
-        groups[kind, name] = chosen | 1 << index, rows
+        groups[where] = chosen | 1 << index, rows
     found: list[Revived] = []
-    for (kind, name), (chosen, rows) in groups.items():
-        found.append((kind, name, chosen, rows.encode(producer, first_seq, now_ms, block.persistent)))
+    for where, (chosen, rows) in groups.items():
+        found.append((*where, chosen, rows.encode(producer, first_seq, now_ms, block.persistent)))
         first_seq += len(rows.bodies)
     return found
 
@@ -227,6 +246,18 @@ def _own_properties(content: BlockContent, index: int) -> dict[str, Any]:
 def _own_fields(content: BlockContent, index: int) -> dict[str, Any]:
     """A message's other headers; not its deduplication id, or it could not be sent back within the window."""
     return {key: value for key, value in content.fields(index).items() if key != "d" and isinstance(value, str)}
+
+
+def _living_fields(content: BlockContent, index: int, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers that a dead message has when it is sent back."""
+    fields = _own_fields(content, index)
+    unit, count = properties.get(UNIT_OF_ORDER, fields.get(UNIT)), properties.get(DELIVERY_COUNT)
+    fields.pop(UNIT, None)
+    if is_unit_name(unit) and not is_default_unit(unit):
+        fields[UNIT] = unit
+    if type(count) is int and count > 0:
+        fields[DOUBTFUL] = True if count == 1 else min(count, DELIVERIES_MAX)
+    return fields
 
 
 def _cut(kind: int, properties: dict[str, Any]) -> tuple[int, bytes]:

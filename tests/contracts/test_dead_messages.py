@@ -306,7 +306,7 @@ def test_dead_messages_are_sent_back_to_where_each_came_from(broker: LoopbackBro
     assert [row["body"] for row in dead(connection)] == [3]
     (first,), (second,) = take(session.consumer(one), 1), take(session.consumer(two), 1)
     assert (first.body, second.body) == (1, 2)
-    assert (first.delivery_count, first.redelivered) == (1, False), "W-73: counts start again"
+    assert (first.delivery_count, first.redelivered) == (2, True)
     assert "JMS_SUN_DMQ_UNDELIVERED_REASON" not in first.properties
     first.reject("again")
     until(lambda: len(dead(connection)) == 2)
@@ -372,3 +372,169 @@ def test_a_message_that_is_sent_back_expires_when_it_would_have(broker: Loopback
     assert message.expiration == dead_row["properties"]["RAYBROKER_EXPIRATION"]
     assert 0 < message.expiration - message.timestamp <= 3_600_000
     assert "RAYBROKER_EXPIRATION" not in message.properties
+
+
+# ---- sent back as what it was, to where it died ----------------------------------------------------------------------
+
+
+def subscriptions_of(session: Any, topic: str, *names: str) -> list[Any]:
+    return [session.durable_consumer(session.topic(topic), name) for name in names]
+
+
+def reject_one(consumer: Any, *others: Any) -> None:
+    """The first consumer rejects a message that the others acknowledge."""
+    take(consumer, 1)[0].reject()
+    for other in others:
+        take(other, 1)[0].acknowledge_this()
+
+
+def test_a_dead_message_of_a_topic_goes_back_to_the_subscription_where_it_died(broker: LoopbackBroker) -> None:
+    connection, topic = broker.connect(client_id="c"), create(broker.connect(), broker.name(), "topic")
+    session = connection.session(ack="client")
+    one, two = subscriptions_of(session, topic, "one", "two")
+    plain = session.consumer(session.topic(topic))
+    session.producer(session.topic(topic)).send("x", properties={"n": 1})
+    reject_one(one, two, plain)
+    until(lambda: len(dead(connection)) == 1)
+    assert connection.admin().retry_messages() == 1
+    assert dead(connection) == []
+    (again,) = take(one, 1)
+    assert (again.body, again.redelivered, again.delivery_count) == ("x", True, 2)
+    assert not [name for name in again.properties if name.startswith(("JMS_SUN_DMQ", "RAYBROKER_SUBSCRIPTION"))]
+    assert nothing(two, 0.02)
+    assert nothing(plain, 0.01)
+    assert state_of(connection, topic, "topic")["messages"] == 1, "nobody else is owed it"
+    again.acknowledge_this()
+    until(lambda: state_of(connection, topic, "topic")["messages"] == 0)
+
+
+def test_a_dead_message_goes_back_to_a_plain_subscriber_only_while_it_is_there(
+    broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection, topic = broker.connect(), create(broker.connect(), broker.name(), "topic")
+    session = connection.session(ack="client")
+    one, two = (session.consumer(session.topic(topic)) for _ in range(2))
+    session.producer(session.topic(topic)).send("x")
+    reject_one(one, two)
+    until(lambda: len(dead(connection)) == 1)
+    assert connection.admin().retry_messages() == 1
+    take(one, 1)[0].reject()
+    until(lambda: len(dead(connection)) == 1)
+    one.close()
+    three = session.consumer(session.topic(topic))
+    with caplog.at_level(logging.INFO):
+        assert connection.admin().retry_messages() == 0
+    assert [r for r in caplog.records if "1 dead messages stay in queue mq.sys.dmq" in r.getMessage()]
+    assert len(dead(connection)) == 1
+    assert nothing(three, 0.02)
+    assert nothing(two, 0.01)
+
+
+def test_a_dead_message_waits_for_its_durable_subscription_over_restarts(store: OneStore) -> None:
+    connection = store.open().connect(client_id="c")
+    create(connection, "t", "topic")
+    session = connection.session(ack="client")
+    one, two = subscriptions_of(session, "t", "one", "two")
+    session.producer(session.topic("t")).send("x", properties={"colour": "red"})
+    reject_one(one, two)
+    until(lambda: len(dead(connection)) == 1)
+    one.close()
+    session.unsubscribe("one")
+    connection = store.crash().connect(client_id="c")
+    assert connection.admin().retry_messages() == 0, "its subscription is gone"
+    session = connection.session(ack="client")
+    one = session.durable_consumer(session.topic("t"), "one", selector="colour = 'blue'")
+    assert connection.admin().retry_messages() == 0, "it does not select the message"
+    one.close()
+    session.unsubscribe("one")
+    one, two = subscriptions_of(session, "t", "one", "two")
+    assert connection.admin().retry_messages() == 1
+    assert dead(connection) == []
+    connection = store.crash().connect(client_id="c")
+    one, two = subscriptions_of(connection.session(ack="client"), "t", "one", "two")
+    assert [(m.body, m.redelivered) for m in take(one, 1)] == [("x", True)]
+    assert nothing(two, 0.02)
+
+
+def test_what_died_for_all_subscriptions_goes_back_to_all(broker: LoopbackBroker) -> None:
+    connection, topic = broker.connect(client_id="c"), create(broker.connect(), broker.name(), "topic")
+    session = connection.session(ack="client")
+    for consumer in subscriptions_of(session, topic, "one", "two"):
+        consumer.close()
+    session.producer(session.topic(topic), ttl_ms=1).send("old")
+    outlive(connection, topic, "topic")
+    one, two = subscriptions_of(session, topic, "one", "two")
+    until(lambda: len(dead(connection)) == 1)
+    assert connection.admin().retry_messages() == 1
+    found = take(one, 1) + take(two, 1)
+    assert [(m.body, m.redelivered, m.delivery_count) for m in found] == [("old", False, 1)] * 2, "nobody had it before"
+
+
+def test_deliveries_go_on_counting_and_failures_do_not(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), create(broker.connect(), broker.name(), redeliveryLimit=1)
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    consumer = session.consumer(name)
+    seen = []
+    for _ in range(2):
+        for _ in range(2):
+            (message,) = take(consumer, 1)
+            seen.append((message.delivery_count, message.redelivered))
+            message.fail(delay_ms=0)
+        until(lambda: len(dead(connection)) == 1)
+        (row,) = dead(connection)
+        assert row["properties"]["JMS_SUN_DMQ_DELIVERY_COUNT"] == len(seen)
+        assert connection.admin().retry_messages() == 1
+    assert seen == [(1, False), (2, True), (3, True), (4, True)]
+
+
+def test_dead_messages_of_a_unit_of_order_do_not_wait_for_each_other(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    producer = session.producer(name)
+    for n in range(6):
+        producer.send(n, properties={"n": n}, unit_of_order="u")
+    with session.consumer(name) as consumer:
+        for _ in range(6):
+            take(consumer, 1)[0].reject()
+    until(lambda: len(dead(connection)) == 6)
+    one, two = (connection.session(ack="client").consumer(f"queue:{DMQ}", chosen) for chosen in ("n = 0", "n = 1"))
+    first, second = take(one, 1)[0], take(two, 1)[0]
+    assert [(m.body, m.unit_of_order, m.properties["RAYBROKER_UNIT_OF_ORDER"]) for m in (first, second)] == [
+        (0, None, "u"), (1, None, "u"),
+    ]  # fmt: skip
+    assert connection.admin().retry_messages(selector="n <= 4") == 3, "two are with consumers"
+    back = take(session.consumer(name), 3)
+    assert [(m.body, m.unit_of_order, m.redelivered) for m in back] == [(n, "u", True) for n in (2, 3, 4)]
+    assert "RAYBROKER_UNIT_OF_ORDER" not in back[0].properties
+    assert sorted(row["body"] for row in dead(connection)) == [0, 1, 5]
+
+
+def test_only_what_a_consumer_has_not_taken_meanwhile_counts_as_sent_back(broker: LoopbackBroker) -> None:
+    """What a retry takes lets a consumer of an ordered queue have the next one."""
+    connection, name = broker.connect(), broker.name()
+    admin, session = connection.admin(), connection.session(ack="client")
+    admin.update_destination("queue", DMQ, unitOfOrder=True)
+    for n in range(4):
+        kill(session, name, n, properties={"n": n})
+    until(lambda: len(dead(connection)) == 4)
+    consumer = connection.session(ack="client").consumer(f"queue:{DMQ}", "n = 1")
+    assert admin.retry_messages(selector="n < 3") == 2
+    assert bodies(take(session.consumer(name), 2)) == [0, 2]
+    assert bodies(take(consumer, 1)) == [1]
+    assert sorted(row["body"] for row in dead(connection)) == [1, 3]
+
+
+def test_a_topics_message_is_moved_once_however_many_subscriptions_have_it(broker: LoopbackBroker) -> None:
+    connection, topic = broker.connect(client_id="c"), create(broker.connect(), broker.name(), "topic")
+    target = create(connection, broker.name())
+    session = connection.session(ack="client")
+    for consumer in subscriptions_of(session, topic, "one", "two"):
+        consumer.close()
+    session.producer(session.topic(topic)).send("x")
+    admin = connection.admin()
+    admin.pause_destination("topic", topic, "consumers")
+    assert admin.move_messages("topic", topic, target, "queue") == 1
+    assert bodies(take(session.consumer(target), 1)) == ["x"]
+    assert state_of(connection, target)["messages"] == 1
+    assert state_of(connection, topic, "topic")["messages"] == 0

@@ -106,6 +106,7 @@ class Killed(NamedTuple):
     origin: tuple[str, str] = ("queue", "orders")
     broker: str = "b1"
     failure: str = "ValueError: poison"
+    subscription: str = '{"client_id": "c", "name": "n", "durable": true}'
 
 
 def about(found: Block) -> None:
@@ -121,7 +122,7 @@ def about(found: Block) -> None:
     kwargs = {"producer": 1, "first_seq": 1, "now_ms": 1}
     dead = Block(dead_block(found, whole, Killed(), truncate=bool(found.count % 2), **kwargs))
     dead.check()
-    ((_, _, picks, revived),) = revive_block(dead, whole, **kwargs)
+    ((_, _, _, picks, revived),) = revive_block(dead, whole, **kwargs)
     assert picks == whole
     Block(revived).check()
 

@@ -12,7 +12,7 @@ from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.wire.content import decode_header
 from tests.simulation.clients import Machine
-from tests.simulation.messages import SELECTORS, body_of, unit_of
+from tests.simulation.messages import SELECTORS, body_of
 from tests.simulation.plan import MS, ConsumerPlan
 from tests.simulation.purse import Purse
 from tests.simulation.watch import values_of
@@ -180,7 +180,7 @@ class SimConsumer:
             root = self.world.watch.codec.root(values[index])
             most = self.world.body_bytes_max[root >> 32]
             assert block.body(index) == body_of(root, most), "a body is not what was sent"
-            stamped = unit_of(root, self.world.units_of[root >> 32])
+            stamped = self.world.unit_of(values[index])
             unit = decode_header(block.header(index)).unit
             assert unit == stamped or (stamped is None and unit in self.world.default_units), f"{unit} is not {stamped}"
         self._check_window(count)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from random import Random
 from typing import TYPE_CHECKING
 
 from raybroker.core.topic import Topic
+from raybroker.engine import moving
+from raybroker.engine.browsing import look
 from raybroker.engine.host import Host
-from raybroker.model.errors import IllegalStateError
+from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError
 from tests.simulation.plan import DMQ, MS, HomePlan
 from tests.simulation.twin import Twin
 
@@ -22,10 +25,14 @@ class Faults:
     def __init__(self, world: World) -> None:
         self.world = world
         self.counts: dict[str, int] = {}
+        self._retries = Random(world.plan.duration)
+        """Of its own, so that other faults do not depend on it."""
 
     def start(self) -> None:
         for name in self.world.plan.rates:
             self._schedule(name)
+        if any(home.name == DMQ for home in self.world.plan.homes):
+            self._retry_later()
 
     def _schedule(self, name: str) -> None:
         mean = self.world.plan.rates[name]
@@ -66,6 +73,33 @@ class Faults:
         if name in ("consumer_close", "consumer_release", "slow", "unsubscribe"):
             self._trouble(name, [c for m in world.machines for c in m.consumers])
 
+    def _retry_later(self) -> None:
+        self.world.loop.after(self._retries.randrange(900 * MS) + 50 * MS, self._retry)
+
+    def _retry(self) -> None:
+        """An administrator sends some of the dead messages back to where they died."""
+        world, host = self.world, self.world.running
+        if world.healing:
+            return
+        self._retry_later()
+        home = host.destinations.get(("queue", DMQ)) if host is not None else None
+        if host is None or home is None or home.number in host.halted:
+            return
+        for seen in look(home, ("waiting", "delayed", "hidden")):
+            picks = seen.picks & self._retries.getrandbits(seen.picks.bit_length())
+            held = home.ledger.held.get(seen.ordinal)
+            if not picks or held is None or host is not world.running or home.number in host.halted:
+                continue
+            try:
+                block = host.payloads.get(home.number, seen.ordinal)
+                with contextlib.suppress(ResourceAllocationError):
+                    before = world.watch.seen["sent back"]
+                    count = moving.revive(host, home, seen.ordinal, picks, block)
+                    assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
+                    self.counts["retry"] = self.counts.get("retry", 0) + count
+            except StoreDamagedError as error:
+                host.halt(home, error)
+
     def _damage(self) -> None:
         """A block rots; once it is read its destination halts, and some time later somebody purges it."""
         world = self.world
@@ -90,6 +124,8 @@ class Faults:
             if home.paused:
                 host.catalogue.resume(name, "all", kind)
                 host.catalogue.resume(name, "insertion", kind)
+            if name == DMQ and home.attributes.maxNumMsgs >= 0:
+                host.catalogue.update(name, {"maxNumMsgs": -1}, _nothing, kind)
             if kind == "queue" and home.attributes.maxNumActiveConsumers >= 0:
                 host.catalogue.update(name, {"maxNumActiveConsumers": -1}, _nothing, kind)
 
@@ -112,7 +148,7 @@ class Faults:
         elif name == "purge_subscription" and home.kind == "topic":
             topic = host.destinations[home.key]
             assert isinstance(topic, Topic)
-            named = [one for lane in topic.lanes.values() if (one := lane.subscription) is not None and one.name]
+            named = [one for lane in topic.lanes.values() if (one := lane.subscription) is not None and one.durable]
             if named:
                 one = rng.choice(named)
                 catalogue.purge_subscription(home.name, one.client_id, one.name, _nothing)

@@ -11,13 +11,16 @@ INDEX_BITS = 11
 
 
 class Message:
-    """What is the same wherever the message is. ``claims``: how many lanes owe it, in the twin that it belongs to."""
+    """What is the same wherever the message is. ``claims``: how many lanes owe it, in the twin that it belongs to.
 
-    __slots__ = ("claims", "deliver_at", "expires", "persistent", "priority", "size", "unit", "value")
+    ``made``: the value that its producer made it of, which its headers follow from.
+    """
+
+    __slots__ = ("claims", "deliver_at", "expires", "made", "persistent", "priority", "size", "unit", "value")
 
     def __init__(
         self, value: int, size: int, persistent: bool, priority: int = 4, expires: int = 0, deliver_at: int = 0,
-        unit: str | None = None,
+        unit: str | None = None, made: int | None = None,
     ) -> None:  # fmt: skip
         self.value = value
         self.size = size
@@ -26,10 +29,13 @@ class Message:
         self.expires = expires
         self.deliver_at = deliver_at
         self.unit = unit
+        self.made = value if made is None else made
         self.claims = 0
 
     def copy(self) -> Message:
-        return Message(self.value, self.size, self.persistent, self.priority, self.expires, self.deliver_at, self.unit)
+        return Message(
+            self.value, self.size, self.persistent, self.priority, self.expires, self.deliver_at, self.unit, self.made
+        )
 
 
 class Row:

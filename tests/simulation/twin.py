@@ -48,6 +48,8 @@ class Twin:
         self.paused: dict[str, int] = {}
         self.values: list[int] = []
         """Which messages the host itself sends next: their values."""
+        self.made: dict[int, int] = {}
+        """What the producers of these made."""
         self.delta = Delta(home.number)
         self.discarded: list[tuple[int, int]] = []
         self.arrived: list[tuple[int, int]] = []

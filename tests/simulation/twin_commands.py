@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
+from raybroker.core import picks as pk
 from raybroker.core.outcome import Outcome, Promoted
 from tests.simulation import twin_consuming as consuming
 from tests.simulation import twin_draining as draining
@@ -112,6 +113,18 @@ def purge(twin: Twin, command: cmd.Purge, out: Outcome) -> Effects:
     return {}
 
 
+def remove(twin: Twin, command: cmd.Remove, out: Outcome) -> Effects:
+    for lane in list(twin.lanes.values()):
+        keys = [o << INDEX_BITS | index for o, picks in command.chosen.items() for index in pk.indexes(picks)]
+        for key in keys:
+            if key in lane.items and key not in lane.dying and lane.take_out(key):
+                if command.aside:
+                    lane.dying[key] = "MOVED"
+                else:
+                    twin.discard(lane, key)
+    return {}
+
+
 def buried(twin: Twin, command: cmd.Buried, out: Outcome) -> Effects:
     lane = twin.lanes.get(command.lane)
     for index in range(command.picks.bit_length()) if lane is not None else ():
@@ -194,6 +207,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Proceed: consuming.hold,
     cmd.Update: update,
     cmd.Purge: purge,
+    cmd.Remove: remove,
     cmd.Buried: buried,
     cmd.Pause: pause,
     cmd.Resume: resume,

@@ -40,7 +40,7 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     gates = twin.gates
     gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
     confirmed = command.persistent if command.confirm is None else command.confirm
-    if not confirmed and not refused and not producer_credit(twin.home.attributes):
+    if not confirmed and not refused and (own or not producer_credit(twin.home.attributes)):
         return {}
     if command.txn and not refused:
         return {}  # The end of the transaction tells.
@@ -90,13 +90,16 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
             columns.priority if columns.priorities is None else columns.priorities[index],
             columns.expires[index] if columns.expires else 0,
             columns.deliver_at[index] if columns.deliver_at else 0,
-            columns.units[index] if columns.units else None,
+            columns.units[index] if columns.units else None, twin.made.get(values[index]),
         )  # fmt: skip
         if command.persistent and command.attachment and not command.txn:
             twin.taken.add(values[index])
             twin.top[command.producer] = values[index]
             twin.delta.add("take", values[index])
     claims = {i: owed(twin, message, command.origin) for i, message in messages.items()}
+    if command.only is not None:
+        assert all(command.only in lanes for lanes in claims.values()), "a subscription gets what it does not select"
+        claims = dict.fromkeys(messages, (command.only,))
     for index, lanes in claims.items():
         if not command.txn and not any(twin.lanes[number].durable for number in lanes):
             twin.transient.add(values[index])

@@ -64,7 +64,7 @@ class Holder:
 
     def wants(self, item: Item) -> bool:
         message = item.message
-        return self.selector is None or matches(self.selector, message.value, message.priority, item.attempts)
+        return self.selector is None or matches(self.selector, message.made, message.priority, item.attempts)
 
 
 Waiting = tuple[int, int, int]
@@ -140,7 +140,7 @@ class TwinLane:
             return True
         if own.no_local and own.origin and own.origin in origin:
             return False
-        return matches(own.selector, message.value, message.priority, 0)
+        return matches(own.selector, message.made, message.priority, 0)
 
 
 class Staged:

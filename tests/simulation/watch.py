@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ from raybroker.core.invariants import check
 from raybroker.core.notes import REJECTED
 from raybroker.core.outcome import Bury, Outcome, Refused
 from raybroker.engine.host import Host
-from raybroker.engine.ports import Death
+from raybroker.engine.ports import Death, Revived
 from raybroker.model.block import Block
 from raybroker.services.codec import WireCodec
+from raybroker.wire.content import BlockContent, decode_header
+from raybroker.wire.dead import DELIVERY_COUNT
 from tests.simulation.history import PASSING_SHIFT, History, lane_id, value_of
 from tests.simulation.ondisk import INDEX_BITS, Delta, OnDisk, Row
 from tests.simulation.plan import DMQ
@@ -34,30 +37,46 @@ def values_of(block: Block) -> list[int]:
 
 
 class SimCodec(WireCodec):
-    """Remembers which dead message is which.
+    """Remembers which dead message is which, and which was sent back.
 
-    moved  old value → new one, of the latest block of dead messages
-    old    the way back, for all of them
-    once   new ones of which there can be only one: a topic has one for each subscription that cannot deliver it
+    moved    old value → new one, of the latest block that the host itself has sent
+    old      the way back, for all of them
+    once     new ones of which there can be only one: a topic has one for each subscription that cannot deliver it
+    dead     those that are dead, with the subscription that each died in, or ""
     """
 
     def __init__(self) -> None:
         self.moved: dict[int, int] = {}
         self.old: dict[int, int] = {}
         self.once: set[int] = set()
+        self.dead: dict[int, str] = {}
 
     def dead_block(
         self, block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:
         old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(picks)]
         new = [value_of(producer, first_seq + index) for index in range(len(old))]
-        self.moved = dict(zip(old, new, strict=True))
         self.old.update(zip(new, old, strict=True))
+        self.dead.update(dict.fromkeys(new, death.subscription))
         if death.origin[0] == "queue" or death.reason not in ("UNDELIVERABLE", "ERROR"):
             self.once.update(new)
         return super().dead_block(
             block, picks, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate
         )
+
+    def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
+        found = super().revived(block, picks, producer=producer, first_seq=first_seq, now_ms=now_ms)
+        for kind, _, subscription, some, data in found:
+            old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(some)]
+            new = values_of(Block(data))
+            assert [decode_header(Block(data).header(at)).doubtful > 0 for at in range(len(new))] == [
+                decode_header(block.header(index)).properties[DELIVERY_COUNT] > 0 for index in pk.indexes(some)
+            ], "what was delivered before does not say so"
+            assert {self.dead[value] for value in old} == {subscription}, "it died elsewhere"
+            self.old.update(zip(new, old, strict=True))
+            if kind == "queue" or subscription:
+                self.once.update(new)
+        return found
 
     def root(self, value: int) -> int:
         """The message as its producer made it."""
@@ -119,7 +138,12 @@ class Watch:
         out = Destination.step(home, command, now_ms=now_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
-            twin.values = list(self.codec.moved.values())
+            assert isinstance(command.content, BlockContent)
+            twin.values = values_of(command.content._block)
+            self.codec.moved = {self.codec.old[new]: new for new in twin.values}
+            twin.made = {value: self.codec.root(value) for value in twin.values}
+            self._check_only(home, command)
+            self.seen["sent back"] += sum(old in self.codec.dead for old in self.codec.moved)
             self._add_all("enqueue", twin.values, kind="invoke")
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms)
@@ -136,6 +160,19 @@ class Watch:
             check(home)
         self._log(home, twin)
         return out
+
+    def _check_only(self, home: Destination, command: cmd.Send) -> None:
+        """What died in one subscription goes back to that alone."""
+        where = {self.codec.dead.get(old, "") for old in self.codec.moved}
+        own = home.lanes[command.only].subscription if command.only is not None else None
+        if home.kind == "queue" or where == {""}:
+            assert own is None, f"{command} is for one subscription"
+            return
+        assert own is not None, f"{command} is for all subscriptions"
+        named = {"client_id": own.client_id, "name": own.name, "durable": own.durable}
+        (died,) = map(json.loads, where)
+        assert died == named if own.name else died["subscriber"].endswith(f"-{home.number}-{command.only}")
+        self.seen["sent back to a subscription"] += 1
 
     def _log(self, home: Destination, twin: Twin) -> None:
         for lane, value in twin.unseen:
@@ -187,7 +224,7 @@ class Watch:
             reason = lane.dying.get(key)
             if reason is None or not lane.items[key].message.persistent:
                 continue
-            if self._target(home, reason) is not None:
+            if reason == "MOVED" or self._target(home, reason) is not None:
                 found.add(lane.items[key].message.value)
         return found
 

@@ -113,9 +113,15 @@ class World:
         self.watch.wrap(host.destinations[plan.key])
 
     def unit_of(self, value: int) -> str | None:
-        """The unit of order that a message's producer has stamped on it."""
+        """The unit of order that a message's producer has stamped on it; it has none while it is dead."""
+        if value in self.watch.codec.dead:
+            return None
         root = self.watch.codec.root(value)
         return unit_of(root, self.units_of.get(root >> 32, 0))
+
+    def ordered_by(self, value: int) -> str | None:
+        """The unit of a message that has its place in it; what was dead comes after others, and to several queues."""
+        return None if value in self.watch.codec.old else self.unit_of(value)
 
     # ---- the host --------------------------------------------------------------------------------------------------
 
@@ -225,7 +231,7 @@ class World:
         self.loop.run(self.plan.duration, EVENTS_MAX)
         self._heal()
         self._restart_finds_nothing()
-        units = Units(self.unit_of, lambda process: self.watch.session_of.get(process, process))
+        units = Units(self.ordered_by, lambda process: self.watch.session_of.get(process, process))
         wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4), units)
         for unit in self.units:
             stored = [value for value, (persistent, where, home) in unit.sent.items()

@@ -165,6 +165,20 @@ def test_dead_messages_are_sent_back(raybroker: Any, broker: Any) -> None:  # B1
     assert bodies(broker, "mq.sys.dmq") == []
 
 
+def test_dead_messages_that_cannot_be_sent_back_are_named(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "b")
+    broker.start()
+    broker.session().producer("b").send("poison")
+    broker.session(ack="client").consumer("b").receive(timeout=10).reject()
+    while not bodies(broker, "mq.sys.dmq"):
+        pass
+    broker.admin().destroy_destination("queue", "b")
+    assert raybroker.output("retry", "msg") == (
+        "sent 0 messages of queue mq.sys.dmq back\n"
+        "1 message not sent back: the destination or the subscription is gone\n"
+    )
+
+
 def test_what_is_damaged_is_skipped_when_that_is_confirmed(raybroker: Any, broker: Any) -> None:
     broker.admin().create_destination("queue", "b")
     assert raybroker.output("skip", "msg", "-f", "-n", "b", "-f") == "skipped 0 messages of queue b\n"

@@ -61,7 +61,7 @@ def test_a_destination_has_a_unit_of_its_own_and_every_message_shows_it() -> Non
     assert [unit_of(b, i) for b in found for i in range(b.count)] == ["a", default_unit("queue", "q")]
 
 
-def test_a_dead_message_keeps_its_unit() -> None:  # U17
+def test_a_dead_message_is_in_no_unit() -> None:  # U17
     rig, client, producer = world()
     rig.create(DMQ)
     consumer = client.consumer()
@@ -72,8 +72,8 @@ def test_a_dead_message_keeps_its_unit() -> None:  # U17
     looker = Client(rig)
     looker.consumer(DMQ)
     (block,) = looker.blocks()
-    assert unit_of(block) == "a"
-    assert live_units(rig.home(DMQ), ["a", "b"]) == ["a"]
+    assert unit_of(block) is None
+    assert live_units(rig.home(DMQ), ["a", "b"]) == []
 
 
 def test_a_unit_has_messages_as_long_as_one_is_held_visible_or_not() -> None:  # W-120

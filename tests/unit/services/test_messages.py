@@ -10,8 +10,8 @@ import pytest
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError
 from raybroker.model.block import Block, encode_block
 from raybroker.services.messages import BROWSE_MAX, EXPORT_BYTES_MAX
-from raybroker.wire.content import BlockContent, pack_fields
-from raybroker.wire.dead import ORIGIN
+from raybroker.wire.content import BlockContent, message_id, pack_fields
+from raybroker.wire.dead import ORIGIN, SUBSCRIPTION
 from tests.unit.services.worlds import DMQ, FakeHost, World, message, served
 
 A, B = ("queue", "a"), ("queue", "b")
@@ -125,14 +125,14 @@ def test_export_and_import_go_to_the_host_in_bounded_pages() -> None:
     run(work)
 
 
-def dead(number: int, origin: str) -> tuple[dict[str, Any], bytes]:
+def dead(number: int, origin: str, subscription: str = "") -> tuple[dict[str, Any], bytes]:
     """A dead message as its host shows it and exports it."""
-    properties = {ORIGIN: origin, "n": number}
+    properties = {ORIGIN: origin, "n": number} | ({SUBSCRIPTION: subscription} if subscription else {})
     block = encode_block(
         [b"body"], producer=7, first_seq=number, timestamp_ms=1, persistent=True, kinds=0,
         headers=[pack_fields({"p": properties})],
     )  # fmt: skip
-    return {**message(f"ID:{number:03}"), "properties": properties}, block
+    return {**message(message_id(7, number)), "properties": properties}, block
 
 
 def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on() -> None:  # B15
@@ -144,13 +144,29 @@ def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on
         one.encoded = {row["id"]: block for row, block in made}
         assert await world.admin("retry_messages") == 4
         assert [call for call in one.calls if call[0] == "move"] == [
-            ("move", *DMQ, None, ["ID:000", "ID:002"], None, None)
+            ("move", *DMQ, None, [message_id(7, 0), message_id(7, 2)], None, None)
         ]
         blocks = [Block(data) for data in two.imported]
         assert [BlockContent(block).properties(0) for block in blocks] == [{"n": 1}, {"n": 5}]
         assert len({(block.producer, block.first_seq) for block in blocks}) == 2
         assert blocks[0].producer != 7
-        assert [row["id"] for row in one.held[DMQ]] == ["ID:000", "ID:002", "ID:003", "ID:004"]
+        assert [row["id"] for row in one.held[DMQ]] == [message_id(7, number) for number in (0, 2, 3, 4)]
+
+    run(work)
+
+
+def test_a_dead_message_whose_subscription_is_gone_stays_where_it_is() -> None:
+    async def work() -> None:
+        world, one, _ = await two_hosts()
+        two = FakeHost("h3", served=[served("topic", "b")])
+        await world.broker.adopt(two)
+        made = [dead(0, "topic:b", "kept"), dead(1, "topic:b", "gone")]
+        one.held[DMQ] = [row for row, _ in made]
+        one.encoded = {row["id"]: block for row, block in made}
+        two.subscriptions_gone = {"gone"}
+        assert await world.admin("retry_messages") == 1
+        assert [BlockContent(Block(data)).properties(0) for data in two.imported] == [{"n": 0}]
+        assert [row["id"] for row in one.held[DMQ]] == [message_id(7, 1)]
 
     run(work)
 
@@ -159,8 +175,8 @@ def test_retry_takes_what_is_named() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()
         one.held[DMQ] = [dead(number, "queue:a")[0] for number in range(3)]
-        assert await world.admin("retry_messages", ids=["ID:001", "ID:009"]) == 1
-        assert one.calls == [("move", *DMQ, None, ["ID:001"], None, None)]
+        assert await world.admin("retry_messages", ids=[message_id(7, 1), "ID:009"]) == 1
+        assert one.calls == [("move", *DMQ, None, [message_id(7, 1)], None, None)]
         with pytest.raises(IllegalStateError, match="pause its consumers"):
             await world.admin("retry_messages", type="queue", name="b")
 

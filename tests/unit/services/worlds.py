@@ -35,6 +35,7 @@ class FakeHost:
         self.held: dict[tuple[str, str], list[Row]] = {}
         self.encoded: dict[str, bytes] = {}
         self.imported: list[bytes] = []
+        self.subscriptions_gone: set[str] = set()
 
     def _ask(self) -> None:
         if self.mute:
@@ -163,8 +164,10 @@ class FakeHost:
         blocks = [self.encoded.get(named[at], named[at].encode())] if named else []
         return {"blocks": blocks, "next": at + 1 if at + 1 < len(named) else None}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
+    async def import_messages(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:  # noqa: A002
         self._ask()
+        if subscription in self.subscriptions_gone:
+            raise InvalidDestinationError("the subscription is gone")
         self.imported += blocks
         self.held.setdefault((type, name), []).extend(message(block.decode("latin-1")) for block in blocks)
         return len(blocks)

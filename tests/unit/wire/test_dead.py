@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import describe
+from raybroker.model.units import default_unit
 from raybroker.wire import dead
 from raybroker.wire.bodies import COMPRESS, DEFLATED, PICKLE, decode_body, deflated, encode_body
 from raybroker.wire.content import Header, decode_header, encode_header, message_id, pack_fields
@@ -28,6 +29,7 @@ class Killed(NamedTuple):
     origin: tuple[str, str] = ("queue", "orders")
     broker: str = "b1"
     failure: str = ""
+    subscription: str = ""
 
 
 def block_of(headers: list[bytes], bodies: list[Any] | None = None, **columns: Any) -> Block:
@@ -107,7 +109,7 @@ def test_a_traceback_is_the_first_to_go_when_headers_have_no_room_and_goes_when_
     assert dead.TRACEBACK not in properties
     assert properties[dead.EXCEPTION].startswith("ValueError: xxx")
     assert len(properties[dead.EXCEPTION]) <= dead.COMMENT_CHARS_MAX
-    ((_, _, _, data),) = revive_block(buried(block_of([b""]), death=killed), 1, producer=1, first_seq=1, now_ms=NOW)
+    ((_, _, _, _, data),) = revive_block(buried(block_of([b""]), death=killed), 1, producer=1, first_seq=1, now_ms=NOW)
     assert header_of(Block(data)).properties.keys() == {dead.DEATHS, dead.ORIGINAL_ID}
 
 
@@ -289,12 +291,12 @@ def test_a_block_that_would_become_too_large_loses_its_bodies() -> None:
 
 def test_revived_messages_are_what_they_were_and_keep_their_history() -> None:
     sent = encode_header({"a": 1}, "c", "queue:answers", "t")
-    (type_, name, picks, data), = revive_block(
+    (type_, name, subscription, picks, data), = revive_block(
         buried(block_of([sent], ["x"], priorities=b"\7")), 1, producer=3, first_seq=40, now_ms=9_000
     )  # fmt: skip
     block = Block(data)
     block.check()
-    assert (type_, name, picks) == ("queue", "orders", 1)
+    assert (type_, name, subscription, picks) == ("queue", "orders", "", 1)
     assert (block.producer, block.first_seq, block.timestamp_ms, block.priority_of(0)) == (3, 40, 9_000, 7)
     assert body_of(block) == "x"
     header = header_of(block)
@@ -305,7 +307,7 @@ def test_revived_messages_are_what_they_were_and_keep_their_history() -> None:
 
 
 def test_revived_messages_say_that_their_body_is_gone() -> None:
-    ((_, _, _, data),) = revive_block(buried(block_of([b""]), truncate=True), 1, producer=3, first_seq=1, now_ms=1)
+    ((_, _, _, _, data),) = revive_block(buried(block_of([b""]), truncate=True), 1, producer=3, first_seq=1, now_ms=1)
     assert header_of(Block(data)).properties[dead.BODY_TRUNCATED] is True
 
 
@@ -315,8 +317,8 @@ def test_revived_messages_are_grouped_by_where_they_came_from_with_numbers_of_th
     found = revive_block(
         block_of(headers, list(range(9))), 0b1_1111_1111 & ~1, producer=3, first_seq=40, now_ms=1
     )  # fmt: skip
-    blocks = [Block(row[3]) for row in found]
-    assert [row[:3] for row in found] == [
+    blocks = [Block(row[4]) for row in found]
+    assert [(*row[:2], row[3]) for row in found] == [
         ("topic", "a", 0b100_0010),
         ("queue", "a", 0b1000),
         ("queue", "b", 0b1000_0000),
@@ -327,7 +329,52 @@ def test_revived_messages_are_grouped_by_where_they_came_from_with_numbers_of_th
 
 def test_a_message_that_dies_again_after_it_was_revived_goes_on_counting() -> None:
     first = buried(block_of([b""]))
-    ((_, _, _, data),) = revive_block(first, 1, producer=3, first_seq=1, now_ms=NOW + 1)
+    ((_, _, _, _, data),) = revive_block(first, 1, producer=3, first_seq=1, now_ms=NOW + 1)
     again = header_of(buried(Block(data), death=Killed(attempts=2), now=NOW + 2)).properties
     assert [(row["count"], row["first_ms"], row["last_ms"]) for row in deaths_of(again)] == [(2, NOW, NOW + 2)]
-    assert (again[dead.ORIGINAL_ID], again[dead.DELIVERY_COUNT]) == (message_id(7, 10), 2)
+    assert (again[dead.ORIGINAL_ID], again[dead.DELIVERY_COUNT]) == (message_id(7, 10), 23)
+
+
+# ---- where it died, how often it was delivered, its unit ------------------------------------------------------------
+
+
+def revived(block: Block) -> list[tuple[str, str, str, Header]]:
+    found = revive_block(block, (1 << block.count) - 1, producer=3, first_seq=1, now_ms=NOW)
+    return [(*row[:3], header_of(Block(row[4]), at)) for row in found for at in range(Block(row[4]).count)]
+
+
+def test_a_message_of_a_topic_is_sent_back_to_the_subscription_where_it_died() -> None:
+    killed = Killed(origin=("topic", "t"), subscription="one")
+    ((type_, name, subscription, header),) = revived(buried(block_of([b""]), death=killed))
+    assert (type_, name, subscription) == ("topic", "t", "one")
+    assert dead.SUBSCRIPTION not in header.properties
+    again = buried(block_of([encode_header(header.properties, None, None, None)]), death=Killed())
+    assert revived(again)[0][:3] == ("queue", "orders", ""), "it died elsewhere the next time"
+
+
+@pytest.mark.parametrize(("before", "attempts", "after"), [(0, 0, 0), (0, 1, 1), (2, 3, 5), (1, 0, 1)])
+def test_deliveries_are_counted_on(before: int, attempts: int, after: int) -> None:
+    block = buried(block_of([encode_header(None, None, None, None, doubtful=before)]), death=Killed(attempts=attempts))
+    assert header_of(block).properties[dead.DELIVERY_COUNT] == after
+    assert header_of(block).doubtful == 0, "where the dead are, deliveries count for themselves"
+    ((*_, header),) = revived(block)
+    assert header.doubtful == after
+
+
+@pytest.mark.parametrize(("unit", "kept"), [("u", "u"), (default_unit("queue", "orders"), None), (None, None)])
+def test_a_dead_message_has_no_unit_and_has_it_again_when_it_is_sent_back(unit: str | None, kept: str | None) -> None:
+    """That of a destination is the destination's to give."""
+    block = buried(block_of([encode_header({"n": 1}, None, None, None, unit=unit)]))
+    assert header_of(block).unit is None
+    assert header_of(block).properties.get(dead.UNIT_OF_ORDER) == kept
+    ((*_, header),) = revived(block)
+    assert header.unit == kept
+    assert header.properties.keys() == {"n", dead.DEATHS, dead.ORIGINAL_ID}
+
+
+def test_what_died_with_its_unit_in_its_headers_has_it_again() -> None:
+    """So it is on disks of earlier versions; a queue for errors may have given it one of its own."""
+    for unit, kept in (("u", "u"), (default_unit("queue", "errors"), None)):
+        stored = encode_header({dead.ORIGIN: "queue:orders"}, None, None, None, unit=unit)
+        ((*_, header),) = revived(block_of([stored]))
+        assert header.unit == kept

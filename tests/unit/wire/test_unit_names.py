@@ -95,8 +95,8 @@ def test_the_unit_of_a_destination_follows_from_its_name() -> None:
 def test_a_message_keeps_its_unit_when_it_dies_and_comes_back() -> None:
     block = block_of([header("a", n=1), header("b")])
     dead = Block(dead_block(block, 0b11, Killed(), producer=2, first_seq=9, now_ms=5, truncate=False))
-    assert units_of(dead) == ("a", "b")
-    ((_, _, _, data),) = revive_block(dead, 0b11, producer=3, first_seq=1, now_ms=6)
+    assert units_of(dead) is None, "nothing waits for another in the dead message queue"
+    ((_, _, _, _, data),) = revive_block(dead, 0b11, producer=3, first_seq=1, now_ms=6)
     assert units_of(Block(data)) == ("a", "b")
 
 
