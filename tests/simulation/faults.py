@@ -10,7 +10,7 @@ from raybroker.core.topic import Topic
 from raybroker.engine import moving
 from raybroker.engine.browsing import look
 from raybroker.engine.host import Host
-from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError
+from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError, StoreError
 from tests.simulation.plan import DMQ, MS, HomePlan
 from tests.simulation.twin import Twin
 
@@ -99,6 +99,8 @@ class Faults:
                     self.counts["retry"] = self.counts.get("retry", 0) + count
             except StoreDamagedError as error:
                 host.halt(home, error)
+            except StoreError:
+                return  # The disk is broken, and the host stops when it writes the next time.
 
     def _damage(self) -> None:
         """A block rots; once it is read its destination halts, and some time later somebody purges it."""

@@ -64,7 +64,7 @@ def test_every_fault_happens_in_some_seed() -> None:
         world = World(seed)
         world.run()
         seen |= world.counts.keys()
-    assert seen == World(0).plan.rates.keys()
+    assert seen == World(0).plan.rates.keys() | {"retry"}
 
 
 def test_every_command_every_death_and_every_kind_of_restart_happens_in_some_seed() -> None:
