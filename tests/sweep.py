@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 SECONDS = 20.0
+MUTANT_TIMES = 10
+"""How many times ``--sweep-seconds`` a test that hunts many mutants may spend."""
 
 T = TypeVar("T")
 

@@ -103,13 +103,14 @@ def test_what_is_sent_at_one_broker_is_received_at_the_others(at: Any) -> None:
 def test_a_consumer_is_one_in_the_view_of_every_broker(at: Any) -> None:
     at("b1").admin().create_destination("queue", "counted")
     consumer = at("b2").session().consumer("counted")
-    at("b3").session().consumer("counted")
+    other = at("b3").session().consumer("counted")
     for name in NAMES:
         admin = at(name).admin()
         assert admin.query_destination("queue", "counted")["active_consumers"] == 2
         assert len(admin.list_consumers("counted")) == 2
     consumer.close()
     until(lambda: at("b3").admin().query_destination("queue", "counted")["active_consumers"] == 1)
+    other.close()
 
 
 def test_a_reply_comes_back_to_a_temporary_queue_of_another_broker(at: Any) -> None:

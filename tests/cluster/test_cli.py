@@ -146,9 +146,9 @@ def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
     assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [
         ("JMSQueue", 2), ("mq.sys.dmq", 0)
     ]
-    shell.output("purge", "dst", "-t", "q", "-n", "JMSQueue")
+    shell.output("purge", "dst", "-t", "q", "-n", "JMSQueue", "-f")
     assert shell.json("query", "dst", "-n", "JMSQueue")["messages"] == 0
-    shell.output("destroy", "dst", "-t", "q", "-n", "JMSQueue")
+    shell.output("destroy", "dst", "-t", "q", "-n", "JMSQueue", "-f")
     refused = shell.run("query", "dst", "-t", "q", "-n", "JMSQueue")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "'JMSQueue' does not exist" in refused.stderr
@@ -188,6 +188,7 @@ def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str)
     shell.output("down")
 
 
+@pytest.mark.timeout(300)
 def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-20
     assert "brokers b1, b2," in shell.output("up", "--brokers", "2")
     nobody = shell.run("down", "--broker", "b9")

@@ -8,6 +8,7 @@ from tests.seeds import NO_TIME, noted
 from tests.simulation.mutant_table import TABLE, Mutant, Patch, applied
 from tests.simulation.mutants import SEEDS_MAX, Catch, hunt_all, missed
 from tests.simulation.world import World
+from tests.sweep import MUTANT_TIMES
 
 PARTS = 4
 
@@ -16,7 +17,7 @@ PARTS = 4
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_mutant_is_caught(part: int, sweep_seconds: float) -> None:
     names = [m.name for m in TABLE][part::PARTS]
-    catches = list(hunt_all(names, jobs=1, seconds=sweep_seconds * 5))
+    catches = list(hunt_all(names, jobs=1, seconds=sweep_seconds * MUTANT_TIMES))
     for catch in catches:
         print(f"{catch.name:32} {catch.seeds or '-':>5}  {catch.how}")
     assert missed(catches) == [], f"not caught within {SEEDS_MAX} seeds"

@@ -7,6 +7,7 @@ import pytest
 from tests.seeds import noted
 from tests.simulation_control.mutants import SEEDS_MAX, TABLE, applied, hunt_all
 from tests.simulation_control.world import World
+from tests.sweep import MUTANT_TIMES
 
 HARD = frozenset({
     "a_change_of_master_is_told_before_it_is_on_disk", "changes_are_taken_during_a_change_of_master",
@@ -22,7 +23,7 @@ PARTS = 2
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_mutant_is_caught(part: int, sweep_seconds: float) -> None:
     names = [name for name in TABLE if name not in HARD][part::PARTS]
-    catches = list(hunt_all(names, jobs=1, seconds=sweep_seconds * 5))
+    catches = list(hunt_all(names, jobs=1, seconds=sweep_seconds * MUTANT_TIMES))
     for catch in catches:
         print(f"{catch.name:56} {catch.seeds or '-':>5}  {catch.how}")
     missed = [catch.name for catch in catches if not catch.seeds and not catch.unfinished]
