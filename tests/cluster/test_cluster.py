@@ -228,6 +228,7 @@ def test_messages_of_a_listener_that_raises_come_again(cluster: Any, tmp_path: P
             connection.session().producer("fragile").send_many(["a"])
             until(lambda: state_of(connection, "fragile")["messages"] == 0)
             assert notes.read_text().splitlines() == ["a 1", "a 2"]
+            until(lambda: pool.stats()[0]["messages"] == 1)  # Counted once its acknowledgement is confirmed.
             (stats,) = pool.stats()
             assert (stats["messages"], stats["failures"], stats["redelivered"]) == (1, 1, 1)
             assert "the listener's own" in stats["last_error"]

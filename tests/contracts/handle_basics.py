@@ -223,8 +223,10 @@ class Basics:
         for attempt in (2, 3):
             again = connection.session(ack="client")
             found = take(again.consumer(name), 4)
-            assert bodies(found) == [0, 2, 3, 4]
-            assert {(m.redelivered, m.delivery_count) for m in found} == {(True, attempt)}
+            given, prefetched = (True, attempt), (attempt > 2, attempt - 1)  # Lying in a buffer is no delivery.
+            assert [(m.body, (m.redelivered, m.delivery_count)) for m in found] == [
+                (0, given), (2, given), (3, prefetched), (4, prefetched)
+            ]
             again.close()
 
     def test_handles_come_back_after_a_lost_connection_and_lose_nothing(self, broker: Broker) -> None:
@@ -262,8 +264,10 @@ class Basics:
         for attempt in (2, 3, 4):
             session.recover()
             found = take(consumer, 3)
-            assert bodies(found) == [1, 2, 3]
-            assert {(m.redelivered, m.delivery_count) for m in found} == {(True, attempt)}
+            given, prefetched = (True, attempt), (attempt > 2, attempt - 1)
+            assert [(m.body, (m.redelivered, m.delivery_count)) for m in found] == [
+                (1, given), (2, prefetched), (3, prefetched)
+            ]
         found[-1].acknowledge()
         assert held(connection, name) == 0
 

@@ -72,7 +72,7 @@ def test_whether_a_destination_has_consumers_is_told_at_once_and_when_it_changes
     two.close()
     assert next_event(told).kind == "not_ready"
     third = broker.connect().session()
-    third.consumer(where)
+    _held = third.consumer(where)
     assert next_event(told).kind == "ready"
     client.on_consumer_event(where, None)
     third.close()

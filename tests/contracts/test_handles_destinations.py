@@ -95,7 +95,7 @@ def test_an_unused_auto_created_queue_goes_after_its_time_and_one_in_use_stays(m
     producer = session.producer(sent_to)
     producer.send("x")
     producer.close()
-    session.consumer(listened)
+    listening = session.consumer(listened)
     connection.admin().create_destination("queue", kept)
 
     def names() -> set[str]:
@@ -105,6 +105,7 @@ def test_an_unused_auto_created_queue_goes_after_its_time_and_one_in_use_stays(m
     assert names() == {sent_to, listened, kept}
     assert session.consumer(unused).receive(timeout=0.01) is None
     assert bodies(take(session.consumer(sent_to), 1)) == ["x"]
+    listening.close()
 
 
 # ---- administration (D-03) -------------------------------------------------------------------------------------------
