@@ -140,7 +140,7 @@ def test_the_future_of_an_asynchronous_send_gives_up_and_the_message_arrives_all
     broker: LoopbackBroker,
 ) -> None:
     """R-02: a full destination holds messages back for longer than anybody waits for them"""
-    client, name = broker.connect(imqAsyncSendCompletionWaitTimeout=50), broker.name()
+    client, name = broker.connect(imqAsyncSendCompletionWaitTimeout=1000), broker.name()
     create(client, name, maxNumMsgs=1, limitBehavior="FLOW_CONTROL")
     session = client.session()
     producer = session.producer(name)
