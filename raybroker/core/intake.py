@@ -384,12 +384,20 @@ def discard_excess(home: Destination, out: Outcome) -> None:
 
 
 def _excess(home: Destination) -> int:
-    """How many messages have to go at least before the limits hold."""
-    attributes, (messages, held_bytes) = home.attributes, _charged(home)
+    """How many messages have to go at least before the limits hold; those of open transactions do not count."""
+    messages, held_bytes = _charged(home)
+    if not _too_many(home, messages, held_bytes):  # The blocks of transactions are gone through only when it matters.
+        return 0
     for staged in home.staged.values():
         for block in staged.blocks:
             messages -= block.picks.bit_count()
             held_bytes -= home.ledger.held[block.ordinal].bytes_of(block.picks)
+    return _too_many(home, messages, held_bytes)
+
+
+def _too_many(home: Destination, messages: int, held_bytes: int) -> int:
+    """Messages over ``maxNumMsgs``, or 1 when only ``maxTotalMsgBytes`` is exceeded."""
+    attributes = home.attributes
     count = messages - attributes.maxNumMsgs if attributes.maxNumMsgs >= 0 else 0
     if count <= 0 and 0 <= attributes.maxTotalMsgBytes < held_bytes:
         count = 1
