@@ -60,7 +60,9 @@ def _rows(home: Destination, lane: Lane) -> dict[str, dict[Place, tuple[str, str
     rows: dict[str, dict[Place, tuple[str, str | int]]] = {}
 
     def add(ordinal: int, picks: int, state: str, owner: str | int = "") -> None:
-        names = home.ledger.held[ordinal].columns.units
+        block = home.ledger.held.get(ordinal)
+        assert block is not None, f"block {ordinal} is {state} for lane {lane.number} and not in the ledger"
+        names = block.columns.units
         for index in pk.indexes(picks) if names is not None else ():
             name = names[index] if names is not None else None
             if name is not None:
