@@ -15,13 +15,13 @@ import ray
 from raybroker.actors import runtime
 from raybroker.actors.peers import RayPaths
 from raybroker.logs.channels import Log, directory_of
+from raybroker.metrics import process
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.services.broker import Broker
 from raybroker.services.cluster_broker import ClusterBroker
 from raybroker.services.metrics_http import Endpoint
 from raybroker.services.peers import Peers
-from raybroker.system import process
 
 LEARN_S: Final = 5.0
 """How often a broker asks where the endpoints of the others are, and the path service for its units."""

@@ -20,6 +20,7 @@ from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
+from raybroker.metrics import process
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type, is_metrics_topic
 from raybroker.model.setting import PortRange
@@ -29,7 +30,7 @@ from raybroker.services.codec import WireCodec
 from raybroker.services.host_messages import HostMessages
 from raybroker.services.native import NativeService
 from raybroker.services.ports import Row
-from raybroker.system import entropy, process
+from raybroker.system import entropy
 
 LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0

@@ -5,9 +5,9 @@
     /sd                            all brokers of the cluster, as Prometheus' HTTP service discovery wants them
     /healthy                       200 while the broker answers
 
-GET and HEAD; OpenMetrics for whoever accepts it, else the text format.  A query that is not understood is refused
-(400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a page.  Who asks for the
-same page at the same time gets the same one: many scrapers cost about as much as one.
+The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
+understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
+page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import difflib
 import gzip
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from raybroker.metrics.catalogue import TIERS, Tier
-from raybroker.metrics.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Snapshot, page, wants_openmetrics
+from raybroker.metrics.exposition import Snapshot, content_type, page
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.setting import PortRange
 from raybroker.system.clock import SystemClock
@@ -55,11 +55,11 @@ Ask = Callable[[str | None], Snapshot]
 
 
 class _Wanted(NamedTuple):
-    """Which page; the same one has the same key."""
+    """The page of a request; equal requests share one page."""
 
     tiers: tuple[Tier, ...]
     names: str
-    openmetrics: bool
+    content_type: str
     packed: bool
 
 
@@ -98,7 +98,7 @@ class _Pages:
         snapshot, latest = self._ask(wanted.names if "destination" in wanted.tiers else None), self._latest
         if latest is not None and latest[0] == wanted and latest[1] is snapshot:
             return latest[2]
-        body = page(snapshot, wanted.tiers, openmetrics=wanted.openmetrics).encode()
+        body = page(snapshot, wanted.tiers, wanted.content_type)
         packed = wanted.packed and len(body) >= GZIP_BYTES_MIN
         made = _Page(gzip.compress(body, GZIP_LEVEL) if packed else body, packed)
         self._latest = wanted, snapshot, made
@@ -183,10 +183,9 @@ class Endpoint:
             self._ask(None)
             return 200, _TEXT, b"ok\n"
         tiers = tiers_of(query.get("tier", ["aggregate"])) if parts.path == "/metrics" else ("destination",)
-        openmetrics = wants_openmetrics(", ".join(headers.get_all("Accept", [])))
+        kind = content_type(", ".join(headers.get_all("Accept", [])))
         packed = "gzip" in headers.get("Accept-Encoding", "")
-        found = self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], openmetrics, packed))
-        return 200, OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE, found
+        return 200, kind, self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
 
 
 def _write(request: BaseHTTPRequestHandler, status: int, kind: str, body: bytes, headers: dict[str, str]) -> None:
@@ -204,7 +203,7 @@ def _write(request: BaseHTTPRequestHandler, status: int, kind: str, body: bytes,
         log.debug("a scraper left before it had its answer: %s", error)
 
 
-class _Server(HTTPServer):
+class _Server(TCPServer):
     """Accepts in its own thread and answers in ``WORKERS_MAX`` others."""
 
     allow_reuse_address = True
@@ -215,13 +214,6 @@ class _Server(HTTPServer):
         self._room = threading.Semaphore(WORKERS_MAX + WAITING_MAX)
         self._clock = SystemClock()
         super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Without looking its own name up, which may take long and is used nowhere."""
-        socket.socket.setsockopt(self.socket, socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Called in the accepting thread: hand it to a worker, or refuse it."""

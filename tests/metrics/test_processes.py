@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from raybroker.errors import MessageTooLargeError
 from tests.cluster import rays
@@ -47,7 +47,8 @@ def page(url: str) -> str:
 
 
 def counted(url: str, name: str) -> int:
-    return sum(int(value) for value in re.findall(rf"^{name}\{{[^}}]*\}} (\d+)$", page(url), re.MULTILINE))
+    families = text_string_to_metric_families(page(url))
+    return sum(int(sample.value) for family in families for sample in family.samples if sample.name == name)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -45,5 +45,5 @@ def test_a_page_has_nothing_to_complain_about() -> None:
         session.consumer("orders").receive(timeout=5)
         (row,) = connection.admin().metrics("*")
     row["own"]["info"] = {tuple(row["own"]["info"].values()): 1}
-    done = promtool("check", "metrics", stdin=page(Snapshot(**row), TIERS))
+    done = promtool("check", "metrics", stdin=page(Snapshot(**row), TIERS).decode())
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

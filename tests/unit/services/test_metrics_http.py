@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from raybroker.errors import ConfigError, ConnectionLostError
-from raybroker.metrics.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Snapshot
+from raybroker.metrics.exposition import Snapshot
 from raybroker.model.setting import PortRange
 from raybroker.services import metrics_http
 from raybroker.services.metrics_http import WORKERS_MAX, Endpoint
@@ -75,8 +77,8 @@ def get(url: str, **headers: str) -> tuple[int, bytes, Any]:
 
 def test_a_scrape_gets_the_aggregate_tier(base: str, broker: Broker) -> None:
     status, body, headers = get(f"{base}/metrics")
-    assert (status, headers["Content-Type"], broker.asked) == (200, CONTENT_TYPE, [None])
-    assert b'raybroker_messages{cluster="c",broker="b1",type="queue"} 5\n' in body
+    assert (status, headers["Content-Type"], broker.asked) == (200, CONTENT_TYPE_PLAIN_0_0_4, [None])
+    assert b'raybroker_messages{broker="b1",cluster="c",type="queue"} 5.0\n' in body
     assert b"raybroker_destination_" not in body
 
 
@@ -134,19 +136,26 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_setting(base: str, brok
 
 
 @pytest.mark.parametrize(
-    ("accept", "openmetrics"),
+    ("accept", "content_type"),
     [
-        ("", False),
-        ("*/*", False),
-        ("text/plain;version=0.0.4", False),
-        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", True),
-        ("application/openmetrics-text", True),
+        ("", CONTENT_TYPE_PLAIN_0_0_4),
+        ("*/*", CONTENT_TYPE_PLAIN_0_0_4),
+        ("text/plain;version=0.0.4", CONTENT_TYPE_PLAIN_0_0_4),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
+         f"{openmetrics.CONTENT_TYPE_LATEST}; escaping=underscores"),
+        ("application/openmetrics-text", openmetrics.CONTENT_TYPE_LATEST),
     ],
-)
-def test_the_format_is_the_one_that_is_accepted(base: str, accept: str, openmetrics: bool) -> None:
-    _, body, headers = get(f"{base}/metrics", **({"Accept": accept} if accept else {}))
-    assert headers["Content-Type"] == (OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE)
-    assert body.endswith(b"# EOF\n") == openmetrics
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/metrics", "/metrics?tier=all"])
+def test_the_format_is_the_one_that_is_accepted(base: str, path: str, accept: str, content_type: str) -> None:
+    _, body, headers = get(base + path, **({"Accept": accept} if accept else {}))
+    assert headers["Content-Type"] == content_type
+    assert body.count(b"# EOF\n") == body.endswith(b"# EOF\n") == ("openmetrics" in content_type)
+
+
+def test_an_accept_header_with_a_wrong_version_is_refused(base: str) -> None:
+    status, body, _ = get(f"{base}/metrics", Accept="application/openmetrics-text;version=new")
+    assert (status, b"Accept" in body) == (400, True)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/sd", "/healthy", "/other", "/metrics?tier=x"])

@@ -1,0 +1,49 @@
+"""Figures of this process: memory, processor time, threads and files, as rows of the catalogue."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client import PROCESS_COLLECTOR
+
+COLLECTED: Final = {
+    "process_resident_memory_bytes": "process_resident_bytes",
+    "process_cpu_seconds_total": "process_cpu_seconds_total",
+    "process_open_fds": "process_open_files",
+}
+"""Samples of prometheus_client's process collector, and their keys in the catalogue."""
+_CGROUP_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+@cache
+def memory_limit_bytes() -> int:
+    """Memory that all processes here may use together: the limit of the container, or the machine's memory."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _CGROUP_LIMITS:
+        try:
+            return min(machine, int(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return machine
+
+
+def threads() -> int:
+    """Threads of this process, those that Python did not start included where the system lists them."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
+def row(role: str) -> dict[str, Any]:
+    """The rows of one process; ``role``: broker or host. A figure that the system does not tell is left out."""
+    samples = [sample for family in PROCESS_COLLECTOR.collect() for sample in family.samples]
+    return {
+        **{COLLECTED[sample.name]: {role: sample.value} for sample in samples if sample.name in COLLECTED},
+        "process_threads": {role: threads()},
+        "memory_limit_bytes": memory_limit_bytes(),
+    }
