@@ -14,9 +14,9 @@
 from typing import TYPE_CHECKING, Any
 
 from raybroker import aio, errors
-from raybroker.client.deploying import deploy
-from raybroker.client.factory import ConnectionFactory, connect, connect_xa
-from raybroker.client.listener import listener
+from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
+from raybroker.client.listener.deployment import deploy
+from raybroker.client.listener.listener import listener
 from raybroker.client.loopback import loopback
 from raybroker.model.xid import Xid
 

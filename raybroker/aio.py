@@ -7,10 +7,10 @@
         ...
 """
 
-from raybroker.client.aio import Browser, Connection, Consumer, Producer, Session, XaConnection
-from raybroker.client.factory import connect_async as connect
-from raybroker.client.factory import connect_xa_async as connect_xa
-from raybroker.client.factory import loopback_async as loopback
+from raybroker.client.aio.connection import Browser, Connection, Consumer, Producer, Session, XaConnection
+from raybroker.client.connection.factory import connect_async as connect
+from raybroker.client.connection.factory import connect_xa_async as connect_xa
+from raybroker.client.connection.factory import loopback_async as loopback
 
 __all__ = [
     "Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection", "connect", "connect_xa", "loopback",

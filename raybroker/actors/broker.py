@@ -18,34 +18,34 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.agents import RayHands
+from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
+from raybroker.actors.failpoints import arm_failpoints
+from raybroker.actors.forwarding_agents import RayHands
+from raybroker.actors.heartbeats import Signs
 from raybroker.actors.host import DestinationHost, HostSpec
-from raybroker.actors.joining import opened, shared_table
-from raybroker.actors.observing import Observing
-from raybroker.actors.path import PathActor
-from raybroker.actors.peers import Brokers, Carrier, RayPaths, RayPeers
+from raybroker.actors.join import opened, shared_table
+from raybroker.actors.observation import Observing
+from raybroker.actors.path_service import PathActor
 from raybroker.actors.remote import RemoteHost
-from raybroker.actors.signs import Signs
-from raybroker.actors.stepping import arm_failpoints
+from raybroker.broker.broker import Broker, HostPort
+from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
+from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.join_settings import settings_of
+from raybroker.broker.record_application import Applying
+from raybroker.cluster.change_record import Change, RecordState
+from raybroker.cluster.member import Member
+from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
-from raybroker.control.member import Member
-from raybroker.control.messages import Envelope
-from raybroker.control.record import Change, RecordState
 from raybroker.model.errors import BrokerError
-from raybroker.services.applying import Applying
-from raybroker.services.broker import Broker, HostPort
-from raybroker.services.cluster_broker import BrokerRows, ClusterBroker
-from raybroker.services.clustering import Clustering
-from raybroker.services.joining import settings_of
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
-from raybroker.wire.native import TOKEN_BYTES
+from raybroker.wire.native.connection import TOKEN_BYTES
 
 MAKE_TIMEOUT_S: Final = 120.0
 """How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
@@ -290,7 +290,7 @@ class BrokerActor:
         return host.key, ip, port, self._catalogue.token, self._spec.broker, traits
 
     async def brokers(self) -> BrokerRows:
-        """(version of the view, this broker, rows of name, state, seat, node)."""
+        """(version of the view, this broker, rows of name, state, coordinator, node)."""
         return await self._cluster.brokers()
 
     async def brokers_changed(self, version: int, timeout_s: float) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.agents import end_all
 from raybroker.actors.broker import BrokerActor, BrokerSpec
-from raybroker.actors.joining import check_table, shared_table
-from raybroker.actors.placing import place
+from raybroker.actors.forwarding_agents import end_all
+from raybroker.actors.join import check_table, shared_table
+from raybroker.actors.placement import place
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.logs.channels import check

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.pongs import Pongs
-from raybroker.actors.stepping import arm_failpoints, with_steps
+from raybroker.actors.failpoints import arm_failpoints, with_steps
+from raybroker.actors.heartbeat_replies import Pongs
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
+from raybroker.hosting.host_port import HOST_METHODS
+from raybroker.hosting.host_service import HostService
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
-from raybroker.services.hosting import HostService
-from raybroker.services.ports import HOST_METHODS
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore

@@ -16,11 +16,11 @@ from ray.util.metrics import Counter, Gauge
 
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
-from raybroker.client.blocking import Connection
-from raybroker.client.factory import connect
-from raybroker.client.instance import COUNTS, READY_S, Instance
-from raybroker.client.listener import Listener
-from raybroker.client.pool import STOP_TIMEOUT_S, Pool
+from raybroker.client.blocking.connection import Connection
+from raybroker.client.connection.factory import connect
+from raybroker.client.listener.instance import COUNTS, READY_S, Instance
+from raybroker.client.listener.listener import Listener
+from raybroker.client.listener.pool import STOP_TIMEOUT_S, Pool
 from raybroker.model.errors import BrokerError, NoClusterError
 
 REPORT_S: Final = 5.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from raybroker.cluster.backup import dump, load
+from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.record_rows import check, entry_of, parts_of, record_of
+from raybroker.cluster.term import FIRST_TERM, restored_term
 from raybroker.config import Config
 from raybroker.config.brokers import TABLE as URL
 from raybroker.config.brokers import plan_of
-from raybroker.control.backup import dump, load
-from raybroker.control.claim import FIRST_TERM, restored_term
-from raybroker.control.record import ChangeRecord
-from raybroker.control.rows import check, entry_of, parts_of, record_of
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,

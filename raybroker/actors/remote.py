@@ -6,7 +6,7 @@ from typing import Any
 
 from raybroker.actors import runtime
 from raybroker.actors.host import HostSpec
-from raybroker.services.ports import Page, Row
+from raybroker.hosting.host_port import Page, Row
 
 
 class RemoteHost:

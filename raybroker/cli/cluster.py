@@ -96,12 +96,12 @@ def restore_cls(file: File, config: ClusterFile = None, cluster: Cluster = "defa
     ORPHANED: adopt dst puts one into the record again, destroy dst drops it. Run it on the node of the master, before
     `raybroker up`.
     """
-    from raybroker.actors import restoring
+    from raybroker.actors import restore
 
     try:
         chosen = Config.load(cluster_file=config)
         data = file.read_bytes()
     except (ConfigError, OSError) as error:
         raise UsageError(str(error)) from None
-    where, entries = restoring.restore(data, cluster, chosen)
+    where, entries = restore.restore(data, cluster, chosen)
     output.say(f"restored {entries} destinations and subscriptions to {where}; start the cluster with: raybroker up")

@@ -14,27 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybroker.client.blocking import Connection
-from raybroker.client.connection import ConnectionCore
-from raybroker.client.directory import ALONE, Place, View
-from raybroker.client.identity import client_id_of
-from raybroker.client.io import IoThread
+from raybroker.broker.broker import Broker
+from raybroker.client.blocking.connection import Connection
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.directory import ALONE, Place, View
+from raybroker.client.connection.identity import client_id_of
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.pickled import Address
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
+from raybroker.hosting.host_service import HostService
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.model.settings import lookup
-from raybroker.services.broker import Broker
-from raybroker.services.hosting import HostService
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
-from raybroker.wire.native import TOKEN_BYTES
+from raybroker.wire.native.connection import TOKEN_BYTES
 
 
 class LocalHost(HostService):

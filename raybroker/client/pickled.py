@@ -15,14 +15,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from raybroker.client import opening
-from raybroker.client.message import Delivery, Message
+from raybroker.client.consumer.message import Delivery, Message
+from raybroker.client.session import opening
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import BrokerError, IllegalStateError
 
 if TYPE_CHECKING:
-    from raybroker.client.connection import ConnectionCore
+    from raybroker.client.connection.connection import ConnectionCore
 
 
 class Address(NamedTuple):

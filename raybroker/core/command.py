@@ -1,8 +1,8 @@
 """What a destination can be asked to do. Commands are values: replaying them replays the destination.
 
 ``attachment`` numbers one producer or consumer on one connection; the engine hands the numbers out and never uses one
-twice, so that what belongs to an ended attachment can be recognised and refused.  ``lane`` numbers a subscription of a
-topic; a queue has lane 0 only.  ``txn`` is the host's number of a transaction; 0 is none.
+twice, so that what belongs to an ended attachment can be recognised and refused.  ``queue`` numbers a subscription of a
+topic; a queue has delivery queue 0 only.  ``txn`` is the host's number of a transaction; 0 is none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raybroker.core.ledger import PLAIN, Columns
+from raybroker.core.blocks.block_index import PLAIN, Columns
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
 from raybroker.model.settings import DestinationAttributes
@@ -49,8 +49,9 @@ class Send(NamedTuple):
     dedup_ids   one deduplication id or None for each message (B25)
     confirm     whether the producer waits to be told; None: it does when they are persistent (W-74 may change that)
     moved       they were taken from a producer before, elsewhere: moved, forwarded, dead or imported
-    only        the one lane of a topic that gets them, whatever its selector says; None: each that wants them.
-                Not for blocks of a transaction. Raises InvalidDestinationError when that lane is gone
+    only        the one delivery queue of a topic that gets them, whatever its selector says; None: each that wants
+    them.
+                Not for blocks of a transaction. Raises InvalidDestinationError when that delivery queue is gone
     """
 
     attachment: int
@@ -220,9 +221,9 @@ class Update(NamedTuple):
 
 
 class Purge(NamedTuple):
-    """Discard every message that is not with a consumer; of one lane only when ``lane`` is given."""
+    """Discard every message that is not with a consumer; of one delivery queue only when ``queue`` is given."""
 
-    lane: int | None = None
+    queue: int | None = None
 
 
 class Remove(NamedTuple):
@@ -238,9 +239,9 @@ class Buried(NamedTuple):
     ``dead`` False: they were not dead, and are with another destination now.
     """
 
-    lane: int
+    queue: int
     ordinal: int
-    picks: int
+    mask: int
     dead: bool = True
 
 
@@ -248,7 +249,7 @@ class Composed(NamedTuple):
     """The message of a complete unit of work takes the place of its ``parts``, as (block, message); ``send`` brings it
     (W-96). Limits do not count: the parts were within them."""
 
-    lane: int
+    queue: int
     parts: Sequence[tuple[int, int]]
     send: Send
 
@@ -256,9 +257,9 @@ class Composed(NamedTuple):
 class Unbury(NamedTuple):
     """Dead messages, or some that were put aside, are not taken anywhere: they wait again."""
 
-    lane: int
+    queue: int
     ordinal: int
-    picks: int
+    mask: int
 
 
 class Pause(NamedTuple):

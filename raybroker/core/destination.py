@@ -17,23 +17,26 @@ from heapq import heappush
 from typing import Any, ClassVar, Final
 
 from raybroker.core import command as cmd
-from raybroker.core import consuming, dying, intake, notes, timekeeping, transaction
-from raybroker.core.consumers import Delivery
-from raybroker.core.duplicates import Duplicates
-from raybroker.core.lane import Lane
-from raybroker.core.ledger import NEVER, Held, Ledger, spans
+from raybroker.core import expiry, transaction
+from raybroker.core.admission import admission
+from raybroker.core.admission.deduplication import Duplicates
+from raybroker.core.admission.producer_sequences import Producers
+from raybroker.core.blocks.block_index import NEVER, BlockEntry, BlockIndex, spans
+from raybroker.core.delivery import consumer_commands, dead_letters
+from raybroker.core.delivery.consumers import Delivery
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.durable import records
 from raybroker.core.outcome import Idle, Outcome, Retire
-from raybroker.core.producers import Producers
 from raybroker.core.selector.content import Content
-from raybroker.core.staged import Staged
-from raybroker.core.work import works_for
+from raybroker.core.staged_transaction import Staged
+from raybroker.core.unit_of_work import works_for
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.names import DestinationType
 from raybroker.model.record import NOTE, Entry
 from raybroker.model.settings import DestinationAttributes
 
 PAUSES: Final = ("production", "consumption", "insertion")
-LANE_ALL: Final = 0xFFFF_FFFF
+QUEUE_ALL: Final = 0xFFFF_FFFF
 """In a note: the block is gone for everybody."""
 
 
@@ -85,18 +88,18 @@ class Destination(ABC):
         self.name = name
         self.attributes = attributes
         self.reap_ms = reap_ms
-        self.ledger = Ledger()
+        self.block_index = BlockIndex()
         self.producers = Producers()
         self.counters = Counters()
         self.duplicates = Duplicates()
-        self.lanes: dict[int, Lane] = {}
-        self.lane_of: dict[int, Lane] = {}
-        """Consumer's attachment → its lane."""
+        self.queues: dict[int, DeliveryQueue] = {}
+        self.queue_of: dict[int, DeliveryQueue] = {}
+        """Consumer's attachment → its delivery queue."""
         self.works = works_for(attributes)
         """Its units of work, if it composes them (W-96)."""
         self.staged: dict[int, Staged] = {}
         self.dying = self.dying_bytes = 0
-        """Messages in the lanes that are dead and not settled, and their bytes."""
+        """Messages in the delivery queues that are dead and not settled, and their bytes."""
         self.paused: dict[str, int] = {}
         """Which of PAUSES → until when, milliseconds; 0 until told otherwise."""
         self.slow = False
@@ -120,7 +123,7 @@ class Destination(ABC):
         self.arriving: Content | None = None
         """Headers of the block that this step brings: whoever reads blocks does not have it yet."""
         self._out = Outcome()
-        self._touched: dict[int, Lane] = {}
+        self._touched: dict[int, DeliveryQueue] = {}
 
     def step(self, command: cmd.Command, *, now_ms: int) -> Outcome:
         """Do what ``command`` asks. Raises a BrokerError and changes nothing when it is not allowed."""
@@ -129,23 +132,23 @@ class Destination(ABC):
         self._touched.clear()
         _HANDLERS[type(command)](self, command, out)
         if self._touched:
-            consuming = "consumption" not in self.paused
-            for lane in self._touched.values():
-                if lane.unfinished:
-                    lane.unfinished = lane.sort_some()
-                if lane.order is not None:
-                    lane.settle_order()
-                if consuming and lane.consumers.turn and (lane.backlog.count or lane.order is not None):
-                    lane.dispatch(out)
-                if lane.consumers.draining:
-                    lane.tell_draining(out, paused=not consuming)
-                if lane.unfinished:
+            consumer_commands = "consumption" not in self.paused
+            for queue in self._touched.values():
+                if queue.unfinished:
+                    queue.unfinished = queue.sort_some()
+                if queue.order is not None:
+                    queue.settle_order()
+                if consumer_commands and queue.consumers.turn and (queue.backlog.count or queue.order is not None):
+                    queue.dispatch(out)
+                if queue.consumers.draining:
+                    queue.tell_draining(out, paused=not consumer_commands)
+                if queue.unfinished:
                     out.unfinished = True
-                self.wake(lane.next_ms())
+                self.wake(queue.next_ms())
         if self.works is not None:
             self.works.settle(self, out)
         if self.slow:
-            intake.open_gate(self, out)
+            admission.open_gate(self, out)
         if self.reap_ms is not None:
             self._watch_idleness(out)
         self.arriving = None
@@ -154,28 +157,30 @@ class Destination(ABC):
     # ---- what queues and topics do differently ---------------------------------------------------------------------
 
     @abstractmethod
-    def lane_for(self, command: cmd.AttachConsumer, out: Outcome) -> Lane:
-        """The lane that a new consumer serves; raises when it may not."""
+    def queue_for(self, command: cmd.AttachConsumer, out: Outcome) -> DeliveryQueue:
+        """The delivery queue that a new consumer serves; raises when it may not."""
 
     @abstractmethod
     def claims(
-        self, picks: int, content: Content | None, origin: tuple[str, str]
+        self, mask: int, content: Content | None, origin: tuple[str, str]
     ) -> dict[int, int]:
-        """Which lanes are owed which of these new messages."""
+        """Which delivery queues are owed which of these new messages."""
 
     @abstractmethod
-    def left_by(self, lane: Lane, out: Outcome) -> None:
-        """A consumer of the lane is gone."""
+    def left_by(self, queue: DeliveryQueue, out: Outcome) -> None:
+        """A consumer of the delivery queue is gone."""
 
     @abstractmethod
-    def clear_lane(self, lane: Lane, ordinal: int, picks: int) -> tuple[int, bool]:
-        """The lane is done with these: the messages nobody is owed any more, and whether the lane is done with all."""
+    def clear_queue(self, queue: DeliveryQueue, ordinal: int, mask: int) -> tuple[int, bool]:
+        """The delivery queue is done with these: the messages nobody is owed any more, and whether the delivery queue
+        is done with all."""
 
-    def parts_lane(self, out: Outcome) -> int:
-        """The lane that parts of units of work are owed to (W-94)."""
+    def parts_queue(self, out: Outcome) -> int:
+        """The delivery queue that parts of units of work are owed to (W-94)."""
         return 0
 
-    # ---- for the handlers and lanes --------------------------------------------------------------------------------
+    # ---- for the handlers and delivery queues
+    # --------------------------------------------------------------------------------
 
     def peek(self, ordinal: int) -> Content | None:
         content = self.arriving if ordinal == self._out.accepted else self.read_headers(ordinal)
@@ -186,7 +191,7 @@ class Destination(ABC):
     @property
     def selective(self) -> bool:
         """Somebody here has a selector, so that headers are needed."""
-        return any(lane.matching for lane in self.lanes.values())
+        return any(queue.matching for queue in self.queues.values())
 
     @property
     def insertion_paused(self) -> bool:
@@ -200,9 +205,9 @@ class Destination(ABC):
             return self.rollbacks_max - 1
         return limit
 
-    def touch(self, lane: Lane) -> None:
-        """Something has changed that may let the lane hand out messages."""
-        self._touched[lane.number] = lane
+    def touch(self, queue: DeliveryQueue) -> None:
+        """Something has changed that may let the delivery queue hand out messages."""
+        self._touched[queue.number] = queue
 
     def wake(self, at_ms: int | None) -> None:
         """Time alone will change something then."""
@@ -212,78 +217,79 @@ class Destination(ABC):
     def note(self, meta: bytes) -> Entry:
         return Entry(NOTE, self.number, 0, meta)
 
-    def note_rows(self, out: Outcome, kind: int, lane: Lane, rows: Sequence[notes.Row]) -> None:
-        for some, _ in notes.in_notes(rows, ()):
-            out.records.append(self.note(notes.encode(kind, lane.number, (), some)))
+    def note_rows(self, out: Outcome, kind: int, queue: DeliveryQueue, rows: Sequence[records.Row]) -> None:
+        for some, _ in records.in_notes(rows, ()):
+            out.records.append(self.note(records.encode(kind, queue.number, (), some)))
 
-    def record_rows(self, out: Outcome, kind: int, lane: Lane, rows: Sequence[tuple[int, int, int]]) -> None:
-        """Rows of (block, messages, value); what is all that the lane has of a block takes a span instead."""
-        loose: list[notes.Row] = []
-        whole: list[notes.Span] = []
-        for ordinal, picks, value in rows:
-            if picks != lane.owed(ordinal):
-                loose.append(notes.Row(ordinal, picks, value))
+    def record_rows(self, out: Outcome, kind: int, queue: DeliveryQueue, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Rows of (block, messages, value); what is all that the delivery queue has of a block takes a span instead."""
+        loose: list[records.Row] = []
+        whole: list[records.Span] = []
+        for ordinal, mask, value in rows:
+            if mask != queue.owed(ordinal):
+                loose.append(records.Row(ordinal, mask, value))
             elif whole and whole[-1].last + 1 == ordinal and whole[-1].value == value:
-                whole[-1] = notes.Span(whole[-1].first, ordinal, value)
+                whole[-1] = records.Span(whole[-1].first, ordinal, value)
             else:
-                whole.append(notes.Span(ordinal, ordinal, value))
-        for some, others in notes.in_notes(whole, loose):
-            out.records.append(self.note(notes.encode(kind, lane.number, some, others)))
+                whole.append(records.Span(ordinal, ordinal, value))
+        for some, others in records.in_notes(whole, loose):
+            out.records.append(self.note(records.encode(kind, queue.number, some, others)))
 
     def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None:
-        """A block has become visible: its lanes get what they are owed of it."""
-        for number, picks in claims.items():
-            owes = self.lanes[number].owes
+        """A block has become visible: its delivery queues get what they are owed of it."""
+        for number, mask in claims.items():
+            owes = self.queues[number].owes
             if owes is not None:
-                owes[ordinal] = picks
+                owes[ordinal] = mask
         self.arrived(ordinal, claims, content, {})
 
     def arrived(
         self, ordinal: int, fresh: dict[int, int], content: Content | None, places: Mapping[int, int]
     ) -> None:
-        """Messages of a block that were never handed out wait in their lanes; ``places``: where, if not at the end."""
-        block = self.ledger.held[ordinal]
+        """Messages of a block that were never handed out wait in their delivery queues; ``places``: where, if not at
+        the end."""
+        block = self.block_index.held[ordinal]
         if block.soonest < NEVER:
             heappush(self.expiring, (block.soonest, ordinal))
-            timekeeping.plan_scan(self)
-        for number, picks in fresh.items():
-            lane = self.lanes[number]
-            lane.arrive(ordinal, picks, content, places.get(number) or lane.take_place())
-            self.touch(lane)
+            expiry.plan_scan(self)
+        for number, mask in fresh.items():
+            queue = self.queues[number]
+            queue.arrive(ordinal, mask, content, places.get(number) or queue.take_place())
+            self.touch(queue)
 
-    def acknowledged(self, lane: Lane, found: Sequence[Delivery], out: Outcome) -> int:
+    def acknowledged(self, queue: DeliveryQueue, found: Sequence[Delivery], out: Outcome) -> int:
         """Deliveries are acknowledged: note it, and retire blocks that have nothing left."""
         if not found:
             return 0
-        held = self.ledger.held
-        if lane.order is not None:
-            lane.done(found)
-        self.counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.picks) for d in found)
-        count = self.settle(lane, [(d.run.ordinal, d.run.picks) for d in found], out)
+        held = self.block_index.held
+        if queue.order is not None:
+            queue.done(found)
+        self.counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.mask) for d in found)
+        count = self.settle(queue, [(d.run.ordinal, d.run.mask) for d in found], out)
         self.counters.messages_out += count
         return count
 
-    def settle(self, lane: Lane, parts: Iterable[tuple[int, int]], out: Outcome) -> int:
-        """The lane is done with these messages: note it, and retire blocks that have nothing left."""
+    def settle(self, queue: DeliveryQueue, parts: Iterable[tuple[int, int]], out: Outcome) -> int:
+        """The delivery queue is done with these messages: note it, and retire blocks that have nothing left."""
         count = 0
-        loose: list[notes.Row] = []
+        loose: list[records.Row] = []
         whole: list[int] = []
         retired: tuple[list[int], list[int]] = ([], [])
-        for ordinal, picks in parts:
-            block = self.ledger.held[ordinal]
-            count += picks.bit_count()
-            free, done = self.clear_lane(lane, ordinal, picks)
-            if free and self.ledger.settle(ordinal, free):
+        for ordinal, mask in parts:
+            block = self.block_index.held[ordinal]
+            count += mask.bit_count()
+            free, done = self.clear_queue(queue, ordinal, mask)
+            if free and self.block_index.settle(ordinal, free):
                 retired[block.stored].append(ordinal)
-            if block.stored and lane.durable:
+            if block.stored and queue.durable:
                 # Noted as whole, however many parts it took: the store may then drop it before the next checkpoint.
                 if done:
                     whole.append(ordinal)
                 else:
-                    loose.append(notes.Row(ordinal, picks))
-        rows = [notes.Span(a, b) for a, b in spans(sorted(whole))]
-        for some, others in notes.in_notes(rows, loose):
-            out.records.append(self.note(notes.encode(notes.ACKED, lane.number, some, others)))
+                    loose.append(records.Row(ordinal, mask))
+        rows = [records.Span(a, b) for a, b in spans(sorted(whole))]
+        for some, others in records.in_notes(rows, loose):
+            out.records.append(self.note(records.encode(records.ACKED, queue.number, some, others)))
         self.retire(retired, out)
         return count
 
@@ -292,11 +298,11 @@ class Destination(ABC):
             if retired[stored]:
                 out.after_durable.append(Retire(tuple(retired[stored]), stored))
 
-    def gone(self, ordinal: int, block: Held, out: Outcome) -> None:
-        """A block is no longer held although no lane has settled it: its transaction was rolled back."""
+    def gone(self, ordinal: int, block: BlockEntry, out: Outcome) -> None:
+        """A block is no longer held although no delivery queue has settled it: its transaction was rolled back."""
         if block.stored:
-            span = notes.Span(ordinal, ordinal)
-            out.records.append(self.note(notes.encode(notes.ACKED, LANE_ALL, (span,))))
+            span = records.Span(ordinal, ordinal)
+            out.records.append(self.note(records.encode(records.ACKED, QUEUE_ALL, (span,))))
         out.after_durable.append(Retire((ordinal,), block.stored))
 
     def stage(self, txn: int) -> Staged:
@@ -309,37 +315,37 @@ class Destination(ABC):
         """New attributes, checked by whoever made them (D-03); raised consumer limits promote backups."""
         self.attributes = command.attributes
         self.works = self.works or works_for(command.attributes)
-        for lane in self.lanes.values():
-            if lane.subscription is None:
-                consuming.promote(self, lane, out)
-                self.touch(lane)
+        for queue in self.queues.values():
+            if queue.subscription is None:
+                consumer_commands.promote(self, queue, out)
+                self.touch(queue)
 
     def _purge(self, command: cmd.Purge, out: Outcome) -> None:
-        for lane in [self.lanes[command.lane]] if command.lane is not None else list(self.lanes.values()):
-            self.settle(lane, [(run.ordinal, run.picks) for run in lane.clear()], out)
-            for ordinal, picks in list(lane.dying.items()):
-                dying.buried(lane, ordinal, picks, out)
+        for queue in [self.queues[command.queue]] if command.queue is not None else list(self.queues.values()):
+            self.settle(queue, [(run.ordinal, run.mask) for run in queue.clear()], out)
+            for ordinal, mask in list(queue.dying.items()):
+                dead_letters.buried(queue, ordinal, mask, out)
 
     def _remove(self, command: cmd.Remove, out: Outcome) -> None:
-        for lane in self.lanes.values():
-            runs = lane.remove(command.chosen)
+        for queue in self.queues.values():
+            runs = queue.remove(command.chosen)
             if command.aside:
                 for run in runs:
-                    lane.set_aside(run)
+                    queue.set_aside(run)
             else:
-                self.settle(lane, [(run.ordinal, run.picks) for run in runs], out)
+                self.settle(queue, [(run.ordinal, run.mask) for run in runs], out)
 
     def _buried(self, command: cmd.Buried, out: Outcome) -> None:
-        lane = self.lanes.get(command.lane)
-        if lane is not None:
-            self.counters.dead += command.picks.bit_count() if command.dead else 0
-            dying.buried(lane, command.ordinal, command.picks, out)
+        queue = self.queues.get(command.queue)
+        if queue is not None:
+            self.counters.dead += command.mask.bit_count() if command.dead else 0
+            dead_letters.buried(queue, command.ordinal, command.mask, out)
 
     def _unbury(self, command: cmd.Unbury, out: Outcome) -> None:
-        lane = self.lanes.get(command.lane)
-        if lane is not None:
-            dying.unbury(lane, command.ordinal, command.picks, out)
-            self.touch(lane)
+        queue = self.queues.get(command.queue)
+        if queue is not None:
+            dead_letters.unbury(queue, command.ordinal, command.mask, out)
+            self.touch(queue)
 
     def _pause(self, command: cmd.Pause, out: Outcome) -> None:
         if command.which not in PAUSES:
@@ -348,7 +354,7 @@ class Destination(ABC):
         if command.until_ms:
             self.wake(command.until_ms)
         if command.which != "consumption":
-            intake.tell_producers(self, out)
+            admission.tell_producers(self, out)
 
     def _resume(self, command: cmd.Resume, out: Outcome) -> None:
         self.resume(command.which, out)
@@ -358,12 +364,12 @@ class Destination(ABC):
         if self.paused.pop(which, None) is None:
             return
         if which == "insertion":
-            for lane in self.lanes.values():
-                lane.show_hidden()
-        for lane in self.lanes.values():
-            self.touch(lane)
+            for queue in self.queues.values():
+                queue.show_hidden()
+        for queue in self.queues.values():
+            self.touch(queue)
         if which != "consumption":
-            intake.tell_producers(self, out)
+            admission.tell_producers(self, out)
 
     def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:
         raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
@@ -373,8 +379,8 @@ class Destination(ABC):
 
     def _watch_idleness(self, out: Outcome) -> None:
         assert self.reap_ms is not None
-        used = self.ledger.messages or self.lane_of or self.producers.attached
-        if used or self.kept or self.has_durable_lanes():
+        used = self.block_index.messages or self.queue_of or self.producers.attached
+        if used or self.kept or self.has_durable_queues():
             self.idle_since_ms = None
             return
         if self.idle_since_ms is None:
@@ -383,32 +389,32 @@ class Destination(ABC):
         if self.now_ms >= self.idle_since_ms + self.reap_ms:
             out.immediate.append(Idle())
 
-    def has_durable_lanes(self) -> bool:
+    def has_durable_queues(self) -> bool:
         return False
 
 
 _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
-    cmd.AttachProducer: intake.attach_producer,
-    cmd.DetachProducer: intake.detach_producer,
-    cmd.Send: intake.send,
-    cmd.AttachConsumer: consuming.attach_consumer,
-    cmd.DetachConsumer: consuming.detach_consumer,
-    cmd.Grant: consuming.grant,
-    cmd.Drain: consuming.drain,
-    cmd.Missed: consuming.missed,
-    cmd.Acknowledge: consuming.acknowledge,
-    cmd.Settle: consuming.settle,
-    cmd.TakeBack: consuming.take_back,
-    cmd.Begun: consuming.begun,
-    cmd.Extend: consuming.extend,
-    cmd.Release: consuming.release,
-    cmd.Hold: consuming.hold,
-    cmd.Proceed: consuming.proceed,
+    cmd.AttachProducer: admission.attach_producer,
+    cmd.DetachProducer: admission.detach_producer,
+    cmd.Send: admission.send,
+    cmd.AttachConsumer: consumer_commands.attach_consumer,
+    cmd.DetachConsumer: consumer_commands.detach_consumer,
+    cmd.Grant: consumer_commands.grant,
+    cmd.Drain: consumer_commands.drain,
+    cmd.Missed: consumer_commands.missed,
+    cmd.Acknowledge: consumer_commands.acknowledge,
+    cmd.Settle: consumer_commands.settle,
+    cmd.TakeBack: consumer_commands.take_back,
+    cmd.Begun: consumer_commands.begun,
+    cmd.Extend: consumer_commands.extend,
+    cmd.Release: consumer_commands.release,
+    cmd.Hold: consumer_commands.hold,
+    cmd.Proceed: consumer_commands.proceed,
     cmd.Update: Destination._update,
     cmd.Purge: Destination._purge,
     cmd.Remove: Destination._remove,
     cmd.Buried: Destination._buried,
-    cmd.Composed: intake.composed,
+    cmd.Composed: admission.composed,
     cmd.Unbury: Destination._unbury,
     cmd.Pause: Destination._pause,
     cmd.Resume: Destination._resume,
@@ -417,5 +423,5 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.StageAcks: transaction.stage_acks,
     cmd.Prepare: transaction.prepare,
     cmd.Decide: transaction.decide,
-    cmd.Tick: timekeeping.tick,
+    cmd.Tick: expiry.tick,
 }

@@ -42,12 +42,12 @@ class Gate(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """To a consumer: messages ``picks`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
+    """To a consumer: messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
 
     attachment: int
     tag: int
     ordinal: int
-    picks: int
+    mask: int
     attempt: int
 
 
@@ -113,9 +113,9 @@ class Bury(NamedTuple):
     ``failure`` is what its consumer said of the last attempt (``model.failure``).
     """
 
-    lane: int
+    queue: int
     ordinal: int
-    picks: int
+    mask: int
     attempts: int
     reason: str
     comment: str
@@ -126,7 +126,7 @@ class Compose(NamedTuple):
     """A unit of work is complete: make one message of its ``parts``, as (block, message) in order, and answer with
     Composed (W-96)."""
 
-    lane: int
+    queue: int
     unit: str
     parts: tuple[tuple[int, int], ...]
 

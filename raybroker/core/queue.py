@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
 from raybroker.core.outcome import Outcome
 from raybroker.core.selector.content import Content
 from raybroker.model.errors import InvalidDestinationError
@@ -12,7 +12,7 @@ from raybroker.model.settings import DestinationAttributes
 
 
 class Queue(Destination):
-    """One lane, which is always there; every message is its."""
+    """One delivery queue, which is always there; every message is its."""
 
     kind = "queue"
 
@@ -20,18 +20,18 @@ class Queue(Destination):
         self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None
     ) -> None:
         super().__init__(number, name, attributes, reap_ms=reap_ms)
-        self.lane = self.lanes[0] = Lane(0, self)
+        self.queue = self.queues[0] = DeliveryQueue(0, self)
 
-    def lane_for(self, command: cmd.AttachConsumer, out: Outcome) -> Lane:
+    def queue_for(self, command: cmd.AttachConsumer, out: Outcome) -> DeliveryQueue:
         if command.subscription is not None:
             raise InvalidDestinationError(f"queue {self.name} has no subscriptions; those are for topics")
-        return self.lane
+        return self.queue
 
-    def claims(self, picks: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]:
-        return {0: picks}
+    def claims(self, mask: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]:
+        return {0: mask}
 
-    def left_by(self, lane: Lane, out: Outcome) -> None:
-        """The lane of a queue stays."""
+    def left_by(self, queue: DeliveryQueue, out: Outcome) -> None:
+        """The delivery queue of a queue stays."""
 
-    def clear_lane(self, lane: Lane, ordinal: int, picks: int) -> tuple[int, bool]:
-        return picks, self.ledger.held[ordinal].left == picks.bit_count()
+    def clear_queue(self, queue: DeliveryQueue, ordinal: int, mask: int) -> tuple[int, bool]:
+        return mask, self.block_index.held[ordinal].left == mask.bit_count()

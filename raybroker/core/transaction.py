@@ -10,45 +10,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
-from raybroker.core import intake, notes, work
-from raybroker.core import picks as pk
-from raybroker.core.backlog import Run
-from raybroker.core.consumers import Consumer, Delivery
-from raybroker.core.ledger import Held
+from raybroker.core import unit_of_work
+from raybroker.core.admission import admission
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_index import BlockEntry
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
-from raybroker.core.staged import Staged, StagedBlock
+from raybroker.core.staged_transaction import Staged, StagedBlock
 from raybroker.model.errors import TransactionRolledBackError
 
 if TYPE_CHECKING:
+    from raybroker.core.delivery.delivery_queue import DeliveryQueue
     from raybroker.core.destination import Destination
-    from raybroker.core.lane import Lane
 
 
 def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
-    lane = home.lane_of.get(command.attachment)
-    consumer = lane.consumers.by_attachment.get(command.attachment) if lane is not None else None
+    queue = home.queue_of.get(command.attachment)
+    consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
     wanted = sum(last - first + 1 for first, last in command.ranges)
-    if lane is None or consumer is None or consumer.count_of(command.ranges) != wanted:
+    if queue is None or consumer is None or consumer.count_of(command.ranges) != wanted:
         raise TransactionRolledBackError(
             f"messages of {home.name} that the transaction consumed were given to others meanwhile; it cannot commit"
         )
-    _check_units(lane, consumer, command)
+    _check_units(queue, consumer, command)
     staged = home.stage(command.txn)
     for first, last in command.ranges:
         found = list(consumer.settle(first, last))
-        if lane.order is not None:
-            lane.order.stage(found, command.txn)
-        staged.acks.extend((lane.number, delivery) for delivery in found)
+        if queue.order is not None:
+            queue.order.stage(found, command.txn)
+        staged.acks.extend((queue.number, delivery) for delivery in found)
         consumer.window.settled(sum(delivery.count for delivery in found))
-    lane.consumers.offer(consumer)
-    home.touch(lane)
+    queue.consumers.offer(consumer)
+    home.touch(queue)
 
 
-def _check_units(lane: Lane, consumer: Consumer, command: cmd.StageAcks) -> None:
+def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAcks) -> None:
     """Messages of one unit of order are with one transaction at a time (W-81)."""
-    if lane.order is None:
+    if queue.order is None:
         return
-    name = lane.order.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
+    name = queue.order.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
     if name is not None:
         raise TransactionRolledBackError(
             f"another transaction has earlier messages of unit of order {name!r}; it has to end before"
@@ -59,32 +61,32 @@ def prepare(home: Destination, command: cmd.Prepare, out: Outcome) -> None:
     staged = home.stage(command.txn)
     staged.prepared = True
     for block in staged.blocks:
-        held = home.ledger.held[block.ordinal]
-        claims = work.owing(home, held, block.picks, block.content, block.origin, out)
+        held = home.block_index.held[block.ordinal]
+        claims = unit_of_work.owing(home, held, block.mask, block.content, block.origin, out)
         staged.claims[block.ordinal] = claims
         _write(home, block, claims, command.txn, out)
     for number, rows in rows_of(home, staged.acks).items():
-        meta = notes.encode(notes.STAGED, number, (), rows, notes.encode_number(command.txn))
+        meta = records.encode(records.STAGED, number, (), rows, records.encode_number(command.txn))
         out.records.append(home.note(meta))
 
 
-def rows_of(home: Destination, acks: list[tuple[int, Delivery]]) -> dict[int, list[notes.Row]]:
-    """Lane → what of it was acknowledged, as far as it survives a restart."""
-    rows: dict[int, list[notes.Row]] = {}
+def rows_of(home: Destination, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
+    """DeliveryQueue → what of it was acknowledged, as far as it survives a restart."""
+    rows: dict[int, list[records.Row]] = {}
     for number, delivery in acks:
-        block = home.ledger.held[delivery.run.ordinal]
-        if block.stored and home.lanes[number].durable:
+        block = home.block_index.held[delivery.run.ordinal]
+        if block.stored and home.queues[number].durable:
             run = delivery.run
-            rows.setdefault(number, []).append(notes.Row(run.ordinal, run.picks, run.attempts))
+            rows.setdefault(number, []).append(records.Row(run.ordinal, run.mask, run.attempts))
     return rows
 
 
 def _write(home: Destination, staged: StagedBlock, claims: dict[int, int], txn: int, out: Outcome) -> None:
-    block = home.ledger.held[staged.ordinal]
-    for a, b in pk.runs_of(staged.picks):
+    block = home.block_index.held[staged.ordinal]
+    for a, b in pk.runs_of(staged.mask):
         if staged.persistent:
             home.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
-    intake.store(home, staged.ordinal, block, staged.picks, claims, staged.producer, staged.first_seq, txn, out)
+    admission.store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, out)
 
 
 def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
@@ -93,7 +95,7 @@ def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
         return
     if command.commit:
         _commit(home, staged, out)
-        intake.discard_excess(home, out)
+        admission.discard_excess(home, out)
     else:
         _roll_back(home, staged, command.delay_ms, out)
 
@@ -101,23 +103,23 @@ def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
 def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
     for waiting in staged.blocks:
         _show(home, staged, waiting, out)
-    by_lane: dict[int, list[Delivery]] = {}
+    by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
-        by_lane.setdefault(number, []).append(delivery)
-    for number, deliveries in by_lane.items():
-        if number in home.lanes:
-            _unstage(home.lanes[number], deliveries)
-            home.acknowledged(home.lanes[number], deliveries, out)
+        by_queue.setdefault(number, []).append(delivery)
+    for number, deliveries in by_queue.items():
+        if number in home.queues:
+            _unstage(home.queues[number], deliveries)
+            home.acknowledged(home.queues[number], deliveries, out)
 
 
 def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> None:
     """The messages of a block become visible, without those whose deduplication ids were taken meanwhile."""
     ordinal, everything = waiting.ordinal, waiting
-    block = home.ledger.held[ordinal]
+    block = home.block_index.held[ordinal]
     waiting = _without_duplicates(home, waiting, out)
-    home.counters.take(waiting.picks.bit_count(), block.bytes_of(waiting.picks), moved=waiting.moved)
-    claims = _claims(home, staged, waiting, out) if waiting.picks or staged.prepared else {}
-    if not staged.prepared and waiting.picks:
+    home.counters.take(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
+    claims = _claims(home, staged, waiting, out) if waiting.mask or staged.prepared else {}
+    if not staged.prepared and waiting.mask:
         _write(home, waiting, claims, 0, out)
     elif staged.prepared and waiting is not everything:
         claims = _leave_out(home, block, waiting, claims, out)
@@ -126,8 +128,8 @@ def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome)
         owed |= chosen
     block.claims = len(claims)
     _keep_places(home, everything, claims)
-    rest = everything.picks & ~owed
-    if rest and home.ledger.settle(ordinal, rest):
+    rest = everything.mask & ~owed
+    if rest and home.block_index.settle(ordinal, rest):
         home.gone(ordinal, block, out)
     else:
         home.accepted(ordinal, claims, waiting.content)
@@ -141,44 +143,44 @@ def _without_duplicates(home: Destination, waiting: StagedBlock, out: Outcome) -
         ids = content.dedup_ids() if content is not None else None
     if ids is None:
         return waiting
-    fresh = intake.leave_out_duplicates(home, ids, waiting.picks)
-    intake.take_ids(home, ids, fresh, out, persistent=waiting.persistent)
-    twice = waiting.picks & ~fresh
+    fresh = admission.leave_out_duplicates(home, ids, waiting.mask)
+    admission.take_ids(home, ids, fresh, out, persistent=waiting.persistent)
+    twice = waiting.mask & ~fresh
     if not twice:
         return waiting
     if home.works is not None:
-        home.works.release(home.ledger.held[waiting.ordinal], twice)
-    rows = tuple([Refused(a, b, intake.DUPLICATE, "") for a, b in pk.runs_of(twice)])
-    count = home.ledger.held[waiting.ordinal].count
+        home.works.release(home.block_index.held[waiting.ordinal], twice)
+    rows = tuple([Refused(a, b, admission.DUPLICATE, "") for a, b in pk.runs_of(twice)])
+    count = home.block_index.held[waiting.ordinal].count
     out.after_durable.append(Sent(waiting.attachment, waiting.first_seq, count, rows))
-    return waiting._replace(picks=fresh)
+    return waiting._replace(mask=fresh)
 
 
 def _leave_out(
-    home: Destination, block: Held, waiting: StagedBlock, claims: dict[int, int], out: Outcome
+    home: Destination, block: BlockEntry, waiting: StagedBlock, claims: dict[int, int], out: Outcome
 ) -> dict[int, int]:
     """A prepared block was written with messages that nobody gets: write that down, and return who gets the others."""
     for number, chosen in claims.items():
-        dropped = chosen & ~waiting.picks
-        if dropped and block.stored and home.lanes[number].durable:
-            row = notes.Row(waiting.ordinal, dropped)
-            out.records.append(home.note(notes.encode(notes.ACKED, number, (), [row])))
-    kept = {number: chosen & waiting.picks for number, chosen in claims.items()}
+        dropped = chosen & ~waiting.mask
+        if dropped and block.stored and home.queues[number].durable:
+            row = records.Row(waiting.ordinal, dropped)
+            out.records.append(home.note(records.encode(records.ACKED, number, (), [row])))
+    kept = {number: chosen & waiting.mask for number, chosen in claims.items()}
     return {number: chosen for number, chosen in kept.items() if chosen}
 
 
-def _unstage(lane: Lane, deliveries: list[Delivery]) -> None:
-    if lane.order is not None:
-        lane.order.stage(deliveries, 0, -1)
+def _unstage(queue: DeliveryQueue, deliveries: list[Delivery]) -> None:
+    if queue.order is not None:
+        queue.order.stage(deliveries, 0, -1)
 
 
 def _keep_places(home: Destination, waiting: StagedBlock, claims: dict[int, int]) -> None:
-    """Messages that a lane does not get after all leave their places in their units of order."""
-    if home.ledger.held[waiting.ordinal].ordered:
-        for number, lane in home.lanes.items():
-            if lane.order is not None:
-                lane.order.forget(waiting.ordinal, waiting.picks & ~claims.get(number, 0))
-                lane.order.reserved.pop(waiting.ordinal, None)
+    """Messages that a delivery queue does not get after all leave their places in their units of order."""
+    if home.block_index.held[waiting.ordinal].ordered:
+        for number, queue in home.queues.items():
+            if queue.order is not None:
+                queue.order.forget(waiting.ordinal, waiting.mask & ~claims.get(number, 0))
+                queue.order.reserved.pop(waiting.ordinal, None)
 
 
 def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> dict[int, int]:
@@ -186,39 +188,41 @@ def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcom
     content = waiting.content
     if content is None and home.kind == "topic":
         content = home.peek(waiting.ordinal)  # It was prepared before a restart.
-    claims = work.owing(home, home.ledger.held[waiting.ordinal], waiting.picks, content, waiting.origin, out)
+    claims = unit_of_work.owing(
+        home, home.block_index.held[waiting.ordinal], waiting.mask, content, waiting.origin, out
+    )
     if not staged.prepared:
         return claims
-    claims = {number: picks for number, picks in claims.items() if not home.lanes[number].durable}
+    claims = {number: mask for number, mask in claims.items() if not home.queues[number].durable}
     written = staged.claims.get(waiting.ordinal, {})
-    return claims | {number: picks for number, picks in written.items() if number in home.lanes}
+    return claims | {number: mask for number, mask in written.items() if number in home.queues}
 
 
 def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -> None:
     for waiting in staged.blocks:
-        block = home.ledger.held[waiting.ordinal]
+        block = home.block_index.held[waiting.ordinal]
         _keep_places(home, waiting, {})
         if home.works is not None:
-            home.works.release(block, waiting.picks)
-        if home.ledger.settle(waiting.ordinal, waiting.picks):
+            home.works.release(block, waiting.mask)
+        if home.block_index.settle(waiting.ordinal, waiting.mask):
             home.gone(waiting.ordinal, block, out)
-    by_lane: dict[int, list[Delivery]] = {}
+    by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
-        by_lane.setdefault(number, []).append(delivery)
-    for number, deliveries in by_lane.items():
-        lane = home.lanes.get(number)
-        if lane is not None:
-            _unstage(lane, deliveries)
-            lane.failed(sorted(deliveries, key=_order), delay_ms, out)
-            home.touch(lane)
+        by_queue.setdefault(number, []).append(delivery)
+    for number, deliveries in by_queue.items():
+        queue = home.queues.get(number)
+        if queue is not None:
+            _unstage(queue, deliveries)
+            queue.failed(sorted(deliveries, key=_order), delay_ms, out)
+            home.touch(queue)
 
 
 def _order(delivery: Delivery) -> tuple[int, int]:
     run: Run = delivery.run
-    return run.place, run.picks & -run.picks
+    return run.place, run.mask & -run.mask
 
 
-def forget_lane(home: Destination, lane: Lane) -> None:
-    """The lane ends: nothing that a transaction acknowledged in it matters any more."""
+def forget_queue(home: Destination, queue: DeliveryQueue) -> None:
+    """The delivery queue ends: nothing that a transaction acknowledged in it matters any more."""
     for staged in home.staged.values():
-        staged.acks = [(number, delivery) for number, delivery in staged.acks if number != lane.number]
+        staged.acks = [(number, delivery) for number, delivery in staged.acks if number != queue.number]

@@ -16,7 +16,7 @@ import ray.data
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from raybroker.client.factory import connect
+from raybroker.client.connection.factory import connect
 from raybroker.model.errors import ConfigError
 
 BATCH: Final = 1_000

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ray.data import Datasink
 from ray.data.block import BlockAccessor
 
-from raybroker.client.factory import connect
+from raybroker.client.connection.factory import connect
 from raybroker.model.errors import ConfigError
 
 UNDER_WAY: Final = 1_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import (
     Acked,
@@ -63,9 +63,9 @@ class Attachment:
 
     def holds(self, effect: Deliver) -> bool:
         """Whether the consumer still has any of these messages."""
-        lane = self.home.lane_of.get(self.number)
-        consumer = lane.consumers.by_attachment.get(self.number) if lane is not None else None
-        last = effect.tag + effect.picks.bit_count() - 1
+        queue = self.home.queue_of.get(self.number)
+        consumer = queue.consumers.by_attachment.get(self.number) if queue is not None else None
+        last = effect.tag + effect.mask.bit_count() - 1
         return consumer is not None and consumer.count_of([(effect.tag, last)]) > 0
 
 
@@ -143,10 +143,10 @@ class Release:
             if not isinstance(effect, Deliver):
                 self._tell_draining(attachment, effect)
             # A consumer may have acknowledged what it never got; then its block may be gone.
-            elif effect.ordinal in attachment.home.ledger.held:
+            elif effect.ordinal in attachment.home.block_index.held:
                 self._hand_over(attachment, effect)
             elif attachment.leased:  # It was taken back, and has gone since.
-                self._missed_later(attachment, effect.picks.bit_count())
+                self._missed_later(attachment, effect.mask.bit_count())
 
     def _withdraw(self, attachment: Attachment, effect: Withdrawn) -> None:
         """What waits here does not leave, and the consumer forgets what it has got."""
@@ -156,12 +156,12 @@ class Release:
             if other is not attachment or not isinstance(waiting, Deliver):
                 kept.append((other, waiting))
                 continue
-            tags = range(waiting.tag, waiting.tag + waiting.picks.bit_count())
+            tags = range(waiting.tag, waiting.tag + waiting.mask.bit_count())
             void = {tag for tag in tags if any(first <= tag <= last for first, last in effect.ranges)}
             unsent |= void
-            rest = [(tag, index) for tag, index in zip(tags, pk.indexes(waiting.picks), strict=True) if tag not in void]
+            rest = [(tag, index) for tag, index in zip(tags, pk.indexes(waiting.mask), strict=True) if tag not in void]
             for tag, indexes in _in_a_row(rest):
-                kept.append((attachment, waiting._replace(tag=tag, picks=pk.of_indexes(indexes))))
+                kept.append((attachment, waiting._replace(tag=tag, mask=pk.of_indexes(indexes))))
         attachment.outbox.waiting = kept
         if unsent:
             self._missed_later(attachment, len(unsent))
@@ -180,7 +180,7 @@ class Release:
 
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
         if attachment.leased and not attachment.eager and not attachment.holds(effect):
-            self._missed_later(attachment, effect.picks.bit_count())
+            self._missed_later(attachment, effect.mask.bit_count())
             return
         try:
             block = self._host.payloads.get(attachment.home.number, effect.ordinal)
@@ -190,15 +190,15 @@ class Release:
         except StoreError as error:
             self._host.fail(error)
             return
-        picks = effect.picks
+        mask = effect.mask
         room = attachment.peer.room()
-        if 0 < room < picks.bit_count() and not attachment.eager:
-            picks = pk.lowest(picks, room)
-            rest = effect._replace(tag=effect.tag + room, picks=effect.picks & ~picks)
+        if 0 < room < mask.bit_count() and not attachment.eager:
+            mask = pk.lowest(mask, room)
+            rest = effect._replace(tag=effect.tag + room, mask=effect.mask & ~mask)
             attachment.outbox.waiting.insert(0, (attachment, rest))
-        parts = self._pick(block, picks)
+        parts = self._pick(block, mask)
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
-        self._host.meters.delivered(attachment, effect.ordinal, effect.tag, picks, effect.attempt)
+        self._host.meters.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
 
     def _missed_later(self, attachment: Attachment, count: int) -> None:
         """The consumer does not know of deliveries that never left: it may have as many others."""
@@ -207,12 +207,12 @@ class Release:
     def _missed(self, attachment: Attachment, count: int) -> None:
         self._host.perform(attachment.home, cmd.Missed(attachment.number, count))
 
-    def _pick(self, block: Block, picks: int) -> tuple[Buffer, ...]:
+    def _pick(self, block: Block, mask: int) -> tuple[Buffer, ...]:
         before = self._picked
-        if before is not None and before[0] is block and before[1] == picks:
+        if before is not None and before[0] is block and before[1] == mask:
             return before[2]
-        parts = block.pick(picks)
-        self._picked = (block, picks, parts) if parts[0] is not block.view else None
+        parts = block.pick(mask)
+        self._picked = (block, mask, parts) if parts[0] is not block.view else None
         return parts
 
     def _retire(self, home: Destination, effect: Retire) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import Selector, compile_selector, normalised
 from raybroker.model.block import Block
@@ -19,7 +19,7 @@ class Seen(NamedTuple):
     """Messages of a block as a browser sees them. ``state``: waiting, delayed, hidden or delivered."""
 
     ordinal: int
-    picks: int
+    mask: int
     attempts: int
     state: str
 
@@ -28,13 +28,13 @@ def look(home: Destination, states: Sequence[str]) -> list[Seen]:
     """Everything that is in one of these states now, in the order of delivery; of a topic, each message once."""
     found: list[Seen] = []
     known: dict[int, int] = {}
-    for lane in home.lanes.values():
-        for state, run in lane.places():
-            picks = run.picks & ~known.get(run.ordinal, 0)
-            if state in states and picks:
+    for queue in home.queues.values():
+        for state, run in queue.places():
+            mask = run.mask & ~known.get(run.ordinal, 0)
+            if state in states and mask:
                 if home.kind == "topic":
-                    known[run.ordinal] = known.get(run.ordinal, 0) | picks
-                found.append(Seen(run.ordinal, picks, run.attempts, state))
+                    known[run.ordinal] = known.get(run.ordinal, 0) | mask
+                found.append(Seen(run.ordinal, mask, run.attempts, state))
     return found
 
 
@@ -47,7 +47,7 @@ class Browser:
         text = normalised(selector)
         self._selector: Selector | None = compile_selector(text) if text is not None else None
         self._todo = list(reversed(look(home, states)))
-        self.messages = sum(seen.picks.bit_count() for seen in self._todo)
+        self.messages = sum(seen.mask.bit_count() for seen in self._todo)
 
     @property
     def more(self) -> bool:
@@ -57,27 +57,27 @@ class Browser:
         """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
         if self._host.destinations.get((self._home.kind, self._home.name)) is not self._home:
             raise InvalidDestinationError(f"{self._home.kind} {self._home.name} was destroyed")
-        held = self._home.ledger.held
+        held = self._home.block_index.held
         while self._todo and most > 0:
             seen = self._todo.pop()
             block_held = held.get(seen.ordinal)
             if block_held is None:
                 continue
-            picks = seen.picks & ~block_held.done
-            picks &= ~block_held.expired(picks, self._host.clock.now_ms())
-            if not picks:
+            mask = seen.mask & ~block_held.done
+            mask &= ~block_held.expired(mask, self._host.clock.now_ms())
+            if not mask:
                 continue
             block = self._read(seen.ordinal)
             if block is None:
                 continue
             if self._selector is not None:
-                picks = self._selector.pick(self._host.codec.content(block), picks, seen.attempts)
-            some = pk.lowest(picks, most) if picks else 0
-            if picks & ~some:
-                self._todo.append(seen._replace(picks=picks & ~some))
+                mask = self._selector.pick(self._host.codec.content(block), mask, seen.attempts)
+            some = pk.lowest(mask, most) if mask else 0
+            if mask & ~some:
+                self._todo.append(seen._replace(mask=mask & ~some))
             if some:
                 most -= some.bit_count()
-                yield seen._replace(picks=some), block
+                yield seen._replace(mask=some), block
 
     def _read(self, ordinal: int) -> Block | None:
         """None for a damaged one: its destination is halted, and the browser shows the rest."""

@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from raybroker.core import notes
 from raybroker.core.destination import Destination
-from raybroker.core.recovery import Recovery
-from raybroker.core.snapshot import snapshot
+from raybroker.core.durable import records
+from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.snapshot import snapshot
 from raybroker.engine.schedule_log import ScheduleLog
-from raybroker.engine.txlog import TxLog
+from raybroker.engine.transaction_log import TxLog
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 from raybroker.model.settings import DestinationAttributes, destination_attributes
 
 _HEAD: Final = struct.Struct("<III")
 _ROW: Final = struct.Struct("<III")
-_ATTRIBUTES_HEAD: Final = len(notes.encode(notes.ATTRIBUTES, 0))
+_ATTRIBUTES_HEAD: Final = len(records.encode(records.ATTRIBUTES, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ def read_back(entries: Iterable[Entry]) -> Recovered:
         if recovery is None:
             recovery = found.recoveries[entry.destination] = Recovery(entry.destination)
             found.next_number = max(found.next_number, entry.destination + 1)
-        kind = 0 if entry.kind == BLOCK else notes.kind_of(entry.meta)
+        kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
         try:
-            if kind == notes.ATTRIBUTES:
+            if kind == records.ATTRIBUTES:
                 found.definitions[entry.destination] = Definition.decode(entry.meta[_ATTRIBUTES_HEAD:])
-            elif kind == notes.GONE:
+            elif kind == records.GONE:
                 found.definitions.pop(entry.destination, None)
             else:
                 recovery.apply(entry)

@@ -15,25 +15,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
-from raybroker.core import notes
 from raybroker.core.destination import Destination
+from raybroker.core.durable import records as notes
 from raybroker.core.outcome import Bury, Effect, Outcome
 from raybroker.core.selector.content import Content
 from raybroker.engine.attachments import Attachment, Outbox, Release
-from raybroker.engine.burial import Burial
-from raybroker.engine.catalogue import Catalogue
+from raybroker.engine.block_cache import Payloads
 from raybroker.engine.checkpoint import Definition, encode_checkpoint, read_back
-from raybroker.engine.composing import Composing
-from raybroker.engine.handing import Handing
+from raybroker.engine.consumer_watch import Watching
+from raybroker.engine.dead_letters import Burial
+from raybroker.engine.destination_registry import Catalogue
+from raybroker.engine.executor import Step
+from raybroker.engine.message_composition import Composing
 from raybroker.engine.meters import Meters
-from raybroker.engine.payloads import Payloads
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.runner import Runner
 from raybroker.engine.schedules import Schedules
-from raybroker.engine.steps import Step
 from raybroker.engine.transactions import Transactions
-from raybroker.engine.watching import Watching
+from raybroker.engine.transfer import Handing
 from raybroker.model.block import Block
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError, StoreFullError
@@ -308,7 +308,7 @@ class Host:
         """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
         if outcome.accepted is None:
             return outcome.records, False
-        held = home.ledger.held.get(outcome.accepted)
+        held = home.block_index.held.get(outcome.accepted)
         stored = held is not None and held.stored
         crowded = self.payloads.put(home.number, outcome.accepted, block.view, stored=stored)
         self.meters.kept(home, outcome, block)

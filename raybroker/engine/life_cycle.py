@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.outcome import Bury, Outcome, Sent
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreError
@@ -45,17 +45,17 @@ class LifeCycle:
 
     def produced(self, home: Destination, outcome: Outcome, block: Block) -> None:
         """All that was not refused; consumers may have had it already."""
-        picks = (1 << block.count) - 1
+        mask = (1 << block.count) - 1
         for effect in (*outcome.immediate, *outcome.after_durable):
             for row in effect.refused if isinstance(effect, Sent) else ():
-                picks &= ~((1 << row.end) - (1 << row.start))
-        self._tell(home, PRODUCED, block, picks, {"transaction": _transaction_of(home, outcome.accepted)})
+                mask &= ~((1 << row.end) - (1 << row.start))
+        self._tell(home, PRODUCED, block, mask, {"transaction": _transaction_of(home, outcome.accepted)})
 
     def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """It is about to acknowledge deliveries."""
         home = attachment.home
-        lane = home.lane_of.get(attachment.number)
-        consumer = lane.consumers.by_attachment.get(attachment.number) if lane is not None else None
+        queue = home.queue_of.get(attachment.number)
+        consumer = queue.consumers.by_attachment.get(attachment.number) if queue is not None else None
         if consumer is None:
             return
         who = {**self._who(attachment), "transaction": txn or None}
@@ -63,27 +63,27 @@ class LifeCycle:
             last = delivery.tag + delivery.count - 1
             tags = [t for first, end in ranges for t in range(max(first, delivery.tag), min(end, last) + 1)]
             if tags:
-                places = list(pk.indexes(delivery.run.picks))
-                picks = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
-                self.of(home, CONSUMED, delivery.run.ordinal, picks, who)
+                places = list(pk.indexes(delivery.run.mask))
+                mask = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
+                self.of(home, CONSUMED, delivery.run.ordinal, mask, who)
 
-    def handed(self, attachment: Attachment, ordinal: int, picks: int) -> None:
+    def handed(self, attachment: Attachment, ordinal: int, mask: int) -> None:
         """A consumer without acknowledgements has consumed what it gets."""
-        self.of(attachment.home, CONSUMED, ordinal, picks, self._who(attachment))
+        self.of(attachment.home, CONSUMED, ordinal, mask, self._who(attachment))
 
     def died(self, home: Destination, effect: Bury, block: Block) -> None:
         event = _DEATHS.get(effect.reason, REMOVED)
-        self._tell(home, event, block, effect.picks, {"reason": effect.reason})
+        self._tell(home, event, block, effect.mask, {"reason": effect.reason})
 
     def rolled_back(self, home: Destination, number: int) -> None:
         """A transaction is about to be rolled back: what was produced in it is not there after all."""
         staged = home.staged.get(number)
         for block in staged.blocks if staged is not None and self.wanted(home) else ():
-            self.of(home, REMOVED, block.ordinal, block.picks, {"reason": ROLLED_BACK, "transaction": number})
+            self.of(home, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
 
-    def removed(self, home: Destination, ordinal: int, picks: int) -> None:
+    def removed(self, home: Destination, ordinal: int, mask: int) -> None:
         """By an administrator."""
-        self.of(home, REMOVED, ordinal, picks, {})
+        self.of(home, REMOVED, ordinal, mask, {})
 
     def consumer(self, attachment: Attachment, event: str) -> None:
         """CONSUMER_CREATED or CONSUMER_DESTROYED."""
@@ -92,16 +92,16 @@ class LifeCycle:
 
     # ---- internals
 
-    def of(self, home: Destination, event: str, ordinal: int, picks: int, more: Event) -> None:
+    def of(self, home: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
         """Of messages of a held block; one that the store cannot give back has nothing to tell."""
         try:
             block = self._host.payloads.get(home.number, ordinal)
         except StoreError:
             return
-        self._tell(home, event, block, picks, more)
+        self._tell(home, event, block, mask, more)
 
-    def _tell(self, home: Destination, event: str, block: Block, picks: int, more: Event) -> None:
-        for index in pk.indexes(picks):
+    def _tell(self, home: Destination, event: str, block: Block, mask: int, more: Event) -> None:
+        for index in pk.indexes(mask):
             fields = self._host.codec.life(block, index, home.attributes.messageLoggingFormat)
             self._put(home, event, {**fields, **more})
 
@@ -116,13 +116,13 @@ class LifeCycle:
     def _who(self, attachment: Attachment) -> Event:
         """The consumer, and the connection that it is on."""
         home = attachment.home
-        lane = home.lane_of.get(attachment.number)
-        consumer = lane.consumers.by_attachment.get(attachment.number) if lane is not None else None
+        queue = home.queue_of.get(attachment.number)
+        consumer = queue.consumers.by_attachment.get(attachment.number) if queue is not None else None
         session = next((s for s in self._host.sessions if s.peer is attachment.peer), None)
-        own = lane.subscription if lane is not None else None
+        own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
-        if selector is None and lane is not None and consumer is not None:
-            chosen = lane.matching.selectors.get(consumer.selector)
+        if selector is None and queue is not None and consumer is not None:
+            chosen = queue.matching.selectors.get(consumer.selector)
             selector = chosen.text if chosen is not None else None
         return {
             "consumer": attachment.consumer or str(attachment.number), "subscription": own.name if own else None,

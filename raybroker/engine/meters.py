@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.core.consumers import Consumer
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.window import CreditWindow, PrefetchWindow
 from raybroker.core.outcome import Outcome
-from raybroker.core.window import CreditWindow, PrefetchWindow
-from raybroker.engine.counted import Base, consumers_now
+from raybroker.engine.counter_baselines import Base, consumers_now
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.engine.limit_log import LimitLog
-from raybroker.engine.tallies import TIMES_MAX, Average, Busiest, Sample, Sampling, Times
+from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sample, Sampling, Times
 from raybroker.engine.thresholds import Thresholds
 from raybroker.model import histogram as h
 from raybroker.model.histogram import Histogram
@@ -134,14 +134,14 @@ class Meters:
         if not self.timing or ordinal is None:
             return
         meter = self.of(home)
-        held = home.ledger.held.get(ordinal)
+        held = home.block_index.held.get(ordinal)
         sizes = held.sizes if held is not None else block.bodies_bytes if block.count == 1 else block.lengths
         largest = sizes if isinstance(sizes, int) else max(sizes)
         if largest > meter.largest_bytes:
             meter.largest_bytes = largest
         arrivals = meter.arrivals
         if len(arrivals.numbers) >= TIMES_MAX:
-            arrivals.forget(next(iter(home.ledger.held), ordinal))
+            arrivals.forget(next(iter(home.block_index.held), ordinal))
         arrivals.add(ordinal, self._now_ns())
         weight = meter.keeps.weigh(block.count)
         if weight:
@@ -189,11 +189,11 @@ class Meters:
         if isinstance(attachment.meter, ConsumerMeter):
             self.life.consumer(attachment, CONSUMER_DESTROYED)
 
-    def delivered(self, attachment: Attachment, ordinal: int, tag: int, picks: int, attempt: int) -> None:
+    def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None:
         """Messages of a block were handed over."""
-        meter, count = attachment.meter, picks.bit_count()
+        meter, count = attachment.meter, mask.bit_count()
         if attachment.eager and self.life.wanted(attachment.home):
-            self.life.handed(attachment, ordinal, picks)
+            self.life.handed(attachment, ordinal, mask)
         if not isinstance(meter, ConsumerMeter):
             return
         self.routed[meter.home] += count
@@ -280,11 +280,11 @@ class Meters:
     def look(self, home: Destination, now_ns: int) -> None:
         """Take the averages of one destination further (table M-D)."""
         averages = self.of(home).averages
-        consumers = [c for lane in home.lanes.values() for c in lane.consumers.by_attachment.values()]
+        consumers = [c for queue in home.queues.values() for c in queue.consumers.by_attachment.values()]
         active = sum(c.active for c in consumers)
         for name, value in (
-            ("active", active), ("backup", len(consumers) - active), ("messages", home.ledger.messages),
-            ("bytes", home.ledger.bytes_held),
+            ("active", active), ("backup", len(consumers) - active), ("messages", home.block_index.messages),
+            ("bytes", home.block_index.bytes_held),
         ):  # fmt: skip
             if name not in averages:
                 averages[name] = Average(now_ns)
@@ -302,7 +302,7 @@ class Meters:
 
     def oldest_age_s(self, home: Destination) -> float:
         """How long the oldest message is here, since the host started at most."""
-        ordinal = next(iter(home.ledger.held), None)
+        ordinal = next(iter(home.block_index.held), None)
         if ordinal is None:
             return 0.0
         meter = self.destinations.get(home.number)
@@ -310,5 +310,5 @@ class Meters:
 
 
 def consumer_of(attachment: Attachment) -> Consumer | None:
-    lane = attachment.home.lane_of.get(attachment.number)
-    return lane.consumers.by_attachment.get(attachment.number) if lane is not None else None
+    queue = attachment.home.queue_of.get(attachment.number)
+    return queue.consumers.by_attachment.get(attachment.number) if queue is not None else None

@@ -10,20 +10,20 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.core.window import UNLIMITED
-from raybroker.engine import counted
+from raybroker.core.delivery.window import UNLIMITED
+from raybroker.engine import counter_baselines
 from raybroker.engine.committer import ThreadCommitter
 from raybroker.engine.meters import HISTOGRAMS, NS, DestinationMeter
 from raybroker.engine.ports import Committer
-from raybroker.engine.tallies import Sampling
+from raybroker.engine.samplers import Sampling
 from raybroker.engine.thresholds import OF
 from raybroker.model import histogram as h
 from raybroker.model.names import is_metrics_topic
 
 if TYPE_CHECKING:
-    from raybroker.core.consumers import Consumer
+    from raybroker.core.delivery.consumers import Consumer
+    from raybroker.core.delivery.delivery_queue import DeliveryQueue
     from raybroker.core.destination import Destination
-    from raybroker.core.lane import Lane
     from raybroker.engine.host import Host
 
 Value = Any
@@ -72,16 +72,16 @@ def totals(host: Host, home: Destination) -> Row:
 
 def gauges(host: Host, home: Destination) -> Row:
     """How it stands."""
-    ledger = home.ledger
+    block_index = home.block_index
     rows = host.schedules.log.rows
     schedules = sum(row.destination == home.number for row in rows.values()) if rows else 0
     row: Row = {
-        "messages": ledger.messages,
-        "message_bytes": ledger.bytes_held,
+        "messages": block_index.messages,
+        "message_bytes": block_index.bytes_held,
         "pending_messages": sum(staged.messages + staged.acknowledged for staged in home.staged.values()),
         "oldest_message_age_seconds": host.meters.oldest_age_s(home),
         "producers": len(home.producers.attached),
-        "subscriptions": len(home.lanes) if home.kind == "topic" else 0,
+        "subscriptions": len(home.queues) if home.kind == "topic" else 0,
         "schedules": schedules,
         "quota_used_ratio": quota_used(home),
         "flow_controlled": int(home.slow),
@@ -94,28 +94,28 @@ def gauges(host: Host, home: Destination) -> Row:
         "halted": int(home.number in host.halted),
     }
     waiting = delayed = units = 0
-    for lane in home.lanes.values():
-        waiting += lane.waiting + (sum(run.count for run, _ in lane.hidden) if lane.hidden else 0)
-        delayed += lane.timetable.count
-        units += len(lane.order.units) if lane.order is not None else 0
+    for queue in home.queues.values():
+        waiting += queue.waiting + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
+        delayed += queue.timetable.count
+        units += len(queue.order.units) if queue.order is not None else 0
     row["ordered_units"] = units
     row["waiting_messages"] = waiting
     row["delayed_messages"] = delayed
-    row.update(_of_consumers(home.lanes.values()))
+    row.update(_of_consumers(home.queues.values()))
     return row
 
 
-def _of_consumers(lanes: Iterable[Lane]) -> Row:
+def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
     active = backup = idle = full = limit = credit = unsettled = 0
-    for lane in lanes:
-        waits = lane.backlog.count > 0
-        for consumer in lane.consumers.by_attachment.values():
+    for queue in queues:
+        waits = queue.backlog.count > 0
+        for consumer in queue.consumers.by_attachment.values():
             unsettled += sum(item.count for item in consumer.unsettled)
             if not consumer.active:
                 backup += 1
                 continue
             active += 1
-            room = _room(lane, consumer)
+            room = _room(queue, consumer)
             idle += room > 0 and not waits
             full += room <= 0 and waits
             if consumer.limit > 0:
@@ -127,27 +127,27 @@ def _of_consumers(lanes: Iterable[Lane]) -> Row:
     }  # fmt: skip
 
 
-def _room(lane: Lane, consumer: Consumer) -> int:
+def _room(queue: DeliveryQueue, consumer: Consumer) -> int:
     """Whether it would take a message now; one in drain mode is armed while it waits for one."""
-    if consumer.attachment in lane.consumers.draining:
+    if consumer.attachment in queue.consumers.draining:
         return int(consumer.armed)
     return min(consumer.room(), UNLIMITED)
 
 
 def quota_used(home: Destination) -> float:
-    attributes, ledger = home.attributes, home.ledger
+    attributes, block_index = home.attributes, home.block_index
     used = 0.0
     if attributes.maxNumMsgs > 0:
-        used = ledger.messages / attributes.maxNumMsgs
+        used = block_index.messages / attributes.maxNumMsgs
     if attributes.maxTotalMsgBytes > 0:
-        used = max(used, ledger.bytes_held / attributes.maxTotalMsgBytes)
+        used = max(used, block_index.bytes_held / attributes.maxTotalMsgBytes)
     return used
 
 
 def destination_row(host: Host, home: Destination) -> Row:
     """Everything about one destination, with ``name``, ``type`` and ``temporary``, and what metrics messages have."""
     attributes = home.attributes
-    peak_messages, peak_bytes = counted.peaks(host, home)
+    peak_messages, peak_bytes = counter_baselines.peaks(host, home)
     meter = host.meters.destinations.get(home.number)
     row = {
         "name": home.name,
@@ -158,8 +158,8 @@ def destination_row(host: Host, home: Destination) -> Row:
         "peak_messages": peak_messages,
         "peak_message_bytes": peak_bytes,
         "active_subscriptions": sum(
-            lane.subscription is not None and (lane.subscription.durable or bool(lane.consumers.by_attachment))
-            for lane in home.lanes.values()
+            queue.subscription is not None and (queue.subscription.durable or bool(queue.consumers.by_attachment))
+            for queue in home.queues.values()
         ),
         "largest_message_bytes": meter.largest_bytes if meter is not None else 0,
     }

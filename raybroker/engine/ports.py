@@ -149,17 +149,17 @@ class Codec(Protocol):
         ...
 
     def dead_block(
-        self, block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+        self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:
         """The messages as a new block with the properties of the dead (D-25)."""
         ...
 
-    def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
+    def revived(self, block: Block, mask: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         """Dead messages without those properties, by the destination that each came from."""
         ...
 
     def quarantined(
-        self, raw: bytes, picks: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
+        self, raw: bytes, mask: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
         now_ms: int, body_bytes_max: int,
     ) -> bytes:  # fmt: skip
         """The record of a damaged block that is skipped, as a block."""

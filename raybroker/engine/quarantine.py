@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raybroker.core import command as cmd
-from raybroker.core import intake
+from raybroker.core.admission import admission
 from raybroker.core.destination import Destination
-from raybroker.engine.burial import own_send
-from raybroker.engine.catalogue import DMQ
-from raybroker.engine.steps import Step
+from raybroker.engine.dead_letters import own_send
+from raybroker.engine.destination_registry import DMQ
+from raybroker.engine.executor import Step
 from raybroker.model.block import Block
 from raybroker.model.errors import ResourceAllocationError, StoreDamagedError, StoreError
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Damaged(NamedTuple):
-    """A block of which nothing can be delivered. ``picks``: its messages that are not settled."""
+    """A block of which nothing can be delivered. ``mask``: its messages that are not settled."""
 
     ordinal: int
-    picks: int
+    mask: int
     error: str
 
 
@@ -40,8 +40,8 @@ class Quarantine:
 
     def look(self, home: Destination) -> Iterator[Damaged | None]:
         """Read every block of a destination; None for one that is well. Raises StoreError when the store is gone."""
-        for ordinal in list(home.ledger.held):
-            held = home.ledger.held.get(ordinal)
+        for ordinal in list(home.block_index.held):
+            held = home.block_index.held.get(ordinal)
             if held is None:
                 continue
             try:
@@ -69,21 +69,23 @@ class Quarantine:
         Raises ResourceAllocationError when the dead message queue does not take it. What a transaction holds stays.
         """
         host, ordinal = self._host, damaged.ordinal
-        held = home.ledger.held.get(ordinal)
+        held = home.block_index.held.get(ordinal)
         if held is None:
             host.append([], lambda: done(True))
             return
         record = Block(host.codec.quarantined(
-            self.legible(home, ordinal), damaged.picks, (home.kind, home.name), damaged.error, broker=host.broker,
+            self.legible(home, ordinal), damaged.mask, (home.kind, home.name), damaged.error, broker=host.broker,
             producer=host.identity, seq=host.burial.take_seqs(1), now_ms=host.clock.now_ms(),
             body_bytes_max=host.message_bytes_max if host.message_bytes_max > 0 else 1 << 30,
         ))  # fmt: skip
         target = host.destinations.get(("queue", DMQ))
-        if target is not None and not (host.has_room(record.view.nbytes) and intake.would_take(target, record.lengths)):
+        if target is not None and not (
+            host.has_room(record.view.nbytes) and admission.would_take(target, record.lengths)
+        ):
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
         host.perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
-        rows = [(lane.number, lane.dying[ordinal]) for lane in home.lanes.values() if lane.dying.get(ordinal)]
-        gone = [Step(home, cmd.Buried(lane, ordinal, picks)) for lane, picks in rows]
+        rows = [(queue.number, queue.dying[ordinal]) for queue in home.queues.values() if queue.dying.get(ordinal)]
+        gone = [Step(home, cmd.Buried(queue, ordinal, mask)) for queue, mask in rows]
         if target is not None or host.forward is None:
             sends = [own_send(host, target, record)] if target is not None else []
             host.perform_all([*sends, *gone], (), lambda: done(True))
@@ -93,8 +95,8 @@ class Quarantine:
             if stored:
                 host.perform_all(gone, (), lambda: done(True))
                 return
-            for lane, picks in rows:
-                host.perform(home, cmd.Unbury(lane, ordinal, picks))
+            for queue, mask in rows:
+                host.perform(home, cmd.Unbury(queue, ordinal, mask))
             done(False)
 
         host.forward("queue", DMQ, bytes(record.view), forwarded)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery.window import CREDIT_MAX
 from raybroker.core.outcome import Refused
-from raybroker.core.window import CREDIT_MAX
-from raybroker.engine import schedules, watching
+from raybroker.engine import consumer_watch, schedules
 from raybroker.engine import sessions_consuming as consuming
 from raybroker.engine import sessions_txn as txn
 from raybroker.engine.attachments import Attachment, Outbox
 from raybroker.engine.browsing import Browser
-from raybroker.engine.forcing import columns_of, in_default_unit, overridden, parts_in
 from raybroker.engine.host import Host
+from raybroker.engine.overrides import columns_of, in_default_unit, overridden, parts_in
 from raybroker.engine.ports import Peer
 from raybroker.engine.transactions import OPEN, Transaction
 from raybroker.model.block import Block
@@ -116,7 +116,7 @@ class Session:
         except BrokerError:
             del self.producers[handle], self.producer_ids[handle]
             raise
-        self.peer.reply(request, {"epoch": attachment.number, **watching.checks_of(home.attributes)})
+        self.peer.reply(request, {"epoch": attachment.number, **consumer_watch.checks_of(home.attributes)})
 
     def _close_producer(self, request: int, args: dict[str, Any]) -> None:
         attachment = self.producers.pop(int(args["handle"]), None)
@@ -302,5 +302,5 @@ _OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
     **consuming.OPS,
     **txn.OPS,
     **schedules.OPS,
-    **watching.OPS,
+    **consumer_watch.OPS,
 }

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery.window import CREDIT_MAX
 from raybroker.core.destination import Destination
 from raybroker.core.selector import normalised
 from raybroker.core.subscription import Subscription
-from raybroker.core.window import CREDIT_MAX
 from raybroker.engine.browsing import Browser
-from raybroker.engine.forcing import effective_limit
+from raybroker.engine.overrides import effective_limit
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from raybroker.model.failure import REASON_CHARS_MAX
@@ -80,7 +80,7 @@ def _open_consumer(session: Session, request: int, args: dict[str, Any]) -> None
     session.perform_attach(attachment, command)
     session.consumers[handle] = attachment
     host.meters.attached(attachment, broker)
-    active = home.lane_of[attachment.number].consumers.by_attachment[attachment.number].active
+    active = home.queue_of[attachment.number].consumers.by_attachment[attachment.number].active
     session.peer.reply(
         request, {"epoch": attachment.number, "limit": effective, "active": active, "broker": host.broker}
     )
@@ -149,8 +149,8 @@ def _browse(session: Session, request: int, args: dict[str, Any]) -> None:
         raise IllegalStateError("the browser is closed")
     tag = 1
     for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
-        session.peer.deliver(int(args["handle"]), 0, tag, seen.attempts, block.pick(seen.picks))
-        tag += seen.picks.bit_count()
+        session.peer.deliver(int(args["handle"]), 0, tag, seen.attempts, block.pick(seen.mask))
+        tag += seen.mask.bit_count()
     session.peer.reply(request, {"more": browser.more})
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
-from raybroker.core.work import PARTS
+from raybroker.core.unit_of_work import PARTS
 
 
-def subscription_key(home: Destination, lane: Lane, identity: int) -> str:
-    """The key of a lane of ``home`` on the host ``identity``; "" for a queue's, and for parts of units of work.
+def subscription_key(home: Destination, queue: DeliveryQueue, identity: int) -> str:
+    """The key of a delivery queue of ``home`` on the host ``identity``; "" for a queue's, and for parts of units of
+    work.
 
     A subscription with a name keeps its key when it is made again. That of a plain subscriber is never used again.
     """
-    own = lane.subscription
+    own = queue.subscription
     if own is None or own == PARTS:
         return ""
     if own.name:
         return json.dumps({"client_id": own.client_id, "name": own.name, "durable": own.durable})
-    return json.dumps({"subscriber": f"{identity:x}-{home.number}-{lane.number}"})
+    return json.dumps({"subscriber": f"{identity:x}-{home.number}-{queue.number}"})
 
 
-def lane_with(home: Destination, key: str, identity: int) -> Lane | None:
-    """The lane with that key; None when the subscription is gone."""
-    return next((lane for lane in home.lanes.values() if subscription_key(home, lane, identity) == key), None)
+def queue_with(home: Destination, key: str, identity: int) -> DeliveryQueue | None:
+    """The delivery queue with that key; None when the subscription is gone."""
+    return next((queue for queue in home.queues.values() if subscription_key(home, queue, identity) == key), None)

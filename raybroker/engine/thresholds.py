@@ -48,10 +48,10 @@ class Thresholds:
         known = self._known.get(home.number)
         if known is None:
             return
-        attributes, ledger = home.attributes, home.ledger
+        attributes, block_index = home.attributes, home.block_index
         for threshold, held, high, low in (
-            (known["messages"], ledger.messages, attributes.messagesHigh, attributes.messagesLow),
-            (known["bytes"], ledger.bytes_held, attributes.bytesHigh, attributes.bytesLow),
+            (known["messages"], block_index.messages, attributes.messagesHigh, attributes.messagesLow),
+            (known["bytes"], block_index.bytes_held, attributes.bytesHigh, attributes.bytesLow),
         ):
             over = high >= 0 and (held >= low if threshold.over else held > high)
             if over != threshold.over:
@@ -74,7 +74,7 @@ class Thresholds:
             if threshold.told == threshold.over or now_ms - threshold.told_ms < TOLD_EVERY_MS:
                 continue
             threshold.told, threshold.told_ms = threshold.over, now_ms
-            held = home.ledger.messages if of == "messages" else home.ledger.bytes_held
+            held = home.block_index.messages if of == "messages" else home.block_index.bytes_held
             high, low = (getattr(home.attributes, of + end) for end in ("High", "Low"))
             if threshold.over:
                 self._host.report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")

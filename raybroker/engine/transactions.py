@@ -22,12 +22,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
-from raybroker.core import intake
+from raybroker.core.admission import admission
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Outcome, Sent
-from raybroker.engine import txlog
-from raybroker.engine.steps import Step
-from raybroker.engine.txlog import TxLog
+from raybroker.engine import transaction_log
+from raybroker.engine.executor import Step
+from raybroker.engine.transaction_log import TxLog
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -178,7 +178,7 @@ class Transactions:
         transaction = self.by_number.get(number)
         for effect in outcome.immediate if transaction is not None else ():
             for row in effect.refused if isinstance(effect, Sent) else ():
-                if transaction is not None and transaction.refusal is None and row.code != intake.DUPLICATE:
+                if transaction is not None and transaction.refusal is None and row.code != admission.DUPLICATE:
                     transaction.refusal = from_code(row.code, row.text)
 
     def _require_not_given_up(self, transaction: Transaction, key: bytes) -> None:
@@ -197,7 +197,7 @@ class Transactions:
             staged = home.staged.get(transaction.number)
             for block in staged.blocks if staged is not None else ():
                 if block.persistent:
-                    nbytes += home.ledger.held[block.ordinal].bytes_of(block.picks)
+                    nbytes += home.block_index.held[block.ordinal].bytes_of(block.mask)
         if nbytes and not self._host.has_room(nbytes):
             self.roll_back(transaction, _nobody)
             raise StoreFullError(
@@ -216,9 +216,11 @@ class Transactions:
             return
         transaction.state, transaction.coordinator, transaction.session = "PREPARED", coordinator, None
         self._by_key[key] = transaction
-        row = txlog.PreparedRow(transaction.number, key, transaction.kind, coordinator, transaction.created_ms)
+        row = transaction_log.PreparedRow(
+            transaction.number, key, transaction.kind, coordinator, transaction.created_ms
+        )
         self.log.prepared[row.number] = row
-        note = txlog.note(txlog.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
+        note = transaction_log.note(transaction_log.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
         steps = [Step(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
         self._host.perform_all(steps, (note,), lambda: done("commit"))
 
@@ -248,7 +250,7 @@ class Transactions:
     def _never(self, key: bytes, done: Done) -> None:
         """Write down that an unknown transaction is rolled back: a commit that is still on its way will fail."""
         self.log.remember(key, False, shared=False)
-        self._host.append([txlog.decided(0, key, False, False)], done)
+        self._host.append([transaction_log.decided(0, key, False, False)], done)
 
     def conclude(self, key: bytes, done: Callable[[str], None]) -> None:
         """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back (T-10)."""
@@ -276,13 +278,13 @@ class Transactions:
         self.log.prepared.pop(number, None)
         extra = []
         if transaction.key and (commit or prepared or transaction.kind == "xa"):
-            most = max(self._remembered_max, txlog.SESSIONS_MAX)
+            most = max(self._remembered_max, transaction_log.SESSIONS_MAX)
             self.log.remember(transaction.key, commit, shared, most)
-            extra.append(txlog.decided(number, transaction.key, commit, shared))
+            extra.append(transaction_log.decided(number, transaction.key, commit, shared))
         if heuristic:
-            row = txlog.HeuristicRow(number, transaction.key, commit, transaction.created_ms)
+            row = transaction_log.HeuristicRow(number, transaction.key, commit, transaction.created_ms)
             self.log.heuristic[row.key] = row
-            extra.append(txlog.note(txlog.HEURISTIC, number, row.key, commit, row.created_ms))
+            extra.append(transaction_log.note(transaction_log.HEURISTIC, number, row.key, commit, row.created_ms))
         delay_ms = 0 if commit else transaction.delay_ms
         for home in () if commit else transaction.homes:
             self._host.meters.life.rolled_back(home, number)
@@ -300,7 +302,7 @@ class Transactions:
     def forget(self, key: bytes, done: Done) -> None:
         """Everybody has heard how it ended."""
         known = self.log.forget(key)
-        self._host.append([txlog.note(txlog.FORGOTTEN, 0, key)] if known else [], done)
+        self._host.append([transaction_log.note(transaction_log.FORGOTTEN, 0, key)] if known else [], done)
 
     def recoverable(self) -> list[bytes]:
         """Keys of prepared XA branches, oldest first, and of those with a heuristic outcome."""
@@ -381,9 +383,10 @@ class Transactions:
         if commit and transaction.state != "PREPARED":
             raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
         heuristic = transaction.kind == "xa" and transaction.state == "PREPARED"
-        if heuristic and len(self.log.heuristic) >= txlog.HEURISTICS_MAX:
+        if heuristic and len(self.log.heuristic) >= transaction_log.HEURISTICS_MAX:
             raise ResourceAllocationError(
-                f"the host remembers {txlog.HEURISTICS_MAX} heuristic outcomes; let managers forget some (xa.forget)"
+                f"the host remembers {transaction_log.HEURISTICS_MAX} heuristic outcomes; "
+                "let managers forget some (xa.forget)"
             )
         if heuristic:
             how = "committed" if commit else "rolled back"
@@ -414,7 +417,7 @@ class Transactions:
         }
 
 
-def _heuristic_row(row: txlog.HeuristicRow) -> dict[str, Any]:
+def _heuristic_row(row: transaction_log.HeuristicRow) -> dict[str, Any]:
     return {
         "id": row.number, "key": row.key.hex(), "kind": "xa", "state": row.state, "client_id": None,
         "connection": None, "messages": 0, "acks": 0, "created_ms": row.created_ms, "coordinator": "",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raybroker.core import picks as pk
-from raybroker.core.backlog import ANY, UNSORTED
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import ANY, UNSORTED
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
 
 
 def unit_figures(home: Destination) -> dict[str, int]:
@@ -17,28 +17,28 @@ def unit_figures(home: Destination) -> dict[str, int]:
     matches it (W-88).  The others are with a session.  More consumers than ready units have nothing to do.
     """
     units = ready = blocked = 0
-    for lane in home.lanes.values():
-        if lane.order is None:
+    for queue in home.queues.values():
+        if queue.order is None:
             continue
-        units += len(lane.order.units)
-        free = [unit for unit in lane.order.units.values() if not unit.held]
-        unmatched = _unmatched(lane)
+        units += len(queue.order.units)
+        free = [unit for unit in queue.order.units.values() if not unit.held]
+        unmatched = _unmatched(queue)
         blocked += sum(unit.head is None for unit in free) + unmatched
         ready += sum(unit.head is not None for unit in free) - unmatched
     return {"units": units, "units_ready": ready, "units_blocked": blocked}
 
 
-def _unmatched(lane: Lane) -> int:
+def _unmatched(queue: DeliveryQueue) -> int:
     """First messages of units that no consumer wants."""
-    wanted = {consumer.selector for consumer in lane.consumers.by_attachment.values() if consumer.active}
+    wanted = {consumer.selector for consumer in queue.consumers.by_attachment.values() if consumer.active}
     if ANY in wanted or not wanted:
         return 0
-    held = lane.home.ledger.held
+    held = queue.home.block_index.held
     return sum(
-        (run.picks & held[run.ordinal].ordered).bit_count()
-        for shelf in lane.backlog.shelves.values()
-        if shelf.signature != UNSORTED and not any(shelf.signature >> number & 1 for number in wanted)
-        for run in shelf.runs()
+        (run.mask & held[run.ordinal].ordered).bit_count()
+        for bucket in queue.backlog.buckets.values()
+        if bucket.signature != UNSORTED and not any(bucket.signature >> number & 1 for number in wanted)
+        for run in bucket.runs()
     )
 
 
@@ -46,7 +46,7 @@ def live_units(home: Destination, names: Iterable[str]) -> list[str]:
     """Those of the units that have messages here, visible or not; every block that is held is looked at."""
     missing = set(names)
     found: list[str] = []
-    for block in home.ledger.held.values():
+    for block in home.block_index.held.values():
         if not missing:
             break
         units = block.columns.units

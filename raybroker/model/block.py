@@ -257,18 +257,18 @@ class Block:
             first_seq = self._rebase(columns)
         return (self._prefix(columns, headers, first_seq, bodies.nbytes), bodies)
 
-    def pick(self, picks: int) -> tuple[Buffer, ...]:
+    def pick(self, mask: int) -> tuple[Buffer, ...]:
         """The encoding of the messages whose bit is set, at least one, as buffers to write one after another.
 
         Messages that lie side by side are a :meth:`part`, whose bodies are not copied; others are gathered.
         """
-        assert 0 < picks < 1 << self.count
-        end = picks.bit_length()
-        low = picks & -picks
-        if picks + low == 1 << end:
+        assert 0 < mask < 1 << self.count
+        end = mask.bit_length()
+        low = mask & -mask
+        if mask + low == 1 << end:
             return self.part(low.bit_length() - 1, end)
         view, count = self.view, self.count
-        chosen = selectors(picks)
+        chosen = selectors(mask)
         runs = [match.span() for match in RUNS(chosen)]
         in_slices = len(runs) * ITEMS_PER_SLICE < count
         columns: dict[int, Buffer] = {}

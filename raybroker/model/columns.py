@@ -85,9 +85,9 @@ ITEMS_PER_SLICE: Final = 4
 """Taking a slice costs about as much as looking at so many items one by one."""
 
 
-def selectors(picks: int) -> bytes:
-    """A byte for each message up to the last of ``picks``: 1 when it is one of them, else 0."""
-    return f"{picks:b}"[::-1].encode().translate(_BITS)
+def selectors(mask: int) -> bytes:
+    """A byte for each message up to the last of ``mask``: 1 when it is one of them, else 0."""
+    return f"{mask:b}"[::-1].encode().translate(_BITS)
 
 
 def _swapped(column: array[int]) -> array[int]:

@@ -1,1 +1,5 @@
-"""Connection services: what listens for clients and turns their protocol into calls of the engine."""
+"""Connection services: the servers that listen, for clients and for Prometheus.
+
+May import ``engine``, ``transport``, ``wire`` and ``metrics``.  Entries are :mod:`raybroker.services.native` and
+:mod:`raybroker.services.metrics_http`.
+"""

@@ -28,9 +28,9 @@ from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.transport.link import Link
-from raybroker.wire import frames as wire
-from raybroker.wire.buffers import FrameBuffers
-from raybroker.wire.native import Native
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import Native
+from raybroker.wire.native.receive_buffers import FrameBuffers
 
 LOG: Final = logging.getLogger("raybroker.host")
 SHOWN_CHARS_MAX: Final = 100

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
 from raybroker.model.record import Buffer
-from raybroker.wire.frames import Frame
-from raybroker.wire.native import Native
+from raybroker.wire.native.connection import Native
+from raybroker.wire.native.frames import Frame
 
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Past this much unsent the link is congested, and the engine keeps further deliveries to itself."""

@@ -16,7 +16,7 @@ from raybroker.analysis.jobs import balance, hot
 from raybroker.analysis.jobs.anomalies import HOUR_MS, unusual
 from raybroker.analysis.jobs.prefetch import advise, memory_bytes
 from raybroker.analysis.tables import POINTS_MAX, STEPS_MS, quantile, step_for
-from raybroker.client.flow import memory_bytes_needed
+from raybroker.client.consumer.flow_control import memory_bytes_needed
 
 INF = math.inf
 

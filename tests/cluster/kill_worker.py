@@ -85,8 +85,11 @@ def explain(consumer: Any) -> None:
         print(core.info(), flush=True)
         for place, member in getattr(core, "members", {}).items():
             share = member.share
-            state = {name: getattr(share, name) for name in share.__slots__ if name != "purse"}
-            print(f"  {place}: attached {member.attached}, wants {share in share.purse.wanting}, {state}", flush=True)
+            state = {name: getattr(share, name) for name in share.__slots__ if name != "credit_pool"}
+            print(
+                f"  {place}: attached {member.attached}, wants {share in share.credit_pool.wanting}, {state}",
+                flush=True,
+            )
 
     signal.signal(signal.SIGUSR1, say)
     faulthandler.register(signal.SIGUSR1, chain=True)

@@ -18,8 +18,8 @@ from raybroker.errors import (
     InvalidDestinationError,
     NoClusterError,
 )
-from raybroker.wire import frames as wire
-from raybroker.wire.native import preface
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import preface
 from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client import transaction
-from raybroker.client.transaction import Work
+from raybroker.client.session import transaction
+from raybroker.client.session.transaction import Work
 from raybroker.errors import BrokerError, IllegalStateError, NoClusterError
 from tests.contracts import (
     test_browsers,

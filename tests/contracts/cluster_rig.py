@@ -12,31 +12,31 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from raybroker.actors.joining import shared_table
-from raybroker.client.blocking import Connection, XaConnection
-from raybroker.client.cluster_directory import ClusterDirectory
-from raybroker.client.connection import ConnectionCore
-from raybroker.client.directory import Place
-from raybroker.client.io import IoThread
+from raybroker.actors.join import shared_table
+from raybroker.broker.broker import Broker
+from raybroker.broker.cluster_broker import ClusterBroker
+from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.join_settings import settings_of
+from raybroker.broker.path_service import PathService
+from raybroker.broker.record_application import Applying
+from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.connection.cluster_directory import ClusterDirectory
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.directory import Place
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.cluster.member import Member
+from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.config.live import LiveConfig, Saved
-from raybroker.control.member import Member
-from raybroker.control.messages import Envelope
+from raybroker.hosting.host_service import HostService
 from raybroker.model.errors import BrokerGoneError
-from raybroker.services.applying import Applying
-from raybroker.services.broker import Broker
-from raybroker.services.cluster_broker import ClusterBroker
-from raybroker.services.clustering import Clustering
-from raybroker.services.hosting import HostService
-from raybroker.services.joining import settings_of
-from raybroker.services.paths import PathService
 from raybroker.store.journal import Journal
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
-from raybroker.wire.native import TOKEN_BYTES
+from raybroker.wire.native.connection import TOKEN_BYTES
 
 _numbers = itertools.count(1)
 FAST = {

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raybroker import aio
-from raybroker.client.blocking import Connection, XaConnection
-from raybroker.client.connection import ConnectionCore
+from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
-from raybroker.client.io import IoThread
 from raybroker.client.loopback import make_core
-from raybroker.client.message import Message
-from raybroker.client.xa import Xa
+from raybroker.client.session.xa import Xa
 from raybroker.config import Config
 
 WAIT_S = 60.0

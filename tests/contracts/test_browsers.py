@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.admin import pages
+from raybroker.client.admin.admin import pages
 from raybroker.errors import ConfigError, IllegalStateError, InvalidDestinationError, MessageFormatError
 from tests.contracts.handle_basics import Point, held
 from tests.contracts.handles import LoopbackBroker, bodies, create, state_of, take, until

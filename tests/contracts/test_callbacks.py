@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client import channel as channel_module
-from raybroker.client.producing import Batch
+from raybroker.client.connection import channel as channel_module
+from raybroker.client.producer.producer_state import Batch
 from raybroker.errors import BrokerError, MessageFormatError
 from tests.contracts.conftest import ONE_FACE
 from tests.contracts.handle_basics import held

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client import connection as connection_module
+from raybroker.client.connection import connection as connection_module
 from raybroker.errors import ConnectionLostError, IllegalStateError
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handle_basics import held

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.xa import XA_HEURMIX
+from raybroker.client.session.xa import XA_HEURMIX
 from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError, XAError
 from raybroker.model.errors import BrokerGoneError, ConnectionLostError
 from raybroker.model.xid import Xid

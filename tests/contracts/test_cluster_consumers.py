@@ -46,7 +46,7 @@ def brokers_of(consumer: Any) -> list[str]:
     return found
 
 
-def seat(connection: Any) -> list[str]:
+def coordinator(connection: Any) -> list[str]:
     return [row["broker"] for row in connection.admin().list_brokers() if row["seat"]]
 
 
@@ -246,14 +246,14 @@ def test_a_durable_subscription_is_one_over_all_brokers(rig: ClusterRig) -> None
 # ---- active and backup ---------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_with_the_seat_alone_until_it_is_promoted(rig: ClusterRig) -> None:  # D-15, D-16
+def test_a_backup_is_with_the_coordinator_alone_until_it_is_promoted(rig: ClusterRig) -> None:  # D-15, D-16
     admin = rig.connect("b1").admin()
     name = rig.name()
     admin.create_destination("queue", name, maxNumActiveConsumers=1, maxNumBackupConsumers=1)
     first = rig.connect("b2").session().consumer(name)
     second = rig.connect("b3").session().consumer(name)
     assert (first.active, second.active) == (True, False)
-    assert (brokers_of(first), brokers_of(second)) == (list(NAMES), seat(rig.connect("b1")))
+    assert (brokers_of(first), brokers_of(second)) == (list(NAMES), coordinator(rig.connect("b1")))
     with pytest.raises(ResourceAllocationError):
         rig.connect("b1").session().consumer(name)
     fill(rig, name, 5)
@@ -276,7 +276,7 @@ def test_whoever_waits_while_a_backup_is_promoted_gets_what_comes_from_any_broke
         until(lambda: second._core._arrivals.awaited)
         first.close()
         until(lambda: brokers_of(second) == list(NAMES))
-        other = next(broker for broker in NAMES if [broker] != seat(rig.connect("b1")))
+        other = next(broker for broker in NAMES if [broker] != coordinator(rig.connect("b1")))
         rig.connect(other).session().producer(name).send("now")
         message = found.result(WAIT_S)
     assert message is not None
@@ -300,14 +300,14 @@ async def _abort(core: Any) -> None:
         channel.link.abort()
 
 
-def test_a_new_seat_gets_the_backups_and_decides_from_then_on(own: ClusterRig) -> None:
+def test_a_new_coordinator_gets_the_backups_and_decides_from_then_on(own: ClusterRig) -> None:
     name = own.name()
     own.connect("b1").admin().create_destination("queue", name, maxNumActiveConsumers=1, maxNumBackupConsumers=1)
     first = own.connect("b2").session().consumer(name)
     second = own.connect("b3").session().consumer(name)
-    assert brokers_of(second) == seat(own.connect("b2")) == ["b1"]
+    assert brokers_of(second) == coordinator(own.connect("b2")) == ["b1"]
     own.kill("b1")
-    until(lambda: brokers_of(second) == seat(own.connect("b2")))
+    until(lambda: brokers_of(second) == coordinator(own.connect("b2")))
     assert (first.active, second.active) == (True, False)
     sent = fill(own, name, 5, "b2", "b3")
     assert sorted(bodies(take(first, 10))) == sorted(sent)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from raybroker.actors.record_tables import TableManager
+from raybroker.cluster import events as ev
+from raybroker.cluster.backup import load
+from raybroker.cluster.member import restored
 from raybroker.config import Config
 from raybroker.config.brokers import NO_MASTER, TABLE
-from raybroker.control import events as ev
-from raybroker.control.backup import load
-from raybroker.control.member import restored
 from raybroker.errors import (
     BrokerGoneError,
     ConfigError,
@@ -43,7 +43,7 @@ both = pytest.mark.parametrize("rig", ["master", "table"], indirect=True)
 """Wherever the record is kept (K-10, K-20)."""
 
 
-def test_brokers_find_each_other_and_one_is_the_seat(rig: ClusterRig) -> None:
+def test_brokers_find_each_other_and_one_is_the_coordinator(rig: ClusterRig) -> None:
     for home in rig.plan.names:
         rows = rig.connect(home).admin().list_brokers()
         assert [row["broker"] for row in rows] == ["b1", "b2", "b3"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from raybroker.control.record import ChangeRecord
-from raybroker.control.rows import parts_of, record_of
+from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.record_rows import parts_of, record_of
 from raybroker.errors import BrokerError, InvalidDestinationError, MasterUnavailableError
 from raybroker.model.shared_record import TABLE
 from raybroker.store.record_table import RecordTable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.events import ConnectionEvent, ConsumerEvent
+from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
 from raybroker.errors import IllegalStateError, InvalidClientIDError, InvalidDestinationError, RequestTimeoutError
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handles import LoopbackBroker, bodies, create, cut, take

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.xa import Xid
+from raybroker.client.session.xa import Xid
 from raybroker.errors import TransactionRolledBackError
 from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
 from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.relaying import Relay
+from raybroker.client.forwarding.agent import Relay
 from raybroker.errors import InvalidDestinationError
 from raybroker.model.forwarding import forwarding
 from tests.contracts.cluster_rig import ClusterRig

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client import session as session_module
+from raybroker.client.session import session as session_module
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import (

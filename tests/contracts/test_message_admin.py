@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.admin import pages
+from raybroker.client.admin.admin import pages
 from raybroker.errors import (
     ConfigError,
     InvalidDestinationError,

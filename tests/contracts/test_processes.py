@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.io import IoThread
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.errors import IllegalStateError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.channel import Channel
+from raybroker.client.connection.channel import Channel
 from raybroker.errors import (
     ConfigError,
     ConnectionLostError,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.xa import (
+from raybroker.client.session.xa import (
     TMFAIL,
     TMJOIN,
     TMRESUME,

@@ -6,15 +6,15 @@ import asyncio
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.core.snapshot import snapshot
+from raybroker.core.durable.snapshot import snapshot
+from raybroker.hosting.host_service import HostService
 from raybroker.model.block import encode_block
 from raybroker.model.settings import destination_attributes
-from raybroker.services.hosting import HostService
 from raybroker.services.native import Connection
 from raybroker.store.memory import MemoryStore
 from raybroker.system.clock import SystemClock
-from raybroker.wire import frames as wire
-from raybroker.wire.native import TOKEN_BYTES, Native, preface
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import TOKEN_BYTES, Native, preface
 
 TOKEN = bytes(range(TOKEN_BYTES))
 QUEUE = "orders"
@@ -118,7 +118,7 @@ class Rig:
         """Everything that a client can change."""
         host = self.host
         return (
-            {key: (home.number, snapshot(home), home.ledger.messages) for key, home in host.destinations.items()},
+            {key: (home.number, snapshot(home), home.block_index.messages) for key, home in host.destinations.items()},
             set(host.attachments),
             len(host.sessions),
             host.failure,

@@ -22,14 +22,14 @@ import msgpack
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from raybroker.content.bodies import decode_body
+from raybroker.content.death_records import dead_block, dead_wish, revive_block
+from raybroker.content.expiration_log import expiry_record
+from raybroker.content.headers import HEADER_NAMES, content_of, decode_header
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
-from raybroker.wire import frames as wire
-from raybroker.wire.bodies import decode_body
-from raybroker.wire.content import HEADER_NAMES, content_of, decode_header
-from raybroker.wire.dead import dead_block, dead_wish, revive_block
-from raybroker.wire.expiry_log import expiry_record
-from raybroker.wire.native import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
 from tests.fuzz import samples
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
 from tests.sweep import Deadline, until
@@ -122,8 +122,8 @@ def about(found: Block) -> None:
     kwargs = {"producer": 1, "first_seq": 1, "now_ms": 1}
     dead = Block(dead_block(found, whole, Killed(), truncate=bool(found.count % 2), **kwargs))
     dead.check()
-    ((_, _, _, picks, revived),) = revive_block(dead, whole, **kwargs)
-    assert picks == whole
+    ((_, _, _, mask, revived),) = revive_block(dead, whole, **kwargs)
+    assert mask == whole
     Block(revived).check()
 
 

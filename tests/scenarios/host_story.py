@@ -26,10 +26,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from raybroker.content.death_records import deaths_of
+from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT
 from raybroker.core.invariants import check
 from raybroker.model.errors import BrokerError
-from raybroker.wire.dead import deaths_of
-from raybroker.wire.works import WORK_END, WORK_NUMBER, WORK_UNIT
 from tests.unit.engine.rig import DMQ, Client, Rig
 from tests.unit.engine.scheduling import asked
 

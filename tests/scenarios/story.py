@@ -42,12 +42,12 @@ from collections.abc import Callable
 from typing import Any
 
 from raybroker.core import command as cmd
+from raybroker.core.blocks.block_index import Columns
 from raybroker.core.destination import Destination
+from raybroker.core.durable.recovery import KINDS, Recovery
+from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.core.ledger import Columns
 from raybroker.core.outcome import Bury
-from raybroker.core.recovery import KINDS, Recovery
-from raybroker.core.snapshot import snapshot
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import BrokerError
 from raybroker.model.record import BLOCK, Entry
@@ -163,7 +163,7 @@ class Story:
         )  # fmt: skip
 
     def _send(self, command: cmd.Send, labels: list[str]) -> str:
-        ordinal = self.home.ledger.next_ordinal
+        ordinal = self.home.block_index.next_ordinal
         self.telling.name_block(ordinal, labels)
         self.contents[ordinal] = command.content
         return self._do(command)
@@ -235,7 +235,7 @@ class Story:
 
     def close(self, words: list[str], options: dict[str, str], *, lost: bool = False) -> str:
         number = self.numbers[words[0]]
-        if number in self.home.lane_of:
+        if number in self.home.queue_of:
             return self._do(cmd.DetachConsumer(number, lost))
         return self._do(cmd.DetachProducer(number, forget=not lost))
 
@@ -303,7 +303,7 @@ class Story:
         return self._recover()
 
     def checkpoint(self, words: list[str], options: dict[str, str]) -> str:
-        held = self.home.ledger.held
+        held = self.home.block_index.held
         self.state = snapshot(self.home)
         self.log = [e for e in self.log if e.kind == BLOCK and e.ordinal in held]
         self.decided.clear()
@@ -337,7 +337,7 @@ class Story:
         parts = self.telling.outcome(out)
         for effect in out.immediate:
             if isinstance(effect, Bury):
-                buried = self.home.step(cmd.Buried(effect.lane, effect.ordinal, effect.picks), now_ms=self.now_ms)
+                buried = self.home.step(cmd.Buried(effect.queue, effect.ordinal, effect.mask), now_ms=self.now_ms)
                 self.log += buried.records
                 parts += self.telling.outcome(buried)
         return "; ".join(parts) or "ok"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from raybroker.core import notes
-from raybroker.core import picks as pk
-from raybroker.core.destination import LANE_ALL, Destination
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import QUEUE_ALL, Destination
+from raybroker.core.durable import records
 from raybroker.core.outcome import (
     Acked,
     Bury,
@@ -57,32 +57,32 @@ class Telling:
 
     def _record(self, entry: Entry) -> str:
         if entry.kind == BLOCK:
-            meta = notes.decode_block_meta(entry.meta)
+            meta = records.decode_block_meta(entry.meta)
             owner = f" in {_text(meta.txn)}" if meta.txn else ""
             return f"persist {self._messages([(entry.ordinal, pk.span(0, meta.messages), 1)])}{owner}"
-        note = notes.decode(entry.meta)
-        rows = self._messages((row.ordinal, row.picks, 1) for row in note.rows)
-        if note.kind == notes.ACKED:
+        note = records.decode(entry.meta)
+        rows = self._messages((row.ordinal, row.mask, 1) for row in note.rows)
+        if note.kind == records.ACKED:
             blocks = [f"block {a}" if a == b else f"blocks {a}-{b}" for a, b, _ in note.spans]
-            verb = "vanished" if note.lane == LANE_ALL else "settled" + self._of_lane(note.lane)
+            verb = "vanished" if note.queue == QUEUE_ALL else "settled" + self._of_queue(note.queue)
             return f"persist {verb} " + " ".join([*blocks, rows]).strip()
-        if note.kind == notes.LANE:
-            self.subscriptions[note.lane] = Subscription.decode(note.rest).name
-            return f"persist subscription {self.subscriptions[note.lane]}"
-        if note.kind == notes.STAGED:
-            return f"persist consumed {rows} in {_text(notes.decode_number(note.rest))}"
+        if note.kind == records.QUEUE:
+            self.subscriptions[note.queue] = Subscription.decode(note.rest).name
+            return f"persist subscription {self.subscriptions[note.queue]}"
+        if note.kind == records.STAGED:
+            return f"persist consumed {rows} in {_text(records.decode_number(note.rest))}"
         return "persist " + {
-            notes.REFUSED: f"without {rows}",
-            notes.DISPATCHED: "handed out",
-            notes.FAILED: f"failed {rows}",
-            notes.LANE_GONE: f"end of subscription {self.subscriptions.get(note.lane, '')}",
-            notes.DEDUP: "ids",
-            notes.BURIED: f"buried {rows}",
-            notes.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
+            records.REFUSED: f"without {rows}",
+            records.DISPATCHED: "handed out",
+            records.FAILED: f"failed {rows}",
+            records.QUEUE_GONE: f"end of subscription {self.subscriptions.get(note.queue, '')}",
+            records.DEDUP: "ids",
+            records.BURIED: f"buried {rows}",
+            records.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
         }[note.kind]
 
-    def _of_lane(self, lane: int) -> str:
-        return f" for {self.subscriptions[lane]}" if lane else ""
+    def _of_queue(self, queue: int) -> str:
+        return f" for {self.subscriptions[queue]}" if queue else ""
 
     def _effect(self, effect: Any) -> str:
         if isinstance(effect, Retire):
@@ -90,12 +90,12 @@ class Telling:
         if isinstance(effect, Idle):
             return "idle"
         if isinstance(effect, Bury):
-            return f"dead {self._messages([(effect.ordinal, effect.picks, 1)])} ({effect.reason})"
+            return f"dead {self._messages([(effect.ordinal, effect.mask, 1)])} ({effect.reason})"
         name = self.names[effect.attachment]
         if isinstance(effect, Deliver):
-            for offset, index in enumerate(pk.indexes(effect.picks)):
+            for offset, index in enumerate(pk.indexes(effect.mask)):
                 self.tags[name][self.labels[effect.ordinal, index]] = effect.tag + offset
-            return f"deliver {name} {self._messages([(effect.ordinal, effect.picks, effect.attempt)])}"
+            return f"deliver {name} {self._messages([(effect.ordinal, effect.mask, effect.attempt)])}"
         if isinstance(effect, Sent):
             return self._sent(effect, name)
         if isinstance(effect, Acked):
@@ -121,8 +121,8 @@ class Telling:
     def _messages(self, rows: Iterable[tuple[int, int, int]]) -> str:
         found = [
             self.labels[ordinal, index] + (f"({attempt})" if attempt > 1 else "")
-            for ordinal, picks, attempt in rows
-            for index in pk.indexes(picks)
+            for ordinal, mask, attempt in rows
+            for index in pk.indexes(mask)
         ]
         if len(found) > MANY:
             return f"{found[0]}..{found[-1]} ({len(found)})"
@@ -131,12 +131,12 @@ class Telling:
     # ---- a state ---------------------------------------------------------------------------------------------------
 
     def status(self, home: Destination) -> str:
-        ledger, lanes = home.ledger, list(home.lanes.values())
-        parts = [f"{ledger.messages} held", f"{ledger.bytes_held} bytes"]
-        parts.append(f"{sum(lane.backlog.count for lane in lanes)} waiting")
+        block_index, queues = home.block_index, list(home.queues.values())
+        parts = [f"{block_index.messages} held", f"{block_index.bytes_held} bytes"]
+        parts.append(f"{sum(queue.backlog.count for queue in queues)} waiting")
         for name, count in (
-            ("resting", sum(lane.timetable.count for lane in lanes)),
-            ("hidden", sum(run.count for lane in lanes for run, _ in lane.hidden)),
+            ("resting", sum(queue.timetable.count for queue in queues)),
+            ("hidden", sum(run.count for queue in queues for run, _ in queue.hidden)),
             ("in transactions", sum(staged.messages for staged in home.staged.values())),
         ):
             if count:
@@ -147,19 +147,19 @@ class Telling:
         return "recovered " + ("; ".join(self._recovered(home)) or "nothing")
 
     def _recovered(self, home: Destination) -> Iterator[str]:
-        for lane in home.lanes.values():
+        for queue in home.queues.values():
             states: dict[str, list[tuple[int, int, int]]] = {}
-            for state, run in lane.places():
-                states.setdefault(state, []).append((run.ordinal, run.picks, run.attempts + 1))
-            own = f"{lane.subscription.name}: " if lane.subscription is not None else ""
+            for state, run in queue.places():
+                states.setdefault(state, []).append((run.ordinal, run.mask, run.attempts + 1))
+            own = f"{queue.subscription.name}: " if queue.subscription is not None else ""
             told = [
                 ("" if state == "waiting" else f"{state} ") + self._messages(rows) for state, rows in states.items()
             ]
             if told or own:
                 yield own + (", ".join(told) or "nothing")
         for txn, staged in home.staged.items():
-            sent = self._messages((block.ordinal, block.picks, 1) for block in staged.blocks)
-            consumed = self._messages((d.run.ordinal, d.run.picks, 1) for _, d in staged.acks)
+            sent = self._messages((block.ordinal, block.mask, 1) for block in staged.blocks)
+            consumed = self._messages((d.run.ordinal, d.run.mask, 1) for _, d in staged.acks)
             parts = [f"sent {sent}"] if sent else []
             yield f"prepared {_text(txn)}: " + ", ".join([*parts, *([f"consumed {consumed}"] if consumed else [])])
 

@@ -11,7 +11,7 @@
     clients      machines and producers, built on the client's own state machines; consumers, transactors beside them
     faults       what goes wrong, and what administrators do meanwhile
     twin         a dumb model of a queue or topic that is compared after every step (twin_*: its state and commands)
-    purse        the books of a consumer in drain mode
+    credit pool        the books of a consumer in drain mode
     ondisk       a dumb model of what must be on disk, compared with what a restart finds
     watch        holds steps, effects and restarts against the two
     history      what happened, as operations

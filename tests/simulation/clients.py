@@ -1,8 +1,9 @@
 """Clients: machines with one connection each, and on them producers and consumers.
 
-What a client counts and remembers is the production client's own state machines (``raybroker.client.producing``,
-``flow``); what it does when is drawn.  A machine that crashes forgets everything; one that loses its connection
-connects again, opens its producers under their old identity and sends again what was not settled.
+What a client counts and remembers is the production client's own state machines
+(``raybroker.client.producer.producer_state``, ``flow``); what it does when is drawn.  A machine that crashes forgets
+everything; one that loses its connection connects again, opens its producers under their old identity and sends again
+what was not settled.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.producing import Batch, Producing, Shared
+from raybroker.client.producer.producer_state import Batch, Producing, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
 from tests.simulation.history import SENDS, value_of

@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.flow import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
+from raybroker.content.headers import decode_header
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
-from raybroker.wire.content import decode_header
 from tests.simulation.clients import Machine
+from tests.simulation.credit_pool import CreditPool
 from tests.simulation.messages import SELECTORS, body_of
 from tests.simulation.plan import MS, ConsumerPlan
-from tests.simulation.purse import Purse
 from tests.simulation.watch import values_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SimConsumer:
         self.number = 0
         self.buffer: deque[tuple[int, int, int]] = deque()
         self.unacked: list[tuple[int, int, int]] = []
-        self.flow: CreditFlow | PrefetchFlow | Purse = CreditFlow(1, 50)
+        self.flow: CreditFlow | PrefetchFlow | CreditPool = CreditFlow(1, 50)
         self.slow_until = 0
         self._old: tuple[int, list[tuple[int, int, int]]] | None = None
         self._min_tag = 0
@@ -79,7 +79,7 @@ class SimConsumer:
             self.epoch = result["epoch"]
             limit = result["limit"]
             self.flow = (
-                Purse(limit) if plan.drain
+                CreditPool(limit) if plan.drain
                 else CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
             )  # fmt: skip
             self._min_tag = self._got = self._seen = 0
@@ -160,7 +160,7 @@ class SimConsumer:
             self._min_tag = next_tag or 0
             self._go_on()
 
-        credit = 0 if isinstance(self.flow, Purse) else self.flow.limit
+        credit = 0 if isinstance(self.flow, CreditPool) else self.flow.limit
         args = {"handle": self.handle, "epoch": epoch, "credit": credit, "consumed": self._got,
                 "seen": self._seen, "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
         self.machine.call("release", args, released)
@@ -192,7 +192,7 @@ class SimConsumer:
 
     def _check_window(self, count: int) -> None:
         flow = self.flow
-        if isinstance(flow, Purse):
+        if isinstance(flow, CreditPool):
             flow.check(count)
         elif isinstance(flow, CreditFlow):
             assert flow.limit < 0 or count <= flow.to_come, f"{count} messages came, {flow.to_come} were granted"
@@ -203,12 +203,12 @@ class SimConsumer:
             assert count <= flow.polls, f"{count} messages came, {flow.polls} were polled for"
 
     def _ask(self, count: int) -> None:
-        self._up("drain" if isinstance(self.flow, Purse) else "credit", count)
+        self._up("drain" if isinstance(self.flow, CreditPool) else "credit", count)
 
     def drained(self, epoch: int, unused: int | None) -> None:
         """Credit is void; None: there is something to be had."""
         flow = self.flow
-        if epoch != self.epoch or self._min_tag == NEVER or not isinstance(flow, Purse):
+        if epoch != self.epoch or self._min_tag == NEVER or not isinstance(flow, CreditPool):
             return
         if unused is not None:
             flow.drained(unused)
@@ -236,9 +236,9 @@ class SimConsumer:
         if self.plan.flow != "credit" or flow.limit < 1 or self._min_tag == NEVER or self.world.rng.random() > 0.05:
             return
         if isinstance(flow, CreditFlow):
-            self.flow = Purse(flow.limit, flow.to_come, flow.buffered)
+            self.flow = CreditPool(flow.limit, flow.to_come, flow.buffered)
             self._up("drain", 0)
-        elif isinstance(flow, Purse) and not flow.to_come and flow.free():
+        elif isinstance(flow, CreditPool) and not flow.to_come and flow.free():
             self.flow = CreditFlow(flow.limit, self.plan.percent)
             self.flow.to_come, self.flow.buffered = flow.free(), flow.buffered
             self._ask(self.flow.to_come)
@@ -343,7 +343,7 @@ class SimConsumer:
             self.world.log(epoch, "ok", "consume", value, 1, where=where)
         if confirm:
             request = self.machine.next_request()
-            self.machine.asked[connection.number, request] = (*self.world.watch.lane_of[epoch], values)
+            self.machine.asked[connection.number, request] = (*self.world.watch.queue_of[epoch], values)
         ranges = tag_ranges(sorted(tag for tag, _, _ in items))
         connection.up(connection.session.acknowledge, self.handle, epoch, request, ranges)
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raybroker.core.topic import Topic
-from raybroker.engine import moving
+from raybroker.engine import message_moves
 from raybroker.engine.browsing import look
 from raybroker.engine.host import Host
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError, StoreError
@@ -86,15 +86,15 @@ class Faults:
         if host is None or home is None or home.number in host.halted:
             return
         for seen in look(home, ("waiting", "delayed", "hidden")):
-            picks = seen.picks & self._retries.getrandbits(seen.picks.bit_length())
-            held = home.ledger.held.get(seen.ordinal)
-            if not picks or held is None or host is not world.running or home.number in host.halted:
+            mask = seen.mask & self._retries.getrandbits(seen.mask.bit_length())
+            held = home.block_index.held.get(seen.ordinal)
+            if not mask or held is None or host is not world.running or home.number in host.halted:
                 continue
             try:
                 block = host.payloads.get(home.number, seen.ordinal)
                 with contextlib.suppress(ResourceAllocationError):
                     before = world.watch.seen["sent back"]
-                    count = moving.revive(host, home, seen.ordinal, picks, block)
+                    count = message_moves.revive(host, home, seen.ordinal, mask, block)
                     assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
                     self.counts["retry"] = self.counts.get("retry", 0) + count
             except StoreDamagedError as error:
@@ -150,7 +150,7 @@ class Faults:
         elif name == "purge_subscription" and home.kind == "topic":
             topic = host.destinations[home.key]
             assert isinstance(topic, Topic)
-            named = [one for lane in topic.lanes.values() if (one := lane.subscription) is not None and one.durable]
+            named = [one for queue in topic.queues.values() if (one := queue.subscription) is not None and one.durable]
             if named:
                 one = rng.choice(named)
                 catalogue.purge_subscription(home.name, one.client_id, one.name, _nothing)
@@ -196,9 +196,9 @@ class Faults:
         world = self.world
         if twin.home.kind == "queue":
             world.note_destroyed({m.value for m in twin.messages.values()} | twin.taken)
-        for lane in twin.lanes.values() if twin.home.kind == "topic" else ():
-            where = world.watch.where_of(twin.home, lane.number)
-            for item in lane.items.values():
+        for queue in twin.queues.values() if twin.home.kind == "topic" else ():
+            where = world.watch.where_of(twin.home, queue.number)
+            for item in queue.items.values():
                 world.log(0, "ok", "discard", item.message.value, 1, where=where)
 
 

@@ -26,7 +26,8 @@ class Op(NamedTuple):
     crash      the host lost its memory
     revive     with it, that the message was dead: what became of it was not settled, so it comes back
 
-    ``where``: 0 for queues; SENDS for what producers know of topics; else a lane of a topic, as :func:`lane_id`.
+    ``where``: 0 for queues; SENDS for what producers know of topics; else a delivery queue of a topic, as
+    :func:`queue_id`.
     """
 
     time: int
@@ -85,11 +86,11 @@ SENDS = -1
 
 
 PASSING_SHIFT = 56
-"""Above this bit, a lane that ends with its consumers says in which life of the host it was."""
+"""Above this bit, a delivery queue that ends with its consumers says in which life of the host it was."""
 
 
-def lane_id(number: int, lane: int) -> int:
-    return number << SEQ_BITS | lane
+def queue_id(number: int, queue: int) -> int:
+    return number << SEQ_BITS | queue
 
 
 def value_of(producer: int, seq: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from raybroker.wire.content import encode_header
+from raybroker.content.headers import encode_header
 
 COLOURS = ("red", "green", "blue")
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from raybroker.core import intake
-from raybroker.core.consumers import Consumers
+from raybroker.core.admission import admission
+from raybroker.core.delivery.consumers import Consumers
+from raybroker.core.delivery.dispatch_gate import Gathering
 from raybroker.core.destination import Destination
-from raybroker.core.gathering import Gathering
 from tests.simulation.mutation import Patch, mutant
 
 
 @mutant("the dying do not count for the limit on bytes")
 def dying_bytes_count(patch: Patch) -> None:
-    old = intake._charged
+    old = admission._charged
 
     def charged(home: Destination) -> tuple[int, int]:
-        return old(home)[0], home.ledger.bytes_held
+        return old(home)[0], home.block_index.bytes_held
 
-    patch.set(intake, "_charged", charged)
+    patch.set(admission, "_charged", charged)
 
 
 @mutant("a queue waits for consumersBeforeDispatch consumers")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.consumers import Consumers
-from raybroker.core.lane import Lane
+from raybroker.core.delivery.consumers import Consumers
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.outcome import Drained, Outcome, Ready
-from raybroker.core.window import DrainWindow
 from tests.simulation.mutation import Patch, mutant
 
 
@@ -25,29 +25,29 @@ def standing_credit_forgotten(patch: Patch) -> None:
 
 @mutant("a consumer in drain mode is told when there is something for it")
 def never_ready(patch: Patch) -> None:
-    def tell(self: Lane, out: Outcome, *, paused: bool) -> None:
+    def tell(self: DeliveryQueue, out: Outcome, *, paused: bool) -> None:
         old(self, out, paused=paused)
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Ready)]
 
-    old = Lane.tell_draining
-    patch.set(Lane, "tell_draining", tell)
+    old = DeliveryQueue.tell_draining
+    patch.set(DeliveryQueue, "tell_draining", tell)
 
 
 @mutant("a consumer in drain mode is not told of what it cannot get")
 def ready_without_looking(patch: Patch) -> None:
-    old = Lane.tell_draining
-    patch.set(Lane, "tell_draining", lambda self, out, *, paused: old(self, out, paused=False))
+    old = DeliveryQueue.tell_draining
+    patch.set(DeliveryQueue, "tell_draining", lambda self, out, *, paused: old(self, out, paused=False))
 
 
 @mutant("Drained comes after the messages that used the credit")
 def drained_overtakes(patch: Patch) -> None:
-    def tell(self: Lane, out: Outcome, *, paused: bool) -> None:
+    def tell(self: DeliveryQueue, out: Outcome, *, paused: bool) -> None:
         old(self, out, paused=paused)
         early = [e for e in out.after_durable if isinstance(e, Drained)]
         out.after_durable[:] = early + [e for e in out.after_durable if not isinstance(e, Drained)]
 
-    old = Lane.tell_draining
-    patch.set(Lane, "tell_draining", tell)
+    old = DeliveryQueue.tell_draining
+    patch.set(DeliveryQueue, "tell_draining", tell)
 
 
 @mutant("what is told after a recover can be told from what was before")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import intake, notes, recovery, snapshot
+from raybroker.core.admission import admission
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
+from raybroker.core.durable import records as notes
+from raybroker.core.durable import recovery, snapshot
+from raybroker.core.durable.recovery import Recovery
 from raybroker.core.outcome import Acked, Deliver, Outcome, Retire, Sent
 from raybroker.core.queue import Queue
-from raybroker.core.recovery import Recovery
 from raybroker.engine import checkpoint, host
 from raybroker.engine.runner import Runner
 from tests.simulation.disk import SimCommitter
@@ -60,21 +62,21 @@ def acked_at_once(patch: Patch) -> None:
 
 @mutant("a persistent message is delivered when it is durable")
 def delivered_at_once(patch: Patch) -> None:
-    old = Lane.dispatch
+    old = DeliveryQueue.dispatch
 
-    def dispatch(self: Lane, out: Outcome) -> None:
+    def dispatch(self: DeliveryQueue, out: Outcome) -> None:
         old(self, out)
         at_once(out, Deliver)
 
-    patch.set(Lane, "dispatch", dispatch)
+    patch.set(DeliveryQueue, "dispatch", dispatch)
 
 
 @mutant("acknowledgements are recorded")
 def ack_not_recorded(patch: Patch) -> None:
     old = Destination.settle
 
-    def settle(self: Destination, lane: Lane, parts: Any, out: Outcome) -> int:
-        count = old(self, lane, parts, out)
+    def settle(self: Destination, queue: DeliveryQueue, parts: Any, out: Outcome) -> int:
+        count = old(self, queue, parts, out)
         without(out, notes.ACKED)
         return count
 
@@ -83,23 +85,23 @@ def ack_not_recorded(patch: Patch) -> None:
 
 @mutant("what is handed out is recorded, so that a second delivery after a crash is flagged")
 def dispatch_not_recorded(patch: Patch) -> None:
-    patch.set(Destination, "record_rows", lambda self, out, kind, lane, rows: None)
+    patch.set(Destination, "record_rows", lambda self, out, kind, queue, rows: None)
 
 
 @mutant("failures are recorded")
 def failure_not_recorded(patch: Patch) -> None:
-    patch.set(Destination, "note_rows", lambda self, out, kind, lane, rows: None)
+    patch.set(Destination, "note_rows", lambda self, out, kind, queue, rows: None)
 
 
 @mutant("refused messages of a stored block are recorded")
 def refusal_not_recorded(patch: Patch) -> None:
-    old = intake.store
+    old = admission.store
 
-    def store(home: Any, ordinal: int, block: Any, picks: int, claims: Any, *rest: Any) -> None:
-        old(home, ordinal, block, picks, claims, *rest)
+    def store(home: Any, ordinal: int, block: Any, mask: int, claims: Any, *rest: Any) -> None:
+        old(home, ordinal, block, mask, claims, *rest)
         without(rest[-1], notes.REFUSED)
 
-    patch.set(intake, "store", store)
+    patch.set(admission, "store", store)
 
 
 @mutant("a block may go when its last acknowledgement is durable")
@@ -117,9 +119,9 @@ def retired_at_once(patch: Patch) -> None:
 def retired_too_early(patch: Patch) -> None:
     old = Destination.settle
 
-    def settle(self: Destination, lane: Lane, parts: Any, out: Outcome) -> int:
+    def settle(self: Destination, queue: DeliveryQueue, parts: Any, out: Outcome) -> int:
         parts = list(parts)
-        count = old(self, lane, parts, out)
+        count = old(self, queue, parts, out)
         out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
         return count
 
@@ -129,7 +131,7 @@ def retired_too_early(patch: Patch) -> None:
 # ---- checkpoints and recovery --------------------------------------------------------------------------------------
 
 
-def _left_out(kind: int, part: str = "_lane") -> Callable[[Patch], None]:
+def _left_out(kind: int, part: str = "_queue") -> Callable[[Patch], None]:
     """A checkpoint without notes of one kind."""
 
     def apply(patch: Patch) -> None:
@@ -151,7 +153,7 @@ TABLE += [
     Mutant("checkpoint_without_parts", "a checkpoint has partial acknowledgements", _left_out(notes.ACKED)),
     Mutant("checkpoint_without_live", "a checkpoint says which blocks live", _left_out(notes.LIVE)),
     Mutant("checkpoint_without_owed", "a checkpoint says what subscriptions are owed", _left_out(notes.OWED)),
-    Mutant("checkpoint_without_lanes", "a checkpoint has subscriptions", _left_out(notes.LANE)),
+    Mutant("checkpoint_without_lanes", "a checkpoint has subscriptions", _left_out(notes.QUEUE)),
     Mutant("checkpoint_without_attempts", "a checkpoint has attempts", _left_out(notes.DISPATCHED)),
     Mutant("checkpoint_without_failures", "a checkpoint has failures", _left_out(notes.FAILED)),
     Mutant("checkpoint_without_waiting", "a checkpoint has prepared sends", _left_out(notes.WAITING, "_staged")),
@@ -160,7 +162,7 @@ TABLE += [
     Mutant("recovery_ignores_acks", "what was acknowledged does not come back", _note_ignored(notes.ACKED)),
     Mutant("recovery_ignores_dispatch", "what was handed out is known as such", _note_ignored(notes.DISPATCHED)),
     Mutant("recovery_ignores_failures", "what failed is known as such", _note_ignored(notes.FAILED)),
-    Mutant("recovery_ignores_unsubscribe", "a subscription that ended stays ended", _note_ignored(notes.LANE_GONE)),
+    Mutant("recovery_ignores_unsubscribe", "a subscription that ended stays ended", _note_ignored(notes.QUEUE_GONE)),
 ]
 
 
@@ -189,11 +191,11 @@ def recovery_keeps_live(patch: Patch) -> None:
     old = Recovery._check_complete
 
     def check(self: Recovery, *args: Any) -> None:
-        whole = {number: found.whole for number, found in self.lanes.items()}
-        for found in self.lanes.values():
+        whole = {number: found.whole for number, found in self.queues.items()}
+        for found in self.queues.values():
             found.whole = set()
         old(self, *args)
-        for number, found in self.lanes.items():
+        for number, found in self.queues.items():
             found.whole = whole[number]
 
     patch.set(Recovery, "_check_complete", check)
@@ -204,9 +206,9 @@ def moved_copies_come_back(patch: Patch) -> None:
     old = Recovery._block
 
     def block(self: Recovery, ordinal: int, meta: Any) -> None:
-        self.lanes[0].whole.discard(ordinal)
+        self.queues[0].whole.discard(ordinal)
         if ordinal < self._snapshot_end and meta.claims is None:
-            self.lanes[0].live.append(notes.Span(ordinal, ordinal))
+            self.queues[0].live.append(notes.Span(ordinal, ordinal))
         old(self, ordinal, meta)
 
     patch.set(Recovery, "_block", block)
@@ -214,8 +216,8 @@ def moved_copies_come_back(patch: Patch) -> None:
 
 @mutant("the last part of a block is noted as the whole block")
 def last_part_noted_as_part(patch: Patch) -> None:
-    old = Queue.clear_lane
-    patch.set(Queue, "clear_lane", lambda self, lane, ordinal, picks: (old(self, lane, ordinal, picks)[0], False))
+    old = Queue.clear_queue
+    patch.set(Queue, "clear_queue", lambda self, queue, ordinal, mask: (old(self, queue, ordinal, mask)[0], False))
 
 
 @mutant("recovery gives each subscription what it is owed")

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import consuming, destination, intake, timekeeping, transaction
-from raybroker.core.backlog import Backlog
+from raybroker.core import destination, expiry, transaction
+from raybroker.core.admission import admission
+from raybroker.core.blocks.block_index import BlockEntry
+from raybroker.core.delivery import consumer_commands
+from raybroker.core.delivery.backlog import Backlog
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.redelivery import Returning
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
-from raybroker.core.ledger import Held
 from raybroker.core.outcome import Outcome, Sent
-from raybroker.core.returning import Returning
 from raybroker.core.topic import Topic
-from raybroker.engine import burial, txlog
-from raybroker.engine.burial import Burial
+from raybroker.engine import dead_letters, transaction_log
+from raybroker.engine.dead_letters import Burial
+from raybroker.engine.executor import Step
 from raybroker.engine.host import Host
-from raybroker.engine.steps import Step
+from raybroker.engine.transaction_log import TxLog
 from raybroker.engine.transactions import Transactions
-from raybroker.engine.txlog import TxLog
 from tests.simulation.mutation import Patch, mutant
 
 # ---- topics, selectors, priorities ---------------------------------------------------------------------------------
@@ -27,34 +29,34 @@ from tests.simulation.mutation import Patch, mutant
 @mutant("a subscription with noLocal does not get what its own connection publishes")
 def no_local_ignored(patch: Patch) -> None:
     old = Topic.claims
-    patch.set(Topic, "claims", lambda self, picks, content, origin: old(self, picks, content, ("?", "?")))
+    patch.set(Topic, "claims", lambda self, mask, content, origin: old(self, mask, content, ("?", "?")))
 
 
 @mutant("a subscription gets what its selector matches")
 def selectors_of_topics_ignored(patch: Patch) -> None:
     old = Topic.claims
-    patch.set(Topic, "claims", lambda self, picks, content, origin: old(self, picks, None, origin))
+    patch.set(Topic, "claims", lambda self, mask, content, origin: old(self, mask, None, origin))
 
 
 @mutant("a durable subscription outlives its consumers")
 def durable_ends_with_its_consumer(patch: Patch) -> None:
-    def left_by(self: Topic, lane: Lane, out: Outcome) -> None:
-        if not lane.consumers.by_attachment:
-            self._end(lane, out)
+    def left_by(self: Topic, queue: DeliveryQueue, out: Outcome) -> None:
+        if not queue.consumers.by_attachment:
+            self._end(queue, out)
 
     patch.set(Topic, "left_by", left_by)
 
 
 @mutant("what is given back is compared with the selectors again")
 def signature_of_returned_wrong(patch: Patch) -> None:
-    def put_back(self: Lane, run: Any) -> None:
+    def put_back(self: DeliveryQueue, run: Any) -> None:
         if self.home.insertion_paused:
             old(self, run)
         else:
             self.backlog.give_back(run)
 
-    old = Lane.put_back
-    patch.set(Lane, "put_back", put_back)
+    old = DeliveryQueue.put_back
+    patch.set(DeliveryQueue, "put_back", put_back)
 
 
 @mutant("a new selector is compared with what waits already")
@@ -64,7 +66,7 @@ def unsort_forgotten(patch: Patch) -> None:
 
 @mutant("higher priorities go first")
 def priorities_ignored(patch: Patch) -> None:
-    patch.set(Held, "by_priority", lambda self, picks: [(4, picks)])
+    patch.set(BlockEntry, "by_priority", lambda self, mask: [(4, mask)])
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------
@@ -72,17 +74,17 @@ def priorities_ignored(patch: Patch) -> None:
 
 @mutant("nothing is delivered before its time")
 def delivered_before_born(patch: Patch) -> None:
-    patch.set(Held, "by_birth", lambda self, picks, now_ms: (picks, []))
+    patch.set(BlockEntry, "by_birth", lambda self, mask, now_ms: (mask, []))
 
 
 @mutant("nothing is delivered that has expired")
 def expired_delivered(patch: Patch) -> None:
-    patch.set(Held, "expired", lambda self, picks, now_ms: 0)
+    patch.set(BlockEntry, "expired", lambda self, mask, now_ms: 0)
 
 
 @mutant("what expires goes although nobody asks for it")
 def never_scanned(patch: Patch) -> None:
-    patch.set(timekeeping, "_scan", lambda home, out: None)
+    patch.set(expiry, "_scan", lambda home, out: None)
 
 
 @mutant("what failed rests before it comes again")
@@ -122,7 +124,7 @@ def rejected_comes_again(patch: Patch) -> None:
 
 @mutant("what a lost consumer's application had got counts as failed")
 def loss_not_counted(patch: Patch) -> None:
-    old = consuming.detach_consumer
+    old = consumer_commands.detach_consumer
     patch.handler(cmd.DetachConsumer, lambda home, command, out: old(home, command._replace(lost=False), out))
 
 
@@ -130,7 +132,7 @@ def loss_not_counted(patch: Patch) -> None:
 def buried_told_twice(patch: Patch) -> None:
     old = Returning.bury
 
-    def bury(self: Lane, run: Any, reason: str, comment: str, out: Outcome, *more: str) -> None:
+    def bury(self: DeliveryQueue, run: Any, reason: str, comment: str, out: Outcome, *more: str) -> None:
         before = len(out.immediate)
         old(self, run, reason, comment, out, *more)
         out.immediate.extend(out.immediate[before:])
@@ -146,9 +148,9 @@ def dead_discarded(patch: Patch) -> None:
 @mutant("a dead message is stored where it goes and forgotten where it was in one step")
 def dead_moved_in_two_steps(patch: Patch) -> None:
     def here(self: Burial, home: Any, effect: Any, target: Any, block: Any) -> bool:
-        if not intake.would_take(target, block.lengths):
+        if not admission.would_take(target, block.lengths):
             return False
-        self._host.perform_all([burial.own_send(self._host, target, block)], (), lambda: None)
+        self._host.perform_all([dead_letters.own_send(self._host, target, block)], (), lambda: None)
         self._done(home, effect)
         return True
 
@@ -164,19 +166,19 @@ def wrong_one_discarded(patch: Patch) -> None:
         if len(runs) < 2:
             return old(self, room, lowest_priority=lowest_priority)
         last = max(runs)
-        return self.remove({last.ordinal: last.picks})[0]
+        return self.remove({last.ordinal: last.mask})[0]
 
     patch.set(Backlog, "take_to_remove", take)
 
 
 @mutant("what is too much is discarded")
 def nothing_discarded(patch: Patch) -> None:
-    patch.set(intake, "_discard", lambda home, reason, out: None)
+    patch.set(admission, "_discard", lambda home, reason, out: None)
 
 
 @mutant("producers go on when there is room again")
 def gate_never_opened(patch: Patch) -> None:
-    patch.set(intake, "open_gate", lambda home, out: None)
+    patch.set(admission, "open_gate", lambda home, out: None)
 
 
 @mutant("what is stored is confirmed, also when it fills the destination")
@@ -202,7 +204,11 @@ def volatile_refusals_untold(patch: Patch) -> None:
 
 @mutant("a decision is written down")
 def decision_not_recorded(patch: Patch) -> None:
-    patch.set(txlog, "decided", lambda number, key, commit, shared: txlog.note(txlog.FORGOTTEN, 0, b"?"))
+    patch.set(
+        transaction_log,
+        "decided",
+        lambda number, key, commit, shared: transaction_log.note(transaction_log.FORGOTTEN, 0, b"?"),
+    )
 
 
 @mutant("what a transaction does becomes durable at once or not at all")
@@ -277,5 +283,5 @@ def open_transactions_stay(patch: Patch) -> None:
 
 @mutant("nobody sees what a transaction sent before it commits")
 def sends_not_staged(patch: Patch) -> None:
-    old = intake.send
+    old = admission.send
     patch.handler(cmd.Send, lambda home, command, out: old(home, command._replace(txn=0, confirm=True), out))

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import consuming, destination, intake, limit, ranges
-from raybroker.core.backlog import Backlog
-from raybroker.core.consumers import Consumer, Consumers
+from raybroker.core import destination
+from raybroker.core.admission import admission
+from raybroker.core.admission import limits as limit
+from raybroker.core.admission.producer_sequences import Producers
+from raybroker.core.blocks import ranges
+from raybroker.core.delivery import consumer_commands
+from raybroker.core.delivery.backlog import Backlog
+from raybroker.core.delivery.consumers import Consumer, Consumers
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.redelivery import Returning
+from raybroker.core.delivery.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.core.destination import Destination
-from raybroker.core.lane import Lane
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
-from raybroker.core.producers import Producers
-from raybroker.core.returning import Returning
-from raybroker.core.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.engine.attachments import Release
 from raybroker.engine.session import Session
 from tests.simulation.mutation import TABLE, Mutant, Patch, mutant
@@ -90,10 +94,10 @@ def attempts_not_counted(patch: Patch) -> None:
 @mutant("a release gives back and starts new tags")
 def release_keeps_old_tags(patch: Patch) -> None:
     def release(self: Destination, command: Any, out: Outcome) -> None:
-        lane = self.lane_of.get(command.attachment)
-        if lane is not None:
-            lane.consumers.by_attachment[command.attachment].next_tag = 1
-        consuming.release(self, command, out)
+        queue = self.queue_of.get(command.attachment)
+        if queue is not None:
+            queue.consumers.by_attachment[command.attachment].next_tag = 1
+        consumer_commands.release(self, command, out)
 
     patch.handler(cmd.Release, release)
 
@@ -101,7 +105,7 @@ def release_keeps_old_tags(patch: Patch) -> None:
 @mutant("the answer to a release comes before what is delivered after it")
 def released_late(patch: Patch) -> None:
     def release(self: Destination, command: Any, out: Outcome) -> None:
-        consuming.release(self, command, out)
+        consumer_commands.release(self, command, out)
         out.after_durable.extend(e for e in out.immediate if isinstance(e, Released))
         out.immediate[:] = [e for e in out.immediate if not isinstance(e, Released)]
 
@@ -134,13 +138,13 @@ def metered_rest_dropped(patch: Patch) -> None:
 
 @mutant("a non-persistent message is delivered once")
 def volatile_delivered_twice(patch: Patch) -> None:
-    old = Lane.dispatch
+    old = DeliveryQueue.dispatch
 
-    def dispatch(self: Lane, out: Outcome) -> None:
+    def dispatch(self: DeliveryQueue, out: Outcome) -> None:
         old(self, out)
         out.immediate.extend([e for e in out.immediate if isinstance(e, Deliver)])
 
-    patch.set(Lane, "dispatch", dispatch)
+    patch.set(DeliveryQueue, "dispatch", dispatch)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def old_connections_heard(patch: Patch) -> None:
 
 @mutant("an old connection that is read late does not take a producer over")
 def late_openings_accepted(patch: Patch) -> None:
-    old = intake.attach_producer
+    old = admission.attach_producer
     patch.handler(cmd.AttachProducer, lambda self, command, out: old(self, command._replace(generation=1 << 63), out))
 
 
@@ -206,14 +210,14 @@ def refused_counts_as_taken(patch: Patch) -> None:
 
 @mutant("holes of a block are settled when it is accepted")
 def holes_not_settled(patch: Patch) -> None:
-    patch.set(intake, "_settle_rest", lambda home, ordinal, block, owed: None)
+    patch.set(admission, "_settle_rest", lambda home, ordinal, block, owed: None)
 
 
 @mutant("a full disk does not refuse what is stored already")
 def full_disk_refuses_retries(patch: Patch) -> None:
     def send(self: Destination, command: Any, out: Outcome) -> None:
         if command.room or not command.persistent or command.txn:
-            intake.send(self, command, out)
+            admission.send(self, command, out)
         elif self.producers.attached.get(command.attachment) == command.producer:
             count = len(command.sizes)
             refused = (Refused(0, count, "store_full", "full"),)
@@ -271,11 +275,11 @@ def purge_takes_from_consumers(patch: Patch) -> None:
     old = destination._HANDLERS[cmd.Purge]
 
     def purge(self: Destination, command: Any, out: Outcome) -> None:
-        for lane in self.lanes.values():
-            for consumer in lane.consumers.by_attachment.values():
+        for queue in self.queues.values():
+            for consumer in queue.consumers.by_attachment.values():
                 unsettled = list(consumer.unsettled)
                 consumer.unsettled.clear()
-                lane.give_back(unsettled, out)
+                queue.give_back(unsettled, out)
         old(self, command, out)
 
     patch.handler(cmd.Purge, purge)

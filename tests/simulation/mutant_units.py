@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.core import lane as lanes
-from raybroker.core import order as orders
-from raybroker.core import ordered, recovery, transaction, withdrawing
-from raybroker.core.backlog import Run
-from raybroker.core.consumers import Consumer
-from raybroker.core.lane import Lane
-from raybroker.core.order import Order
+from raybroker.core import transaction
+from raybroker.core.delivery import delivery_queue as queues
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.durable import recovery
 from raybroker.core.outcome import Deliver, Outcome, Withdrawn
 from raybroker.core.topic import Topic
-from raybroker.core.unit import Owner, Unit
+from raybroker.core.unit_of_order import dispatch as ordered
+from raybroker.core.unit_of_order import revocation
+from raybroker.core.unit_of_order import state as orders
+from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.unit import Owner, Unit
 from tests.simulation.mutation import Patch, at_once, mutant
 
 
 @mutant("what comes after a returned message of its unit comes back with it")
 def later_ones_stay(patch: Patch) -> None:
-    patch.set(withdrawing, "_withdraw", lambda order, first, out: [])
+    patch.set(revocation, "_withdraw", lambda order, first, out: [])
 
 
 @mutant("a session is told which deliveries are void")
@@ -29,8 +32,8 @@ def void_not_told(patch: Patch) -> None:
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Withdrawn)]
         return found
 
-    old = withdrawing._withdraw
-    patch.set(withdrawing, "_withdraw", withdraw)
+    old = revocation._withdraw
+    patch.set(revocation, "_withdraw", withdraw)
 
 
 @mutant("a unit is with one session at a time")
@@ -71,12 +74,12 @@ def staged_ignored(patch: Patch) -> None:
 
 @mutant("what an open transaction sends has its place at once")
 def no_reservation(patch: Patch) -> None:
-    patch.set(Lane, "reserve", lambda self, ordinal, picks: None)
+    patch.set(DeliveryQueue, "reserve", lambda self, ordinal, mask: None)
 
 
 @mutant("a new subscription keeps places for what open transactions have sent")
 def no_reservation_for_new_ones(patch: Patch) -> None:
-    patch.set(Topic, "_reserve", lambda self, lane: None)
+    patch.set(Topic, "_reserve", lambda self, queue: None)
 
 
 @mutant("a barred message blocks its unit")
@@ -86,7 +89,7 @@ def bars_ignored(patch: Patch) -> None:
 
 @mutant("what rests has its place")
 def rest_without_place(patch: Patch) -> None:
-    patch.set(Lane, "rest", lambda self, due_ms, run: self.timetable.add(due_ms, run))
+    patch.set(DeliveryQueue, "rest", lambda self, due_ms, run: self.timetable.add(due_ms, run))
 
 
 @mutant("what comes back goes to its old place in the unit")
@@ -97,11 +100,11 @@ def returned_goes_last(patch: Patch) -> None:
 @mutant("a head that matches nobody blocks its unit")
 def followers_skip_selectors(patch: Patch) -> None:
     def followers(order: Order, run: Run, heads: int) -> Any:
-        matching, order.lane.matching = order.lane.matching, type(order.lane.matching)(order.lane.home.peek)
+        matching, order.queue.matching = order.queue.matching, type(order.queue.matching)(order.queue.home.peek)
         try:
             return old(order, run, heads)
         finally:
-            order.lane.matching = matching
+            order.queue.matching = matching
 
     old = ordered._followers
     patch.set(ordered, "_followers", followers)
@@ -118,23 +121,27 @@ def stretch_ignores_selectors(patch: Patch) -> None:
 
 @mutant("messages of one unit are delivered in order although some are not persistent")
 def units_do_not_wait_for_the_disk(patch: Patch) -> None:
-    def hand_out(self: Lane, consumer: Consumer, run: Run, out: Outcome, tried: Any) -> None:
+    def hand_out(self: DeliveryQueue, consumer: Consumer, run: Run, out: Outcome, tried: Any) -> None:
         before = len(out.after_durable)
         old(self, consumer, run, out, tried)
-        if not self.home.ledger.held[run.ordinal].persistent if run.ordinal in self.home.ledger.held else False:
+        if (
+            not self.home.block_index.held[run.ordinal].persistent
+            if run.ordinal in self.home.block_index.held
+            else False
+        ):
             late = Outcome(after_durable=out.after_durable[before:])
             at_once(late, Deliver)
             out.after_durable[before:] = late.after_durable
             out.immediate.extend(late.immediate)
 
-    old = Lane.hand_out
-    patch.set(Lane, "hand_out", hand_out)
+    old = DeliveryQueue.hand_out
+    patch.set(DeliveryQueue, "hand_out", hand_out)
 
 
 @mutant("units survive a restart")
 def units_not_written(patch: Patch) -> None:
-    old = recovery.notes.decode_block_meta
-    patch.set(recovery.notes, "decode_block_meta", lambda meta: old(meta)._replace(units=None))
+    old = recovery.records.decode_block_meta
+    patch.set(recovery.records, "decode_block_meta", lambda meta: old(meta)._replace(units=None))
 
 
 @mutant("what a prepared transaction has consumed blocks its units after a restart")
@@ -153,20 +160,20 @@ def places_kept(patch: Patch) -> None:
 
 
 @mutant("what is packed of a unit is for its session only while it has something of the unit")
-def parcels_of_free_units(patch: Patch) -> None:
+def owner_batches_of_free_units(patch: Patch) -> None:
     patch.set(orders, "take_out", lambda order, freed: None)
 
 
 @mutant("what is packed for a session is unpacked when something comes before it")
-def parcels_stay_packed(patch: Patch) -> None:
+def owner_batches_stay_packed(patch: Patch) -> None:
     patch.set(Order, "_unpack", lambda self, unit: None)
 
 
 @mutant("what is packed for a session leaves in the order of its blocks")
-def parcels_out_of_order(patch: Patch) -> None:
+def owner_batches_out_of_order(patch: Patch) -> None:
     def pack(order: Order, owner: Owner, run: Run) -> None:
         old(order, owner, run)
-        owner.parcels.rotate(1)
+        owner.owner_batches.rotate(1)
 
     old = ordered.pack
     patch.set(ordered, "pack", pack)
@@ -174,7 +181,7 @@ def parcels_out_of_order(patch: Patch) -> None:
 
 @mutant("nobody has to ask for what others made ready")
 def nobody_asked_again(patch: Patch) -> None:
-    def dispatch(lane: Lane, order: Order, out: Outcome) -> bool:
+    def dispatch(queue: DeliveryQueue, order: Order, out: Outcome) -> bool:
         class Still:
             def __get__(self, instance: Any, owner: Any) -> int:
                 return 0
@@ -184,9 +191,9 @@ def nobody_asked_again(patch: Patch) -> None:
         slot = Order.__dict__["news"]
         Order.news = Still()  # type: ignore[assignment]
         try:
-            return old(lane, order, out)
+            return old(queue, order, out)
         finally:
             Order.news = slot
 
-    old = lanes.dispatch
-    patch.set(lanes, "dispatch", dispatch)
+    old = queues.dispatch
+    patch.set(queues, "dispatch", dispatch)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from raybroker.core import destination, notes
+from raybroker.core import destination
+from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome
 
 
@@ -78,7 +79,7 @@ def mutant(rule: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], N
 
 
 def without(out: Outcome, kind: int) -> None:
-    out.records[:] = [e for e in out.records if e.kind != 2 or notes.kind_of(e.meta) != kind]
+    out.records[:] = [e for e in out.records if e.kind != 2 or records.kind_of(e.meta) != kind]
 
 
 def at_once(out: Outcome, kind: type) -> None:

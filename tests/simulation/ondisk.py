@@ -1,4 +1,4 @@
-"""What is on disk, as dumb as possible: messages by lane, changed when a batch is synced.
+"""What is on disk, as dumb as possible: messages by delivery queue, changed when a batch is synced.
 
 A key is ordinal and index of a message in one integer.
 """
@@ -11,7 +11,8 @@ INDEX_BITS = 11
 
 
 class Message:
-    """What is the same wherever the message is. ``claims``: how many lanes owe it, in the twin that it belongs to.
+    """What is the same wherever the message is. ``claims``: how many delivery queues owe it, in the twin that it
+    belongs to.
 
     ``made``: the value that its producer made it of, which its headers follow from.
     """
@@ -39,7 +40,7 @@ class Message:
 
 
 class Row:
-    """One message of one lane. ``due``: it rests until then. ``dying``: it was dead when the host stopped."""
+    """One message of one delivery queue. ``due``: it rests until then. ``dying``: it was dead when the host stopped."""
 
     __slots__ = ("attempts", "due", "dying", "failures", "message")
 
@@ -71,14 +72,14 @@ class Delta:
 class OnDisk:
     """One destination. ``waiting`` and ``staged``: transaction → what it sent and consumed, while it is prepared."""
 
-    def __init__(self, *, queue: bool) -> None:
-        self.queue = queue
-        self.lanes: dict[int, dict[int, Row]] = {0: {}} if queue else {}
+    def __init__(self, *, is_queue: bool) -> None:
+        self.is_queue = is_queue
+        self.queues: dict[int, dict[int, Row]] = {0: {}} if is_queue else {}
         self.subscriptions: dict[int, Any] = {}
         self.waiting: dict[int, dict[int, tuple[Message, tuple[int, ...]]]] = {}
         self.staged: dict[int, set[tuple[int, int]]] = {}
         self.told: set[int] = set()
-        """Keys whose death is settled in one lane of a topic: the others need not tell it again."""
+        """Keys whose death is settled in one delivery queue of a topic: the others need not tell it again."""
         self.left: dict[int, int] = {}
         self.taken: set[int] = set()
         self.top: dict[int, int] = {}
@@ -86,7 +87,7 @@ class OnDisk:
 
     @property
     def empty(self) -> bool:
-        return not any(self.lanes.values()) and not self.waiting
+        return not any(self.queues.values()) and not self.waiting
 
     def apply(self, delta: Delta) -> None:
         for op, *args in delta.ops:
@@ -100,45 +101,45 @@ class OnDisk:
         self.taken.add(value)
         self.top[value >> 32] = max(value, self.top.get(value >> 32, 0))
 
-    def _add(self, lane: int, key: int, message: Message) -> None:
-        assert key not in self.lanes[lane]
-        self.lanes[lane][key] = Row(message)
+    def _add(self, queue: int, key: int, message: Message) -> None:
+        assert key not in self.queues[queue]
+        self.queues[queue][key] = Row(message)
         self._count(key, 1)
 
-    def _tried(self, lane: int, key: int, attempts: int) -> None:
-        assert key in self.lanes[lane], "a message is recorded as handed out before it is recorded"
-        self.lanes[lane][key].attempts = attempts
+    def _tried(self, queue: int, key: int, attempts: int) -> None:
+        assert key in self.queues[queue], "a message is recorded as handed out before it is recorded"
+        self.queues[queue][key].attempts = attempts
 
-    def _failed(self, lane: int, key: int, failures: int, due: int) -> None:
-        row = self.lanes[lane][key]
+    def _failed(self, queue: int, key: int, failures: int, due: int) -> None:
+        row = self.queues[queue][key]
         row.failures = max(row.failures, failures)
         row.due = due
 
     def _tell(self, key: int) -> None:
         self.told.add(key)
 
-    def _removed(self, lane: int, key: int) -> None:
-        assert key in self.lanes[lane], "a message is recorded as settled before it is recorded"
-        del self.lanes[lane][key]
+    def _removed(self, queue: int, key: int) -> None:
+        assert key in self.queues[queue], "a message is recorded as settled before it is recorded"
+        del self.queues[queue][key]
         self._count(key, -1)
 
-    def _lane(self, number: int, subscription: Any) -> None:
-        self.lanes[number] = {}
+    def _queue(self, number: int, subscription: Any) -> None:
+        self.queues[number] = {}
         self.subscriptions[number] = subscription
 
-    def _lane_gone(self, number: int) -> None:
-        for key in self.lanes.pop(number):
+    def _queue_gone(self, number: int) -> None:
+        for key in self.queues.pop(number):
             self._count(key, -1)
         del self.subscriptions[number]
         for keys in self.staged.values():
             keys.difference_update([item for item in keys if item[0] == number])
 
-    def _wait(self, txn: int, key: int, message: Message, lanes: tuple[int, ...]) -> None:
-        self.waiting.setdefault(txn, {})[key] = message, lanes
+    def _wait(self, txn: int, key: int, message: Message, queues: tuple[int, ...]) -> None:
+        self.waiting.setdefault(txn, {})[key] = message, queues
         self._count(key, 1)
 
-    def _stage(self, txn: int, lane: int, key: int) -> None:
-        self.staged.setdefault(txn, set()).add((lane, key))
+    def _stage(self, txn: int, queue: int, key: int) -> None:
+        self.staged.setdefault(txn, set()).add((queue, key))
 
     def _decided(self, txn: int) -> None:
         for key in self.waiting.pop(txn, {}):

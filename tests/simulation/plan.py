@@ -66,8 +66,8 @@ class ProducerPlan:
 class ConsumerPlan:
     """``subscription``: "" for a queue or a plain subscriber; ``outcomes``: settles in other ways now and then.
 
-    ``from_time``: it does not come before. ``drain``: it has a purse, as a consumer of several brokers; ``changes``:
-    not all the time. ``at``: its home broker.
+    ``from_time``: it does not come before. ``drain``: it has a credit pool, as a consumer of several brokers;
+    ``changes``: not all the time. ``at``: its home broker.
     """
 
     home: int

@@ -98,7 +98,7 @@ class TxConsumer(SimConsumer):
         watch = self.world.watch
         values = [value for _, value, _ in items]
         ranges = tag_ranges(sorted(tag for tag, _, _ in items))
-        return [self.handle, self.epoch, ranges], [(*watch.lane_of[self.epoch], values)], watch.where[self.epoch]
+        return [self.handle, self.epoch, ranges], [(*watch.queue_of[self.epoch], values)], watch.where[self.epoch]
 
 
 class SimTransactor:

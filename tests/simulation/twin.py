@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
-from raybroker.core.backlog import UNSORTED
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.destination import Destination
-from raybroker.core.notes import REJECTED
+from raybroker.core.durable.records import REJECTED
 from raybroker.core.outcome import Acked, Bury, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
-from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinLane
+from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue
 from tests.simulation.twin_units import add, came_back, can_go, check_withdrawn, deliverable, for_him, remove
 
 Effects = dict[type, list[Any]]
@@ -30,8 +30,8 @@ class Twin:
         self.home = home
         self.messages: dict[int, Message] = {}
         self.bytes_held = 0
-        self.lanes: dict[int, TwinLane] = {0: TwinLane(0, None)} if home.kind == "queue" else {}
-        self.lane_of: dict[int, TwinLane] = {}
+        self.queues: dict[int, TwinDeliveryQueue] = {0: TwinDeliveryQueue(0, None)} if home.kind == "queue" else {}
+        self.queue_of: dict[int, TwinDeliveryQueue] = {}
         self.left: dict[int, int] = {}
         self.stored: set[int] = set()
         self.transacted: set[int] = set()
@@ -54,9 +54,9 @@ class Twin:
         self.discarded: list[tuple[int, int]] = []
         self.arrived: list[tuple[int, int]] = []
         self.unseen: list[tuple[int, int]] = []
-        """(lane, value) of what came back in this step and never reached an application."""
+        """(delivery queue, value) of what came back in this step and never reached an application."""
         self.returned: dict[tuple[int, str], int] = {}
-        """(lane, unit of order) → the first message of it that came back in this step."""
+        """(delivery queue, unit of order) → the first message of it that came back in this step."""
         self.overdue: set[tuple[int, int]] = set()
         """(consumer, tag) of what was not acknowledged in time in this step."""
         self.transient: set[int] = set()
@@ -82,50 +82,52 @@ class Twin:
         self._settled.add(key >> INDEX_BITS)
         self.told.discard(key)
 
-    def settle(self, lane: TwinLane, key: int, *, recorded: bool = True) -> None:
-        """The lane is done with it."""
-        item = lane.items.pop(key)
-        remove(lane, key, item.message)
-        if recorded and lane.durable and key >> INDEX_BITS in self.stored:
-            self.delta.add("removed", lane.number, key)
+    def settle(self, queue: TwinDeliveryQueue, key: int, *, recorded: bool = True) -> None:
+        """The delivery queue is done with it."""
+        item = queue.items.pop(key)
+        remove(queue, key, item.message)
+        if recorded and queue.durable and key >> INDEX_BITS in self.stored:
+            self.delta.add("removed", queue.number, key)
         item.message.claims -= 1
         if not item.message.claims:
             self.release(key)
 
-    def discard(self, lane: TwinLane, key: int) -> None:
+    def discard(self, queue: TwinDeliveryQueue, key: int) -> None:
         """It goes although no consumer had it."""
-        self.discarded.append((lane.number, lane.items[key].message.value))
-        self.settle(lane, key)
+        self.discarded.append((queue.number, queue.items[key].message.value))
+        self.settle(queue, key)
 
-    def give_back(self, lane: TwinLane, key: int) -> None:
-        lane.put(key, hidden="insertion" in self.paused)
+    def give_back(self, queue: TwinDeliveryQueue, key: int) -> None:
+        queue.put(key, hidden="insertion" in self.paused)
 
-    def fail(self, lane: TwinLane, key: int, delay_ms: int, *, rest: bool = True) -> None:
+    def fail(self, queue: TwinDeliveryQueue, key: int, delay_ms: int, *, rest: bool = True) -> None:
         """Handing it out has failed."""
-        came_back(self, lane, key)
+        came_back(self, queue, key)
         attributes = self.home.attributes
-        item = lane.items[key]
+        item = queue.items[key]
         item.failures += 1
         limit, due = attributes.redeliveryLimit, 0
         if rest and attributes.redeliveryDelayOverride >= 0:
             delay_ms = attributes.redeliveryDelayOverride
         if 0 <= limit < item.failures:
-            self.doomed[lane.number, key] = "UNDELIVERABLE"
+            self.doomed[queue.number, key] = "UNDELIVERABLE"
         elif delay_ms > 0:
             for _ in range(item.failures - 1):
                 if delay_ms < attributes.redeliveryDelayMax:
                     delay_ms = delay_ms * max(attributes.redeliveryBackoffPercent, 100) // 100
             due = self.now + min(delay_ms, attributes.redeliveryDelayMax)
-            lane.rest(key, due)
+            queue.rest(key, due)
         else:
-            self.give_back(lane, key)
-        if lane.durable and key >> INDEX_BITS in self.stored:
-            self.delta.add("failed", lane.number, key, item.failures, due)
+            self.give_back(queue, key)
+        if queue.durable and key >> INDEX_BITS in self.stored:
+            self.delta.add("failed", queue.number, key, item.failures, due)
 
     def charged(self) -> tuple[int, int]:
         """Messages, and their bytes, that count for the limits: those that are not dead for everybody owed them."""
-        dying = {key for lane in self.lanes.values() for key in lane.dying}
-        alive = {key for key in dying for lane in self.lanes.values() if key in lane.items and key not in lane.dying}
+        dying = {key for queue in self.queues.values() for key in queue.dying}
+        alive = {
+            key for key in dying for queue in self.queues.values() if key in queue.items and key not in queue.dying
+        }
         dead = dying - alive
         return len(self.messages) - len(dead), self.bytes_held - sum(self.messages[key].size for key in dead)
 
@@ -178,38 +180,38 @@ class Twin:
             found = effects.get(kind, [])
             assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
         self._check_retired(effects.get(Retire, []))
-        ledger = self.home.ledger
-        assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
+        block_index = self.home.block_index
+        assert (block_index.messages, block_index.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
         recorded = bool(out.records) or isinstance(command, cmd.Decide)
         assert recorded or not self.delta, f"nothing is recorded of what {command} did"
 
     def _check_nobody_waits(self) -> None:
         if "consumption" in self.paused:
             return
-        for lane in self.lanes.values():
-            for number, holder in lane.holders.items() if lane.waiting else ():
-                if not holder.room() or (holder.selector and self.unsorted(lane)):
+        for queue in self.queues.values():
+            for number, holder in queue.holders.items() if queue.waiting else ():
+                if not holder.room() or (holder.selector and self.unsorted(queue)):
                     continue
-                row = for_him(self, lane, holder)
-                assert row is None or self.home.lanes[lane.number].unfinished, (
+                row = for_him(self, queue, holder)
+                assert row is None or self.home.queues[queue.number].unfinished, (
                     f"consumer {number:#x} has room and {_text(row[2])} waits"
                 )
 
     def _rank(self, command: cmd.Command) -> None:
         """Nobody gets anything before enough have come (B20), nor remote ones while there are others (D-19)."""
         attributes = self.home.attributes
-        for lane in self.lanes.values():
+        for queue in self.queues.values():
             if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.Update | cmd.Tick):
-                lane.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
-            others = any(h.active and not h.remote for h in lane.holders.values())
-            for holder in lane.holders.values():
+                queue.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
+            others = any(h.active and not h.remote for h in queue.holders.values())
+            for holder in queue.holders.values():
                 outranked = holder.remote and others and attributes.localDeliveryPreferred
-                holder.outranked = outranked or not lane.gathered
+                holder.outranked = outranked or not queue.gathered
 
-    def unsorted(self, lane: TwinLane) -> bool:
-        """The real lane has not compared everything with its selectors yet, or could not."""
-        shelves = self.home.lanes[lane.number].backlog.shelves
-        return self.damaged or any(signature == UNSORTED for _, signature in shelves)
+    def unsorted(self, queue: TwinDeliveryQueue) -> bool:
+        """The real delivery queue has not compared everything with its selectors yet, or could not."""
+        buckets = self.home.queues[queue.number].backlog.buckets
+        return self.damaged or any(signature == UNSORTED for _, signature in buckets)
 
     # ---- handing out -----------------------------------------------------------------------------------------------
 
@@ -218,61 +220,61 @@ class Twin:
         assert "consumption" not in self.paused, "messages are handed out although that is paused"
         by_holder: dict[int, list[Deliver]] = {}
         for index, effect in enumerate(deliveries):
-            lane = self.lane_of.get(effect.attachment)
-            assert lane is not None, f"{effect} goes to nobody"
-            key = effect.ordinal << INDEX_BITS | pk.first_of(effect.picks)
-            assert key in lane.items, f"{_text(key)} is handed out and not held"
-            message = lane.items[key].message
+            queue = self.queue_of.get(effect.attachment)
+            assert queue is not None, f"{effect} goes to nobody"
+            key = effect.ordinal << INDEX_BITS | pk.first_of(effect.mask)
+            assert key in queue.items, f"{_text(key)} is handed out and not held"
+            message = queue.items[key].message
             waits = effect.ordinal in self.transacted or message.persistent or message.unit is not None
             assert waits == (index >= early), f"{effect} is in the wrong tuple"
             by_holder.setdefault(effect.attachment, []).append(effect)
         last: dict[int, list[tuple[int, int, int]]] = {}
-        in_order = {a for a in by_holder if not self.lane_of[a].units}
+        in_order = {a for a in by_holder if not self.queue_of[a].units}
         todo = {a: sorted(effects, key=lambda e: e.tag) for a, effects in by_holder.items()}
         while todo:
             attachment = next((a for a, effects in todo.items() if self._can_go(a, effects[0])), next(iter(todo)))
             rows = last.setdefault(attachment, [])
-            rows += self._hand(self.lane_of[attachment], todo[attachment].pop(0))
+            rows += self._hand(self.queue_of[attachment], todo[attachment].pop(0))
             if not todo[attachment]:
                 del todo[attachment]
         for attachment, rows in last.items():
-            lane = self.lane_of[attachment]
-            holder = lane.holders[attachment]
-            if attachment not in in_order or lane.units or (holder.selector and self.unsorted(lane)):
+            queue = self.queue_of[attachment]
+            holder = queue.holders[attachment]
+            if attachment not in in_order or queue.units or (holder.selector and self.unsorted(queue)):
                 continue
             assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
-            for row in lane.waiting:
+            for row in queue.waiting:
                 if row > rows[-1]:
                     break
-                assert not holder.wants(lane.items[row[2]]), f"{_text(rows[-1][2])} is before {_text(row[2])}"
+                assert not holder.wants(queue.items[row[2]]), f"{_text(rows[-1][2])} is before {_text(row[2])}"
 
     def _can_go(self, attachment: int, effect: Deliver) -> bool:
-        lane = self.lane_of[attachment]
-        keys = [effect.ordinal << INDEX_BITS | index for index in pk.indexes(effect.picks)]
-        return can_go(self, lane, keys, lane.holders[attachment])
+        queue = self.queue_of[attachment]
+        keys = [effect.ordinal << INDEX_BITS | index for index in pk.indexes(effect.mask)]
+        return can_go(self, queue, keys, queue.holders[attachment])
 
-    def _hand(self, lane: TwinLane, effect: Deliver) -> list[tuple[int, int, int]]:
-        holder = lane.holders[effect.attachment]
-        indexes = pk.indexes(effect.picks)
+    def _hand(self, queue: TwinDeliveryQueue, effect: Deliver) -> list[tuple[int, int, int]]:
+        holder = queue.holders[effect.attachment]
+        indexes = pk.indexes(effect.mask)
         size, rows = len(indexes), []
         assert holder.room() >= size, f"{effect} exceeds the window of its consumer"
         holder.window.sent(size)
         assert effect.tag == holder.next_tag, f"{effect} should have tag {holder.next_tag}"
         for tag, index in enumerate(indexes, effect.tag):
             key = effect.ordinal << INDEX_BITS | index
-            assert key in lane.items, f"{_text(key)} is handed out and not held"
-            item = lane.items[key]
-            assert lane.is_waiting(key), f"{_text(key)} is handed out and does not wait"
-            rows.append(lane.row(key))
-            lane.take_out(key)
-            assert deliverable(self, lane, key, holder), f"{_text(key)} overtakes others of its unit"
+            assert key in queue.items, f"{_text(key)} is handed out and not held"
+            item = queue.items[key]
+            assert queue.is_waiting(key), f"{_text(key)} is handed out and does not wait"
+            rows.append(queue.row(key))
+            queue.take_out(key)
+            assert deliverable(self, queue, key, holder), f"{_text(key)} overtakes others of its unit"
             self._check_fit(item, holder, key)
             item.attempts += 1
             assert item.attempts == effect.attempt, f"{_text(key)} should be attempt {item.attempts}: {effect}"
-            if lane.durable and effect.ordinal in self.stored:
-                self.delta.add("tried", lane.number, key, item.attempts)
+            if queue.durable and effect.ordinal in self.stored:
+                self.delta.add("tried", queue.number, key, item.attempts)
             if holder.no_ack:
-                self.discard(lane, key)
+                self.discard(queue, key)
             else:
                 holder.unsettled[tag] = key
                 if holder.lease_ms:
@@ -294,36 +296,36 @@ class Twin:
     def _deaths(self, effects: list[Bury], deliveries: list[Deliver]) -> None:
         removed: dict[int, list[tuple[int, int, int]]] = {}
         for effect in effects:
-            lane = self.lanes.get(effect.lane)
-            if lane is None:
-                continue  # The lane ended in this very step.
-            for index in pk.indexes(effect.picks):
+            queue = self.queues.get(effect.queue)
+            if queue is None:
+                continue  # The delivery queue ended in this very step.
+            for index in pk.indexes(effect.mask):
                 key = effect.ordinal << INDEX_BITS | index
-                assert key in lane.items, f"{_text(key)} dies and is not held"
-                row = lane.row(key)
-                self._check_death(lane, key, effect)
-                assert key not in lane.dying, f"{_text(key)} dies twice"
-                lane.dying[key] = effect.reason
+                assert key in queue.items, f"{_text(key)} dies and is not held"
+                row = queue.row(key)
+                self._check_death(queue, key, effect)
+                assert key not in queue.dying, f"{_text(key)} dies twice"
+                queue.dying[key] = effect.reason
                 if self.home.kind == "topic" and effect.reason not in ("UNDELIVERABLE", "ERROR"):
                     self.told.add(key)
                 if effect.reason in LIMITS:
-                    removed.setdefault(lane.number, []).append(row)
-        handed = {(e.attachment, e.ordinal << INDEX_BITS | i) for e in deliveries for i in pk.indexes(e.picks)}
+                    removed.setdefault(queue.number, []).append(row)
+        handed = {(e.attachment, e.ordinal << INDEX_BITS | i) for e in deliveries for i in pk.indexes(e.mask)}
         self._told_already(handed)
         assert not self.doomed, f"these should be dead: {self.doomed}"
         if removed:
             others = [self.messages[e.ordinal << INDEX_BITS | i].size for e in effects if e.reason not in LIMITS
-                      for i in pk.indexes(e.picks)]  # fmt: skip
+                      for i in pk.indexes(e.mask)]  # fmt: skip
             self._check_removed(removed, others)
 
-    def _check_death(self, lane: TwinLane, key: int, effect: Bury) -> None:
-        item, reason = lane.items[key], effect.reason
+    def _check_death(self, queue: TwinDeliveryQueue, key: int, effect: Bury) -> None:
+        item, reason = queue.items[key], effect.reason
         assert effect.attempts == item.attempts, f"{_text(key)} died after {item.attempts} attempts: {effect}"
-        wanted = self.doomed.pop((lane.number, key), None)
+        wanted = self.doomed.pop((queue.number, key), None)
         if wanted is not None:
             assert wanted == reason, f"{_text(key)} died of {reason}, expected {wanted}"
             return
-        assert lane.take_out(key), f"{_text(key)} dies and did not wait"
+        assert queue.take_out(key), f"{_text(key)} dies and did not wait"
         limits = self.home.attributes
         if reason == "EXPIRED":
             assert 0 < item.message.expires <= self.now, f"{_text(key)} has not expired"
@@ -335,14 +337,16 @@ class Twin:
             assert limits.limitBehavior == f"REMOVE_{reason}", f"{_text(key)} dies of {reason}"
 
     def _told_already(self, handed: set[tuple[int, int]]) -> None:
-        """In other lanes of a topic a message that has died goes without a word."""
+        """In other delivery queues of a topic a message that has died goes without a word."""
         for key in list(self.told):
-            for lane in self.lanes.values():
-                if key not in lane.items or key in lane.dying or any((a, key) in handed for a in lane.holders):
+            for queue in self.queues.values():
+                if key not in queue.items or key in queue.dying or any((a, key) in handed for a in queue.holders):
                     continue
-                if not self.home.lanes[lane.number].owed(key >> INDEX_BITS) >> (key & (1 << INDEX_BITS) - 1) & 1:
-                    assert self.doomed.pop((lane.number, key), None) or lane.take_out(key), f"{_text(key)} has vanished"
-                    self.discard(lane, key)
+                if not self.home.queues[queue.number].owed(key >> INDEX_BITS) >> (key & (1 << INDEX_BITS) - 1) & 1:
+                    assert self.doomed.pop((queue.number, key), None) or queue.take_out(key), (
+                        f"{_text(key)} has vanished"
+                    )
+                    self.discard(queue, key)
 
     def _check_removed(self, removed: dict[int, list[tuple[int, int, int]]], others: list[int]) -> None:
         """The limits made these go: the first blocks, and no more messages than necessary."""
@@ -354,12 +358,12 @@ class Twin:
             return (-row[0], at) if low else (at,)
 
         for number, rows in removed.items():
-            lane = self.lanes[number]
+            queue = self.queues[number]
             units = True  # With units of order blocks go in their own order, whenever they became visible.
             last = max(map(order, rows))
-            waiting = [order(row) for row in lane.waiting]
+            waiting = [order(row) for row in queue.waiting]
             units = False
-            plain = not waiting or min(order(row) for row in lane.waiting) >= max(map(order, rows))
+            plain = not waiting or min(order(row) for row in queue.waiting) >= max(map(order, rows))
             assert plain or min(waiting) >= last, "a message was discarded before an older one"
         count, held_bytes = self.settled()
         count, held_bytes = count + len(others), held_bytes + sum(others)
@@ -373,7 +377,7 @@ class Twin:
         limits = self.home.attributes
         if limits.limitBehavior.startswith("REMOVE"):
             too_many = 0 <= limits.maxNumMsgs < self.settled()[0]
-            waiting = any(lane.waiting for lane in self.lanes.values())
+            waiting = any(queue.waiting for queue in self.queues.values())
             assert not (too_many and waiting), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
 
     # ---- the rest --------------------------------------------------------------------------------------------------
@@ -412,9 +416,9 @@ class Twin:
     def restore(self, disk: OnDisk, now_ms: int) -> None:
         """What a disk gave back."""
         for number, subscription in disk.subscriptions.items():
-            self.lanes[number] = TwinLane(number, subscription)
-        for number, rows in disk.lanes.items():
-            lane = self.lanes[number]
+            self.queues[number] = TwinDeliveryQueue(number, subscription)
+        for number, rows in disk.queues.items():
+            queue = self.queues[number]
             staged = {key for keys in disk.staged.values() for n, key in keys if n == number}
             for key, row in sorted(rows.items()):
                 self.stored.add(key >> INDEX_BITS)
@@ -422,31 +426,31 @@ class Twin:
                 if message is None:
                     self.hold(key, message := row.message.copy())
                 message.claims += 1
-                lane.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
-                add(lane, key, message)
-                lane.next_place = max(lane.next_place, (key >> INDEX_BITS) + 1)
+                queue.items[key] = Item(message, key >> INDEX_BITS, row.attempts, row.failures)
+                add(queue, key, message)
+                queue.next_place = max(queue.next_place, (key >> INDEX_BITS) + 1)
                 due = row.due if row.attempts else message.deliver_at
                 if key in staged:
                     continue
                 if due > now_ms:
-                    lane.rest(key, due)
+                    queue.rest(key, due)
                 else:
-                    self.give_back(lane, key)
+                    self.give_back(queue, key)
         for txn, waiting in disk.waiting.items():
             self.staged[txn] = Staged()
-            for key, (message, lanes) in sorted(waiting.items()):
+            for key, (message, queues) in sorted(waiting.items()):
                 self.stored.add(key >> INDEX_BITS)
                 self.hold(key, message.copy())
                 self.staged[txn].blocks[key] = self.messages[key]
-                self.staged[txn].claims[key] = lanes
+                self.staged[txn].claims[key] = queues
         for txn, keys in disk.staged.items():
             self.staged.setdefault(txn, Staged()).acks = sorted(keys)
         for staged in self.staged.values():
             staged.prepared = True
         self.paused = dict(self.home.paused)  # The host has kept what an administrator paused.
         self.taken, self.top, self.told = set(disk.taken), dict(disk.top), disk.told & self.messages.keys()
-        ledger = self.home.ledger
-        assert (ledger.messages, ledger.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
+        block_index = self.home.block_index
+        assert (block_index.messages, block_index.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
 
 
 def _text(key: int) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.outcome import Outcome, Promoted
 from tests.simulation import twin_consuming as consuming
 from tests.simulation import twin_draining as draining
 from tests.simulation import twin_producing as producing
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
-from tests.simulation.twin_consuming import end_lane, holder_of, promote, take
+from tests.simulation.twin_consuming import end_queue, holder_of, promote, take
 from tests.simulation.twin_producing import arrive, owed, record, store
 from tests.simulation.twin_state import Staged
 from tests.simulation.twin_units import came_back
@@ -36,11 +36,11 @@ def prepare(twin: Twin, command: cmd.Prepare, out: Outcome) -> Effects:
         claims = {key: owed(twin, message, staged.origins[key]) for key, message in messages.items()}
         staged.claims |= claims
         if store(twin, ordinal, claims, messages):
-            for key, lanes in claims.items():
-                durable = tuple(number for number in lanes if twin.lanes[number].durable)
+            for key, queues in claims.items():
+                durable = tuple(number for number in queues if twin.queues[number].durable)
                 twin.delta.add("wait", command.txn, key, twin.messages[key], durable)
     for number, key in staged.acks:
-        if twin.lanes[number].durable and key >> INDEX_BITS in twin.stored:
+        if twin.queues[number].durable and key >> INDEX_BITS in twin.stored:
             twin.delta.add("stage", command.txn, number, key)
     return {}
 
@@ -63,29 +63,29 @@ def decide(twin: Twin, command: cmd.Decide, out: Outcome) -> Effects:
         for key in staged.blocks:
             twin.release(key)
         for number, key in staged.acks:
-            twin.fail(twin.lanes[number], key, command.delay_ms)
+            twin.fail(twin.queues[number], key, command.delay_ms)
         return {}
     for ordinal, messages in _blocks(staged).items():
         claims = {key: _claims(twin, staged, key, message) for key, message in messages.items()}
         stored = ordinal in twin.stored if staged.prepared else store(twin, ordinal, claims, messages)
         if stored:
             record(twin, claims)
-        for key, lanes in claims.items():
-            if not lanes:
+        for key, queues in claims.items():
+            if not queues:
                 twin.release(key)
-        arrive(twin, {key: lanes for key, lanes in claims.items() if lanes})
+        arrive(twin, {key: queues for key, queues in claims.items() if queues})
     for number, key in staged.acks:
-        twin.settle(twin.lanes[number], key)
+        twin.settle(twin.queues[number], key)
     return {}
 
 
 def _claims(twin: Twin, staged: Staged, key: int, message: Message) -> tuple[int, ...]:
-    """Who gets it: durable lanes as they were when it was prepared, others as they are now."""
+    """Who gets it: durable delivery queues as they were when it was prepared, others as they are now."""
     now = owed(twin, message, staged.origins.get(key, ("", "")))
     if not staged.prepared:
         return now
-    then = [number for number in staged.claims[key] if number in twin.lanes and twin.lanes[number].durable]
-    return tuple(sorted({*then, *(number for number in now if not twin.lanes[number].durable)}))
+    then = [number for number in staged.claims[key] if number in twin.queues and twin.queues[number].durable]
+    return tuple(sorted({*then, *(number for number in now if not twin.queues[number].durable)}))
 
 
 # ---- administration and time ---------------------------------------------------------------------------------------
@@ -93,46 +93,46 @@ def _claims(twin: Twin, staged: Staged, key: int, message: Message) -> tuple[int
 
 def update(twin: Twin, command: cmd.Update, out: Outcome) -> Effects:
     expected: Effects = {Promoted: []}
-    for lane in twin.lanes.values():
-        expected[Promoted] += promote(twin, lane)[Promoted]
+    for queue in twin.queues.values():
+        expected[Promoted] += promote(twin, queue)[Promoted]
     return expected
 
 
 def purge(twin: Twin, command: cmd.Purge, out: Outcome) -> Effects:
-    for lane in list(twin.lanes.values()):
-        if command.lane in (None, lane.number):
-            for key in lane.dying:
+    for queue in list(twin.queues.values()):
+        if command.queue in (None, queue.number):
+            for key in queue.dying:
                 if key in twin.told and key >> INDEX_BITS in twin.stored:
                     twin.delta.add("tell", key)
-            for key in [*(row[2] for row in lane.waiting), *lane.delayed, *lane.hidden, *lane.dying]:
-                twin.discard(lane, key)
-            lane.dying.clear()
-            lane.waiting.clear()
-            lane.delayed.clear()
-            lane.hidden.clear()
+            for key in [*(row[2] for row in queue.waiting), *queue.delayed, *queue.hidden, *queue.dying]:
+                twin.discard(queue, key)
+            queue.dying.clear()
+            queue.waiting.clear()
+            queue.delayed.clear()
+            queue.hidden.clear()
     return {}
 
 
 def remove(twin: Twin, command: cmd.Remove, out: Outcome) -> Effects:
-    for lane in list(twin.lanes.values()):
-        keys = [o << INDEX_BITS | index for o, picks in command.chosen.items() for index in pk.indexes(picks)]
+    for queue in list(twin.queues.values()):
+        keys = [o << INDEX_BITS | index for o, mask in command.chosen.items() for index in pk.indexes(mask)]
         for key in keys:
-            if key in lane.items and key not in lane.dying and lane.take_out(key):
+            if key in queue.items and key not in queue.dying and queue.take_out(key):
                 if command.aside:
-                    lane.dying[key] = "MOVED"
+                    queue.dying[key] = "MOVED"
                 else:
-                    twin.discard(lane, key)
+                    twin.discard(queue, key)
     return {}
 
 
 def buried(twin: Twin, command: cmd.Buried, out: Outcome) -> Effects:
-    lane = twin.lanes.get(command.lane)
-    for index in range(command.picks.bit_length()) if lane is not None else ():
+    queue = twin.queues.get(command.queue)
+    for index in range(command.mask.bit_length()) if queue is not None else ():
         key = command.ordinal << INDEX_BITS | index
-        if command.picks >> index & 1 and lane is not None and lane.dying.pop(key, None):
+        if command.mask >> index & 1 and queue is not None and queue.dying.pop(key, None):
             if key in twin.told and command.ordinal in twin.stored:
                 twin.delta.add("tell", key)
-            twin.discard(lane, key)
+            twin.discard(queue, key)
     return {}
 
 
@@ -143,43 +143,43 @@ def pause(twin: Twin, command: cmd.Pause, out: Outcome) -> Effects:
 
 def resume(twin: Twin, command: cmd.Resume, out: Outcome) -> Effects:
     if twin.paused.pop(command.which, None) is not None and command.which == "insertion":
-        for lane in twin.lanes.values():
-            hidden, lane.hidden = sorted(lane.hidden), set()
+        for queue in twin.queues.values():
+            hidden, queue.hidden = sorted(queue.hidden), set()
             for key in hidden:
-                lane.put(key, hidden=False)
+                queue.put(key, hidden=False)
     return {}
 
 
 def unsubscribe(twin: Twin, command: cmd.Unsubscribe, out: Outcome) -> Effects:
-    for lane in list(twin.lanes.values()):
-        own = lane.subscription
+    for queue in list(twin.queues.values()):
+        own = queue.subscription
         if own is not None and (own.client_id, own.name, own.durable) == (command.client_id, command.name, True):
-            assert not lane.holders, "a subscription in use ended"
-            end_lane(twin, lane)
+            assert not queue.holders, "a subscription in use ended"
+            end_queue(twin, queue)
     return {}
 
 
 def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
     for which in [w for w, until in twin.paused.items() if 0 < until <= twin.now]:
         resume(twin, cmd.Resume(which), out)
-    for lane in twin.lanes.values():
-        born = sorted((*row, key) for key, row in lane.delayed.items() if row[0] <= twin.now)
+    for queue in twin.queues.values():
+        born = sorted((*row, key) for key, row in queue.delayed.items() if row[0] <= twin.now)
         places: dict[tuple[int, int], int] = {}
         for due, _, key in born:
-            del lane.delayed[key]
-            item = lane.items[key]
+            del queue.delayed[key]
+            item = queue.items[key]
             if not item.attempts and item.message.unit is None:
-                item.place = places.setdefault((due, key >> INDEX_BITS), lane.next_place)
-                lane.next_place = max(lane.next_place, item.place + 1)
-            twin.give_back(lane, key)
-        for attachment, holder in lane.holders.items():
+                item.place = places.setdefault((due, key >> INDEX_BITS), queue.next_place)
+                queue.next_place = max(queue.next_place, item.place + 1)
+            twin.give_back(queue, key)
+        for attachment, holder in queue.holders.items():
             late = [tag for tag, until in holder.until.items() if until <= twin.now]
             for tag in late:
                 del holder.until[tag]
                 key = holder.unsettled.pop(tag)
                 twin.overdue.add((attachment, tag))
-                came_back(twin, lane, key)
-                twin.give_back(lane, key)
+                came_back(twin, queue, key)
+                twin.give_back(queue, key)
             holder.window.settled(len(late))
             holder.stalled = holder.stalled or bool(late)
     return {}

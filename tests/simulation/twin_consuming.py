@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.notes import REJECTED
+from raybroker.core.durable.records import REJECTED
 from raybroker.core.outcome import Acked, Outcome, Promoted, Released
 from tests.simulation.ondisk import INDEX_BITS
 from tests.simulation.twin import Effects, Twin
-from tests.simulation.twin_state import Holder, TwinDrain, TwinLane
+from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain
 from tests.simulation.twin_units import came_back
 
 
 def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Effects:
     holder = Holder(command)
-    number = twin.home.lane_of[command.attachment].number
-    lane = twin.lanes.get(number)
+    number = twin.home.queue_of[command.attachment].number
+    queue = twin.queues.get(number)
     if command.subscription is not None:
         wanted = command.subscription
-        same = [one for one in twin.lanes.values() if wanted.name and one.subscription is not None
+        same = [one for one in twin.queues.values() if wanted.name and one.subscription is not None
                 and one.subscription[:3] == wanted[:3]]  # fmt: skip
         if same and same[0].subscription != wanted:
             assert same[0].subscription is not None
@@ -27,81 +27,81 @@ def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Ef
             assert not same[0].holders, "a subscription in use was replaced"
             assert same[0].subscription is not None
             assert same[0].subscription.shared == wanted.shared, "a shared and an unshared one exclude each other"
-            end_lane(twin, same[0])
+            end_queue(twin, same[0])
             same = []
         if same:
-            assert same[0] is lane, "a consumer serves another subscription than its own"
-            assert wanted.shared or not lane.holders, "a second consumer came to a subscription that is not shared"
+            assert same[0] is queue, "a consumer serves another subscription than its own"
+            assert wanted.shared or not queue.holders, "a second consumer came to a subscription that is not shared"
         else:
-            assert lane is None, "a new subscription has an old number"
-            lane = twin.lanes[number] = TwinLane(number, wanted)
-            if lane.durable:
-                twin.delta.add("lane", number, wanted)
-    assert lane is not None
-    holder.active = _has_place(twin, lane)
-    lane.holders[command.attachment] = holder
-    twin.lane_of[command.attachment] = lane
+            assert queue is None, "a new subscription has an old number"
+            queue = twin.queues[number] = TwinDeliveryQueue(number, wanted)
+            if queue.durable:
+                twin.delta.add("queue", number, wanted)
+    assert queue is not None
+    holder.active = _has_place(twin, queue)
+    queue.holders[command.attachment] = holder
+    twin.queue_of[command.attachment] = queue
     return {}
 
 
-def _has_place(twin: Twin, lane: TwinLane) -> bool:
+def _has_place(twin: Twin, queue: TwinDeliveryQueue) -> bool:
     most = twin.home.attributes.maxNumActiveConsumers if twin.home.kind == "queue" else -1
-    return most < 0 or sum(h.active for h in lane.holders.values()) < most
+    return most < 0 or sum(h.active for h in queue.holders.values()) < most
 
 
 def detach_consumer(twin: Twin, command: cmd.DetachConsumer, out: Outcome) -> Effects:
-    lane = twin.lane_of.pop(command.attachment, None)
-    if lane is None:
+    queue = twin.queue_of.pop(command.attachment, None)
+    if queue is None:
         return {}
-    holder = lane.holders.pop(command.attachment)
+    holder = queue.holders.pop(command.attachment)
     for tag, key in holder.unsettled.items():
-        came_back(twin, lane, key)
+        came_back(twin, queue, key)
         if command.lost and tag <= holder.begun:
-            twin.fail(lane, key, 0, rest=False)
+            twin.fail(queue, key, 0, rest=False)
         else:
-            unsee(twin, lane, key, tag, command.seen)
-            twin.give_back(lane, key)
-    expected = promote(twin, lane)
-    if not lane.durable and not lane.holders:
-        end_lane(twin, lane)
+            unsee(twin, queue, key, tag, command.seen)
+            twin.give_back(queue, key)
+    expected = promote(twin, queue)
+    if not queue.durable and not queue.holders:
+        end_queue(twin, queue)
     return expected
 
 
-def unsee(twin: Twin, lane: TwinLane, key: int, tag: int, seen: int) -> None:
+def unsee(twin: Twin, queue: TwinDeliveryQueue, key: int, tag: int, seen: int) -> None:
     """A delivery that never reached the application does not count."""
     if 0 <= seen < tag:
-        item = lane.items[key]
+        item = queue.items[key]
         item.attempts -= 1
-        twin.unseen.append((lane.number, item.message.value))
-        if lane.durable and key >> INDEX_BITS in twin.stored:
-            twin.delta.add("tried", lane.number, key, item.attempts)
+        twin.unseen.append((queue.number, item.message.value))
+        if queue.durable and key >> INDEX_BITS in twin.stored:
+            twin.delta.add("tried", queue.number, key, item.attempts)
 
 
-def end_lane(twin: Twin, lane: TwinLane) -> None:
-    if lane.durable:
-        twin.delta.add("lane_gone", lane.number)
+def end_queue(twin: Twin, queue: TwinDeliveryQueue) -> None:
+    if queue.durable:
+        twin.delta.add("queue_gone", queue.number)
     for staged in twin.staged.values():
-        staged.acks = [(number, key) for number, key in staged.acks if number != lane.number]
-    lane.dying.clear()
-    for key in list(lane.items):
-        twin.discarded.append((lane.number, lane.items[key].message.value))
-        twin.doomed.pop((lane.number, key), None)
-        twin.settle(lane, key, recorded=False)
-    del twin.lanes[lane.number]
+        staged.acks = [(number, key) for number, key in staged.acks if number != queue.number]
+    queue.dying.clear()
+    for key in list(queue.items):
+        twin.discarded.append((queue.number, queue.items[key].message.value))
+        twin.doomed.pop((queue.number, key), None)
+        twin.settle(queue, key, recorded=False)
+    del twin.queues[queue.number]
 
 
-def promote(twin: Twin, lane: TwinLane) -> Effects:
+def promote(twin: Twin, queue: TwinDeliveryQueue) -> Effects:
     promoted = []
-    for number, holder in lane.holders.items():
-        if not holder.active and _has_place(twin, lane):
+    for number, holder in queue.holders.items():
+        if not holder.active and _has_place(twin, queue):
             holder.active = True
             promoted.append(Promoted(number))
     return {Promoted: promoted}
 
 
-def holder_of(twin: Twin, attachment: int) -> tuple[TwinLane, Holder] | None:
-    lane = twin.lane_of.get(attachment)
-    return (lane, lane.holders[attachment]) if lane is not None else None
+def holder_of(twin: Twin, attachment: int) -> tuple[TwinDeliveryQueue, Holder] | None:
+    queue = twin.queue_of.get(attachment)
+    return (queue, queue.holders[attachment]) if queue is not None else None
 
 
 def grant(twin: Twin, command: cmd.Grant, out: Outcome) -> Effects:
@@ -137,22 +137,22 @@ def acknowledge(twin: Twin, command: cmd.Acknowledge | cmd.Settle, out: Outcome)
         found[1].stalled = False
     for key in keys:
         assert found is not None
-        lane = found[0]
+        queue = found[0]
         outcome = command.outcome if isinstance(command, cmd.Settle) else "acknowledge"
         if outcome == "acknowledge":
-            twin.settle(lane, key)
+            twin.settle(queue, key)
         elif outcome == "reject":
-            twin.doomed[lane.number, key] = "ERROR"
-            if lane.durable and key >> INDEX_BITS in twin.stored:
-                twin.delta.add("failed", lane.number, key, REJECTED, 0)
+            twin.doomed[queue.number, key] = "ERROR"
+            if queue.durable and key >> INDEX_BITS in twin.stored:
+                twin.delta.add("failed", queue.number, key, REJECTED, 0)
         elif outcome == "fail":
             assert isinstance(command, cmd.Settle)
-            twin.fail(lane, key, max(command.delay_ms, 0))
+            twin.fail(queue, key, max(command.delay_ms, 0))
         elif outcome == "expired":
-            twin.doomed[lane.number, key] = "EXPIRED"
+            twin.doomed[queue.number, key] = "EXPIRED"
         else:
-            came_back(twin, lane, key)
-            twin.give_back(lane, key)
+            came_back(twin, queue, key)
+            twin.give_back(queue, key)
     return {Acked: [Acked(command.attachment, command.request, unknown)] if command.request else []}
 
 
@@ -178,15 +178,15 @@ def release(twin: Twin, command: cmd.Release, out: Outcome) -> Effects:
     found = holder_of(twin, command.attachment)
     if found is None:
         return {Released: [Released(command.attachment, command.request, 1)]}
-    lane, holder = found
+    queue, holder = found
     holder.stalled = False
     for tag, key in holder.unsettled.items():
-        came_back(twin, lane, key)
+        came_back(twin, queue, key)
         if tag <= command.consumed:
-            twin.fail(lane, key, command.delay_ms)
+            twin.fail(queue, key, command.delay_ms)
         else:
-            unsee(twin, lane, key, tag, command.seen)
-            twin.give_back(lane, key)
+            unsee(twin, queue, key, tag, command.seen)
+            twin.give_back(queue, key)
     holder.unsettled.clear()
     holder.until.clear()
     if command.credit:

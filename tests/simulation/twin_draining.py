@@ -1,7 +1,7 @@
 """What a twin says about consumers in drain mode: what becomes of their credit, and when they are told of messages.
 
-The law of a purse over several brokers rests on this: a broker keeps no credit beyond the step that brought it, says
-what is void, and tells of messages whenever another Drain would bring some, never otherwise.
+The law of a credit pool over several brokers rests on this: a broker keeps no credit beyond the step that brought it,
+says what is void, and tells of messages whenever another Drain would bring some, never otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
-from tests.simulation.twin_state import Holder, TwinDrain, TwinLane
+from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain
 from tests.simulation.twin_units import for_him
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def drain(twin: Twin, command: cmd.Drain, out: Outcome) -> dict[type, list[Any]]:
-    lane = twin.lane_of.get(command.attachment)
-    if lane is not None:
-        holder = lane.holders[command.attachment]
+    queue = twin.queue_of.get(command.attachment)
+    if queue is not None:
+        holder = queue.holders[command.attachment]
         holder.stalled = False
         if not isinstance(holder.window, TwinDrain):
             holder.window = TwinDrain(holder.window.left())
@@ -30,10 +30,10 @@ def drain(twin: Twin, command: cmd.Drain, out: Outcome) -> dict[type, list[Any]]
 
 
 def missed(twin: Twin, command: cmd.Missed, out: Outcome) -> dict[type, list[Any]]:
-    lane = twin.lane_of.get(command.attachment)
-    if lane is None:
+    queue = twin.queue_of.get(command.attachment)
+    if queue is None:
         return {}
-    holder = lane.holders[command.attachment]
+    holder = queue.holders[command.attachment]
     holder.stalled = False
     if not isinstance(holder.window, TwinDrain):
         holder.window.granted(command.messages)
@@ -46,10 +46,10 @@ def check_draining(twin: Twin, out: Outcome, expected: list[Drained]) -> None:
     """Called when everything has been handed out; ``expected``: what the command itself leads to."""
     wanted: list[Any] = list(expected)
     told = [effect for effect in out.after_durable if isinstance(effect, Drained | Ready)]
-    for lane in twin.lanes.values():
-        for attachment, holder in lane.holders.items():
+    for queue in twin.queues.values():
+        for attachment, holder in queue.holders.items():
             if isinstance(holder.window, TwinDrain):
-                wanted += _told(twin, lane, attachment, holder, told)
+                wanted += _told(twin, queue, attachment, holder, told)
     key = lambda effect: (effect.attachment, type(effect).__name__, effect.tag)
     assert sorted(told, key=key) == sorted(wanted, key=key), f"told {told}, expected {wanted}"
     assert not any(isinstance(effect, Drained | Ready) for effect in out.immediate), "they would overtake deliveries"
@@ -60,23 +60,23 @@ def check_draining(twin: Twin, out: Outcome, expected: list[Drained]) -> None:
         assert not late, f"{effect} comes before {late}"
 
 
-def _told(twin: Twin, lane: TwinLane, attachment: int, holder: Holder, told: list[Any]) -> list[Any]:
+def _told(twin: Twin, queue: TwinDeliveryQueue, attachment: int, holder: Holder, told: list[Any]) -> list[Any]:
     found: list[Any] = []
     assert isinstance(holder.window, TwinDrain)
     unused = holder.window.end_of_step()
     if unused is not None:
         found.append(Drained(attachment, unused, holder.next_tag))
     ready = Ready(attachment, holder.next_tag)
-    if holder.armed and _waits_for(twin, lane, holder):
+    if holder.armed and _waits_for(twin, queue, holder):
         holder.armed = False
         found.append(ready)
-    elif holder.armed and holder.selector and twin.unsorted(lane) and ready in told:
+    elif holder.armed and holder.selector and twin.unsorted(queue) and ready in told:
         holder.armed = False  # What it matches is not known to the twin in detail.
         found.append(ready)
     return found
 
 
-def _waits_for(twin: Twin, lane: TwinLane, holder: Holder) -> bool:
-    if not holder.listening() or "consumption" in twin.paused or (holder.selector and twin.unsorted(lane)):
+def _waits_for(twin: Twin, queue: TwinDeliveryQueue, holder: Holder) -> bool:
+    if not holder.listening() or "consumption" in twin.paused or (holder.selector and twin.unsorted(queue)):
         return False
-    return for_him(twin, lane, holder) is not None
+    return for_him(twin, queue, holder) is not None

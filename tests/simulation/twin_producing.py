@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybroker.core import command as cmd
+from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.outcome import Outcome, Sent
-from raybroker.core.producer_credit import producer_credit
 from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
@@ -98,10 +98,10 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
             twin.delta.add("take", values[index])
     claims = {i: owed(twin, message, command.origin) for i, message in messages.items()}
     if command.only is not None:
-        assert all(command.only in lanes for lanes in claims.values()), "a subscription gets what it does not select"
+        assert all(command.only in queues for queues in claims.values()), "a subscription gets what it does not select"
         claims = dict.fromkeys(messages, (command.only,))
-    for index, lanes in claims.items():
-        if not command.txn and not any(twin.lanes[number].durable for number in lanes):
+    for index, queues in claims.items():
+        if not command.txn and not any(twin.queues[number].durable for number in queues):
             twin.transient.add(values[index])
     ordinal = out.accepted
     wanted = bool(accepted) if command.txn else any(claims.values())
@@ -119,16 +119,16 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
             staged.blocks[key] = message
             staged.origins[key] = command.origin
         return
-    for index, lanes in claims.items():
-        if lanes:
+    for index, queues in claims.items():
+        if queues:
             twin.hold(ordinal << INDEX_BITS | index, messages[index])
     if store(twin, ordinal, claims, messages):
         for value in twin.unwritten.pop(command.producer, ()):
             twin.delta.add("take", value)
-        record(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
+        record(twin, {ordinal << INDEX_BITS | i: queues for i, queues in claims.items()})
     else:
         _leave_unwritten(twin, command)
-    arrive(twin, {ordinal << INDEX_BITS | i: lanes for i, lanes in claims.items()})
+    arrive(twin, {ordinal << INDEX_BITS | i: queues for i, queues in claims.items()})
 
 
 def _leave_unwritten(twin: Twin, command: cmd.Send) -> None:
@@ -138,44 +138,44 @@ def _leave_unwritten(twin: Twin, command: cmd.Send) -> None:
 
 
 def owed(twin: Twin, message: Message, origin: tuple[str, str]) -> tuple[int, ...]:
-    """Which lanes get it."""
-    return tuple(number for number, lane in twin.lanes.items() if lane.wants(message, origin))
+    """Which delivery queues get it."""
+    return tuple(number for number, queue in twin.queues.items() if queue.wants(message, origin))
 
 
 def store(twin: Twin, ordinal: int, claims: dict[int, tuple[int, ...]], messages: dict[int, Message]) -> bool:
     """A block is stored when it is persistent and owed to somebody who outlives a restart."""
     persistent = any(message.persistent for message in messages.values())
-    if persistent and any(twin.lanes[number].durable for lanes in claims.values() for number in lanes):
+    if persistent and any(twin.queues[number].durable for queues in claims.values() for number in queues):
         twin.stored.add(ordinal)
         return True
     return False
 
 
 def record(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
-    for key, lanes in claims.items():
-        for number in lanes:
-            if twin.lanes[number].durable:
+    for key, queues in claims.items():
+        for number in queues:
+            if twin.queues[number].durable:
                 twin.delta.add("add", number, key, twin.messages[key])
 
 
 def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
-    """New messages of one block come to their lanes."""
-    by_lane: dict[int, list[int]] = {}
-    for key, lanes in sorted(claims.items()):
-        for number in lanes:
-            by_lane.setdefault(number, []).append(key)
-    for number, keys in by_lane.items():
-        lane = twin.lanes[number]
-        place = lane.next_place
-        lane.next_place += 1
+    """New messages of one block come to their delivery queues."""
+    by_queue: dict[int, list[int]] = {}
+    for key, queues in sorted(claims.items()):
+        for number in queues:
+            by_queue.setdefault(number, []).append(key)
+    for number, keys in by_queue.items():
+        queue = twin.queues[number]
+        place = queue.next_place
+        queue.next_place += 1
         for key in keys:
             message = twin.messages[key]
             message.claims += 1
-            lane.items[key] = Item(message, place)
-            add(lane, key, message)
-            if lane.subscription is not None:
+            queue.items[key] = Item(message, place)
+            add(queue, key, message)
+            if queue.subscription is not None:
                 twin.arrived.append((number, message.value))
             if message.deliver_at > twin.now:
-                lane.rest(key, message.deliver_at)
+                queue.rest(key, message.deliver_at)
             else:
-                twin.give_back(lane, key)
+                twin.give_back(queue, key)

@@ -1,4 +1,5 @@
-"""The state of a twin: one entry per message and lane, no runs, no masks, nothing incremental that could be wrong."""
+"""The state of a twin: one entry per message and delivery queue, no runs, no masks, nothing incremental that could be
+wrong."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from tests.simulation.messages import matches
 from tests.simulation.ondisk import Message
 from tests.simulation.windows import TwinDrain, TwinPrefetch, make_twin_window
 
-__all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinLane"]
+__all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue"]
 
 
 class Item:
-    """A message of a lane. ``attempts``: how often it was handed out; ``place``: order of arrival."""
+    """A message of a delivery queue. ``attempts``: how often it was handed out; ``place``: order of arrival."""
 
     __slots__ = ("attempts", "failures", "message", "place")
 
@@ -71,7 +72,7 @@ Waiting = tuple[int, int, int]
 """(9 - priority, place, key): in the order of handing out."""
 
 
-class TwinLane:
+class TwinDeliveryQueue:
     """Where each of ``items`` is: waiting, resting (key → due, number), hidden, with a holder, staged or dying."""
 
     def __init__(self, number: int, subscription: Subscription | None) -> None:
@@ -144,7 +145,7 @@ class TwinLane:
 
 
 class Staged:
-    """What a transaction does here. ``blocks``: key → message; ``acks``: (lane, key) in order."""
+    """What a transaction does here. ``blocks``: key → message; ``acks``: (delivery queue, key) in order."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, Message] = {}

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.core.outcome import Outcome, Withdrawn
 from tests.simulation.ondisk import Message
-from tests.simulation.twin_state import Holder, TwinLane
+from tests.simulation.twin_state import Holder, TwinDeliveryQueue
 
 if TYPE_CHECKING:
     from tests.simulation.twin import Twin
 
 
-def live(lane: TwinLane, unit: str) -> Iterator[int]:
+def live(queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
     """Keys of a unit that are not dead, ascending."""
-    return (key for key in lane.units.get(unit, ()) if key not in lane.dying)
+    return (key for key in queue.units.get(unit, ()) if key not in queue.dying)
 
 
-def invisible(twin: Twin, lane: TwinLane, unit: str) -> Iterator[int]:
+def invisible(twin: Twin, queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
     """Keys of a unit that open transactions have sent: they have their places (W-86)."""
     from tests.simulation.twin_producing import owed
 
@@ -29,63 +29,65 @@ def invisible(twin: Twin, lane: TwinLane, unit: str) -> Iterator[int]:
         for key, message in staged.blocks.items():
             if message.unit != unit:
                 continue
-            if staged.prepared and lane.durable:
-                lanes = staged.claims.get(key, ())
+            if staged.prepared and queue.durable:
+                queues = staged.claims.get(key, ())
             else:
-                lanes = owed(twin, message, staged.origins.get(key, ("", "")))
-            if lane.number in lanes:
+                queues = owed(twin, message, staged.origins.get(key, ("", "")))
+            if queue.number in queues:
                 yield key
 
 
-def owner_of(lane: TwinLane, unit: str) -> dict[int, str | int]:
+def owner_of(queue: TwinDeliveryQueue, unit: str) -> dict[int, str | int]:
     """Key → session, of what of a unit is with consumers."""
     found: dict[int, str | int] = {}
-    for holder in lane.holders.values():
+    for holder in queue.holders.values():
         for key in holder.unsettled.values():
-            if lane.items[key].message.unit == unit:
+            if queue.items[key].message.unit == unit:
                 found[key] = holder.owner
     return found
 
 
-def deliverable(twin: Twin, lane: TwinLane, key: int, holder: Holder, before: Iterable[int] = ()) -> bool:
+def deliverable(twin: Twin, queue: TwinDeliveryQueue, key: int, holder: Holder, before: Iterable[int] = ()) -> bool:
     """Every earlier message of its unit is with the same session, and nobody else has any (U2, U4, U5, U10).
 
     ``before``: what is handed to the same session just before it.
     """
-    unit = lane.items[key].message.unit
+    unit = queue.items[key].message.unit
     if unit is None:
         return True
     acks = (row for staged in twin.staged.values() for row in staged.acks)
-    if any(number == lane.number and lane.items[acked].message.unit == unit for number, acked in acks):
+    if any(number == queue.number and queue.items[acked].message.unit == unit for number, acked in acks):
         return False
-    held = owner_of(lane, unit) | dict.fromkeys(before, holder.owner)
+    held = owner_of(queue, unit) | dict.fromkeys(before, holder.owner)
     if any(owner != holder.owner for owner in held.values()):
         return False
-    if any(earlier < key for earlier in invisible(twin, lane, unit)):
+    if any(earlier < key for earlier in invisible(twin, queue, unit)):
         return False
-    return all(earlier in held for earlier in live(lane, unit) if earlier < key)
+    return all(earlier in held for earlier in live(queue, unit) if earlier < key)
 
 
-def for_him(twin: Twin, lane: TwinLane, holder: Holder) -> Any:
+def for_him(twin: Twin, queue: TwinDeliveryQueue, holder: Holder) -> Any:
     """The first waiting row that a consumer with room should have, or None."""
-    for row in lane.waiting:
-        if holder.wants(lane.items[row[2]]) and deliverable(twin, lane, row[2], holder):
+    for row in queue.waiting:
+        if holder.wants(queue.items[row[2]]) and deliverable(twin, queue, row[2], holder):
             return row
     return None
 
 
-def can_go(twin: Twin, lane: TwinLane, keys: list[int], holder: Holder) -> bool:
+def can_go(twin: Twin, queue: TwinDeliveryQueue, keys: list[int], holder: Holder) -> bool:
     """Whether a holder may get these one after the other."""
-    if not lane.units:
+    if not queue.units:
         return True
-    return all(key not in lane.items or deliverable(twin, lane, key, holder, keys[:at]) for at, key in enumerate(keys))
+    return all(
+        key not in queue.items or deliverable(twin, queue, key, holder, keys[:at]) for at, key in enumerate(keys)
+    )
 
 
-def came_back(twin: Twin, lane: TwinLane, key: int) -> None:
+def came_back(twin: Twin, queue: TwinDeliveryQueue, key: int) -> None:
     """A message of a unit is no longer with the consumer, or transaction, that had it, and is not settled."""
-    unit = lane.items[key].message.unit
+    unit = queue.items[key].message.unit
     if unit is not None:
-        at = lane.number, unit
+        at = queue.number, unit
         twin.returned[at] = min(twin.returned.get(at, key), key)
 
 
@@ -93,15 +95,15 @@ def check_withdrawn(twin: Twin, out: Outcome) -> None:
     """Later messages of a unit come back with an earlier one, wherever its session has them (U3, U6)."""
     wanted, twin.overdue = twin.overdue, set[tuple[int, int]]()
     for (number, unit), first in twin.returned.items():
-        lane = twin.lanes.get(number)
-        if lane is None:
+        queue = twin.queues.get(number)
+        if queue is None:
             continue
-        for attachment, holder in lane.holders.items():
+        for attachment, holder in queue.holders.items():
             rows = [(tag, key) for tag, key in holder.unsettled.items() if key > first]
-            late = [tag for tag, key in rows if lane.items[key].message.unit == unit]
+            late = [tag for tag, key in rows if queue.items[key].message.unit == unit]
             for tag in late:
                 wanted.add((attachment, tag))
-                twin.give_back(lane, holder.unsettled.pop(tag))
+                twin.give_back(queue, holder.unsettled.pop(tag))
                 holder.until.pop(tag, None)
             holder.window.settled(len(late))
     twin.returned.clear()
@@ -111,15 +113,15 @@ def check_withdrawn(twin: Twin, out: Outcome) -> None:
     assert told == wanted, f"{sorted(told)} are void, expected {sorted(wanted)}"
 
 
-def add(lane: TwinLane, key: int, message: Message) -> None:
+def add(queue: TwinDeliveryQueue, key: int, message: Message) -> None:
     if message.unit is not None:
-        keys = lane.units.setdefault(message.unit, [])
+        keys = queue.units.setdefault(message.unit, [])
         keys.append(key)
         keys.sort()
 
 
-def remove(lane: TwinLane, key: int, message: Message) -> None:
+def remove(queue: TwinDeliveryQueue, key: int, message: Message) -> None:
     if message.unit is not None:
-        lane.units[message.unit].remove(key)
-        if not lane.units[message.unit]:
-            del lane.units[message.unit]
+        queue.units[message.unit].remove(key)
+        if not queue.units[message.unit]:
+            del queue.units[message.unit]

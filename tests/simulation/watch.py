@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from raybroker.content.death_records import DELIVERY_COUNT
+from raybroker.content.headers import BlockContent, decode_header
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
+from raybroker.core.durable.records import REJECTED
 from raybroker.core.invariants import check
-from raybroker.core.notes import REJECTED
 from raybroker.core.outcome import Bury, Outcome, Refused
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Death, Revived
+from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block
-from raybroker.services.codec import WireCodec
-from raybroker.wire.content import BlockContent, decode_header
-from raybroker.wire.dead import DELIVERY_COUNT
-from tests.simulation.history import PASSING_SHIFT, History, lane_id, value_of
+from tests.simulation.history import PASSING_SHIFT, History, queue_id, value_of
 from tests.simulation.ondisk import INDEX_BITS, Delta, OnDisk, Row
 from tests.simulation.plan import DMQ
 from tests.simulation.twin import Twin
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 Asked = tuple[int, int, list[int]]
-"""Destination, lane and values that an acknowledgement is about."""
+"""Destination, delivery queue and values that an acknowledgement is about."""
 
 
 def values_of(block: Block) -> list[int]:
@@ -52,20 +52,20 @@ class SimCodec(WireCodec):
         self.dead: dict[int, str] = {}
 
     def dead_block(
-        self, block: Block, picks: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+        self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:
-        old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(picks)]
+        old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(mask)]
         new = [value_of(producer, first_seq + index) for index in range(len(old))]
         self.old.update(zip(new, old, strict=True))
         self.dead.update(dict.fromkeys(new, death.subscription))
         if death.origin[0] == "queue" or death.reason not in ("UNDELIVERABLE", "ERROR"):
             self.once.update(new)
         return super().dead_block(
-            block, picks, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate
+            block, mask, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate
         )
 
-    def revived(self, block: Block, picks: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
-        found = super().revived(block, picks, producer=producer, first_seq=first_seq, now_ms=now_ms)
+    def revived(self, block: Block, mask: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
+        found = super().revived(block, mask, producer=producer, first_seq=first_seq, now_ms=now_ms)
         for kind, _, subscription, some, data in found:
             old = [value_of(block.producer, block.seq_of(index)) for index in pk.indexes(some)]
             new = values_of(Block(data))
@@ -103,7 +103,7 @@ class Watch:
         """What nobody waits for the confirmation of."""
         self.moved: set[int | None] = set()
         self.first_tags: dict[int, int] = {}
-        self.lane_of: dict[int, tuple[int, int]] = {}
+        self.queue_of: dict[int, tuple[int, int]] = {}
         self.where: dict[int, int] = {}
         self.session_of: dict[int, str | int] = {}
         self.durable_at: dict[int, bool] = {}
@@ -124,10 +124,10 @@ class Watch:
 
     def _disk_of(self, home: Destination) -> OnDisk:
         """A number may be used again after a crash when nothing of its first use was durable."""
-        queue = home.kind == "queue"
+        is_queue = home.kind == "queue"
         disk = self.disks.get(home.number)
-        if disk is None or (disk.queue != queue and disk.empty and not disk.subscriptions):
-            disk = self.disks[home.number] = OnDisk(queue=queue)
+        if disk is None or (disk.is_queue != is_queue and disk.empty and not disk.subscriptions):
+            disk = self.disks[home.number] = OnDisk(is_queue=is_queue)
         return disk
 
     def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
@@ -164,7 +164,7 @@ class Watch:
     def _check_only(self, home: Destination, command: cmd.Send) -> None:
         """What died in one subscription goes back to that alone."""
         where = {self.codec.dead.get(old, "") for old in self.codec.moved}
-        own = home.lanes[command.only].subscription if command.only is not None else None
+        own = home.queues[command.only].subscription if command.only is not None else None
         if home.kind == "queue" or where == {""}:
             assert own is None, f"{command} is for one subscription"
             return
@@ -175,11 +175,11 @@ class Watch:
         self.seen["sent back to a subscription"] += 1
 
     def _log(self, home: Destination, twin: Twin) -> None:
-        for lane, value in twin.unseen:
-            self._add("unsee", value, where=self.where_of(home, lane))
-        for lane, value in twin.arrived:
-            self._add("enqueue", value, where=self.where_of(home, lane), kind="invoke")
-        discarded = [(self.where_of(home, lane), value) for lane, value in twin.discarded]
+        for queue, value in twin.unseen:
+            self._add("unsee", value, where=self.where_of(home, queue))
+        for queue, value in twin.arrived:
+            self._add("enqueue", value, where=self.where_of(home, queue), kind="invoke")
+        discarded = [(self.where_of(home, queue), value) for queue, value in twin.discarded]
         if twin.delta:
             twin.delta.discarded = discarded
             self.world.committer.deltas.append(twin.delta)
@@ -199,33 +199,33 @@ class Watch:
         return found
 
     def _attached(self, home: Destination, twin: Twin, attachment: int) -> None:
-        lane = twin.lane_of[attachment]
-        self.lane_of[attachment] = home.number, lane.number if lane.durable else -1
-        where = self.where[attachment] = self.where_of(home, lane.number)
-        self.durable_at[where] = lane.durable
+        queue = twin.queue_of[attachment]
+        self.queue_of[attachment] = home.number, queue.number if queue.durable else -1
+        where = self.where[attachment] = self.where_of(home, queue.number)
+        self.durable_at[where] = queue.durable
 
-    def where_of(self, home: Destination, lane: int) -> int:
-        """Numbers of lanes that are not durable are used again after a restart."""
+    def where_of(self, home: Destination, queue: int) -> int:
+        """Numbers of delivery queues that are not durable are used again after a restart."""
         if home.kind == "queue":
             return 0
         twin = self.twins[home.number]
-        living = twin.lanes.get(lane)
-        durable = lane in self.disks[home.number].lanes or (living is not None and living.durable)
-        durable = durable or ("lane_gone", lane) in twin.delta.ops  # It ends before the disk knows that it began.
-        return lane_id(home.number, lane) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
+        living = twin.queues.get(queue)
+        durable = queue in self.disks[home.number].queues or (living is not None and living.durable)
+        durable = durable or ("queue_gone", queue) in twin.delta.ops  # It ends before the disk knows that it began.
+        return queue_id(home.number, queue) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
 
     def _fates(self, home: Destination, twin: Twin, command: cmd.Command) -> set[int]:
         """Values that have to be elsewhere when this command says that they are buried."""
-        if not isinstance(command, cmd.Buried) or command.lane not in twin.lanes:
+        if not isinstance(command, cmd.Buried) or command.queue not in twin.queues:
             return set()
-        lane, found = twin.lanes[command.lane], set()
-        for index in pk.indexes(command.picks):
+        queue, found = twin.queues[command.queue], set()
+        for index in pk.indexes(command.mask):
             key = command.ordinal << INDEX_BITS | index
-            reason = lane.dying.get(key)
-            if reason is None or not lane.items[key].message.persistent:
+            reason = queue.dying.get(key)
+            if reason is None or not queue.items[key].message.persistent:
                 continue
             if reason == "MOVED" or self._target(home, reason) is not None:
-                found.add(lane.items[key].message.value)
+                found.add(queue.items[key].message.value)
         return found
 
     def _target(self, home: Destination, reason: str) -> str | None:
@@ -237,12 +237,12 @@ class Watch:
         return DMQ if attributes.useDMQ and there else None
 
     def _note_dying(self, home: Destination, out: Outcome) -> None:
-        lanes = self.disks[home.number].lanes
+        queues = self.disks[home.number].queues
         for effect in out.immediate:
             if isinstance(effect, Bury):
                 self.seen[effect.reason] += 1
-                for index in pk.indexes(effect.picks):
-                    row = lanes.get(effect.lane, {}).get(effect.ordinal << INDEX_BITS | index)
+                for index in pk.indexes(effect.mask):
+                    row = queues.get(effect.queue, {}).get(effect.ordinal << INDEX_BITS | index)
                     if row is not None:
                         row.dying = True
 
@@ -262,18 +262,18 @@ class Watch:
         """A batch with these changes is synced."""
         disk = self.disks[delta.number]
         disk.apply(delta)
-        queue = disk.queue
+        is_queue = disk.is_queue
         for op in delta.ops:
             if op[0] == "add":
-                _, lane, _, message = op
-                where = 0 if queue else lane_id(delta.number, lane)
+                _, queue, _, message = op
+                where = 0 if is_queue else queue_id(delta.number, queue)
                 old = self.codec.old.get(message.value)
                 if message.value in self.codec.once and old in self.committed:
                     assert old not in self.moved, f"{old:#x} is dead and stored elsewhere twice"
                     self.moved.add(old)
                 self.committed.add(message.value)
                 self._add("commit", message.value, where=where)
-                if not queue or message.value in self.codec.old:
+                if not is_queue or message.value in self.codec.old:
                     self._add("enqueue", message.value, where=where)
         for where, value in delta.discarded:
             self._add("discard", value, where=where)
@@ -286,10 +286,10 @@ class Watch:
 
     def crash(self) -> None:
         for twin in self.twins.values():
-            for lane in twin.lanes.values():
-                for key in lane.dying:
-                    where = self.where_of(twin.home, lane.number)
-                    self._add("revive", lane.items[key].message.value, where=where)
+            for queue in twin.queues.values():
+                for key in queue.dying:
+                    where = self.where_of(twin.home, queue.number)
+                    self._add("revive", queue.items[key].message.value, where=where)
         self._add("crash", 0)
         for where in {w for w in self.where.values() if w}:
             self._add("crash", 0, where=where)
@@ -300,14 +300,14 @@ class Watch:
         self.overdue.clear()
         for number, disk in self.disks.items():
             if number not in host.definitions:
-                assert disk.gone or disk.empty, f"destination {number} is gone, with {len(disk.lanes)} lanes"
+                assert disk.gone or disk.empty, f"destination {number} is gone, with {len(disk.queues)} lanes"
         for home in host.destinations.values():
             disk = self._disk_of(home)
             assert not disk.gone, f"destination {home.name} is back although it was destroyed"
             self.seen["prepared at a restart"] += len(disk.waiting) + len(disk.staged)
             self.seen["subscriptions at a restart"] += len(disk.subscriptions)
             self.seen["resting at a restart"] += sum(
-                1 for rows in disk.lanes.values() for row in rows.values() if row.due
+                1 for rows in disk.queues.values() for row in rows.values() if row.due
             )
             compare(home, disk, host.clock.now_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
             check(home)
@@ -318,9 +318,9 @@ class Watch:
         host, now, now_ms = self.world.host, self.world.loop.now, self.world.clock.now_ms()
         alive = [twin for twin in self.twins.values() if host is not None and twin.home.number in host.definitions]
         overdue = {
-            (twin.home.number, lane.number, key)
-            for twin in alive for lane in twin.lanes.values() for _, _, key in lane.waiting
-            if 0 < lane.items[key].message.expires < now_ms
+            (twin.home.number, queue.number, key)
+            for twin in alive for queue in twin.queues.values() for _, _, key in queue.waiting
+            if 0 < queue.items[key].message.expires < now_ms
         }  # fmt: skip
         self.overdue = {row: self.overdue.get(row, now) for row in overdue}
         for row, since in self.overdue.items():
@@ -357,20 +357,20 @@ class Watch:
 
     def _too_late(self, epoch: int, tag: int) -> bool:
         """The time for acknowledging it was over before it was written: it may be with somebody else by now."""
-        lane = next((t.lane_of[epoch] for t in self.twins.values() if epoch in t.lane_of), None)
-        holder = lane.holders[epoch] if lane is not None else None
+        queue = next((t.queue_of[epoch] for t in self.twins.values() if epoch in t.queue_of), None)
+        holder = queue.holders[epoch] if queue is not None else None
         return holder is not None and holder.lease_ms > 0 and not holder.no_ack and tag not in holder.unsettled
 
     def acked(self, asked: Asked | None, unknown: int) -> None:
         """The host confirms an acknowledgement: a restart would not bring the messages back."""
         if asked is None or unknown:
             return
-        number, lane, values = asked
+        number, queue, values = asked
         disk = self.disks.get(number)
-        if disk is not None and not disk.gone and lane in disk.lanes and values:
-            back = {row.message.value for row in disk.lanes[lane].values()}.intersection(values)
+        if disk is not None and not disk.gone and queue in disk.queues and values:
+            back = {row.message.value for row in disk.queues[queue].values()}.intersection(values)
             assert not back, f"{len(back)} messages are confirmed as settled and still on disk"
-        self._add_all("settle", values, where=0 if disk is None or disk.queue else lane_id(number, lane))
+        self._add_all("settle", values, where=0 if disk is None or disk.is_queue else queue_id(number, queue))
 
 
 # ---- recovery ------------------------------------------------------------------------------------------------------
@@ -378,17 +378,17 @@ class Watch:
 
 def compare(home: Destination, disk: OnDisk, now_ms: int, *, jumped: bool) -> None:
     """A destination after a restart holds what is on disk, where it was."""
-    numbers = {number for number, lane in home.lanes.items() if lane.durable}
-    assert numbers == disk.lanes.keys(), f"recovery of {home.name}: lanes {numbers}, expected {list(disk.lanes)}"
-    for number, rows in disk.lanes.items():
+    numbers = {number for number, queue in home.queues.items() if queue.durable}
+    assert numbers == disk.queues.keys(), f"recovery of {home.name}: lanes {numbers}, expected {list(disk.queues)}"
+    for number, rows in disk.queues.items():
         found = _found(home, number, jumped=jumped)
-        staged = {key: txn for txn, keys in disk.staged.items() for lane, key in keys if lane == number}
+        staged = {key: txn for txn, keys in disk.staged.items() for queue, key in keys if queue == number}
         expected = {key: _expected(row, key, staged, now_ms, found, jumped=jumped) for key, row in rows.items()}
         _assert_equal(f"{home.name}, lane {number}: (attempts, failures, where)", found, expected)
         _align(home, number, rows)
     waiting = {
         block.ordinal << INDEX_BITS | index: txn
-        for txn, one in home.staged.items() for block in one.blocks for index in pk.indexes(block.picks)
+        for txn, one in home.staged.items() for block in one.blocks for index in pk.indexes(block.mask)
     }  # fmt: skip
     expected_waiting = {key: txn for txn, rows in disk.waiting.items() for key in rows}
     _assert_equal(f"{home.name}, prepared", waiting, expected_waiting)
@@ -398,8 +398,8 @@ def _align(home: Destination, number: int, rows: dict[int, Row]) -> None:
     """How long messages rest is what the host says: its clock may have jumped."""
     for row in rows.values():
         row.due = 0
-    for due, run in home.lanes[number].timetable.runs():
-        for index in pk.indexes(run.picks):
+    for due, run in home.queues[number].timetable.runs():
+        for index in pk.indexes(run.mask):
             rows[run.ordinal << INDEX_BITS | index].due = due
 
 
@@ -412,13 +412,13 @@ def _assert_equal(what: str, found: dict[int, Any], expected: dict[int, Any]) ->
 
 
 def _found(home: Destination, number: int, *, jumped: bool) -> dict[int, Any]:
-    lane = home.lanes[number]
-    places: list[tuple[str, Any]] = list(lane.places())
+    queue = home.queues[number]
+    places: list[tuple[str, Any]] = list(queue.places())
     for txn, staged in home.staged.items():
-        places += [(f"in {txn}", delivery.run) for lane_number, delivery in staged.acks if lane_number == number]
+        places += [(f"in {txn}", delivery.run) for queue_number, delivery in staged.acks if queue_number == number]
     found: dict[int, Any] = {}
     for state, run in places:
-        for index in pk.indexes(run.picks):
+        for index in pk.indexes(run.mask):
             key = run.ordinal << INDEX_BITS | index
             assert key not in found, f"message {index} of block {run.ordinal} is at two places after a restart"
             found[key] = run.attempts, run.failures, "waiting" if jumped and state == "delayed" else state

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from raybroker.config import Config
-from raybroker.core import lane as lanes
+from raybroker.core.delivery import delivery_queue as queues
 from raybroker.engine.host import Host
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings import destination_attributes
@@ -208,11 +208,11 @@ class World:
     # ---- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        sort_max, lanes.SORT_MESSAGES_MAX = lanes.SORT_MESSAGES_MAX, self.plan.sort_max
+        sort_max, queues.SORT_MESSAGES_MAX = queues.SORT_MESSAGES_MAX, self.plan.sort_max
         try:
             self._run()
         finally:
-            lanes.SORT_MESSAGES_MAX = sort_max
+            queues.SORT_MESSAGES_MAX = sort_max
 
     def _run(self) -> None:
         self.start_host()
@@ -259,7 +259,7 @@ class World:
 
     def _drained(self) -> bool:
         host = self.host
-        if host is None or not self.committer.idle or any(h.ledger.messages for h in host.destinations.values()):
+        if host is None or not self.committer.idle or any(h.block_index.messages for h in host.destinations.values()):
             return False
         if host.transactions.by_number or not all(t.settled for m in self.machines for t in m.transactors):
             return False
@@ -269,9 +269,9 @@ class World:
         if self.host is None:
             return "the host is down"
         rows = [
-            f"{home.name}: {home.ledger.messages} held, {home.dying} dying, {list(home.staged)} staged, lane {n}:"
-            f" {lane.backlog.count} wait, {lane.timetable.count} rest, {len(lane.consumers.by_attachment)} consumers"
-            for home in self.host.destinations.values() for n, lane in home.lanes.items()
+            f"{home.name}: {home.block_index.messages} held, {home.dying} dying, {list(home.staged)} staged, lane {n}:"
+            f" {queue.backlog.count} wait, {queue.timetable.count} rest, {len(queue.consumers.by_attachment)} consumers"
+            for home in self.host.destinations.values() for n, queue in home.queues.items()
         ]  # fmt: skip
         rows += [
             f"producer {p.state.producer}: {len(p.state.unsettled)} unsettled, {len(p.state.ready)} ready"
@@ -287,7 +287,9 @@ class World:
         self.loop.run(self.loop.now + 60 * MS, EVENTS_MAX)
         assert self.host is not None
         for home in self.host.destinations.values():
-            assert not home.ledger.messages, f"{home.ledger.messages} acknowledged messages are back in {home.name}"
+            assert not home.block_index.messages, (
+                f"{home.block_index.messages} acknowledged messages are back in {home.name}"
+            )
 
 
 def _nothing() -> None:

@@ -16,13 +16,13 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raybroker.control import events as ev
-from raybroker.control import messages as m
-from raybroker.control.backup import load
-from raybroker.control.life import MemberState
-from raybroker.control.member import Member
-from raybroker.control.membership import BrokerState
-from raybroker.control.record import Change, Entry
+from raybroker.cluster import events as ev
+from raybroker.cluster import member_messages as m
+from raybroker.cluster.backup import load
+from raybroker.cluster.change_record import Change, Entry
+from raybroker.cluster.member import Member
+from raybroker.cluster.member_state import MemberState
+from raybroker.cluster.membership import BrokerState
 
 if TYPE_CHECKING:
     from tests.simulation_control.clients import Wish
@@ -36,7 +36,7 @@ class Before(NamedTuple):
     stale: bool
     number: int
     record: str
-    reigning: bool
+    is_master: bool
     state: MemberState
     heard: tuple[str, ...]
 
@@ -117,7 +117,7 @@ class Watch:
             writes = [a for a in actions if isinstance(a, ev.Persist | ev.Answer)]
             assert (changed, writes) == (False, []), f"{process.name} does what a stale instance says: {event}"
         self._durable(process)
-        if member.is_master and not before.reigning:
+        if member.is_master and not before.is_master:
             self._reign_began(process)
         for action in actions:
             if isinstance(action, ev.Exchange):
@@ -198,38 +198,42 @@ class Watch:
 
     # ---- answers
 
-    def acknowledged(self, wish: Wish, answer: ev.Answer) -> None:
-        member = wish.process.member
+    def acknowledged(self, proposal: Wish, answer: ev.Answer) -> None:
+        member = proposal.process.member
         if not self.world.plan.with_record:
-            self._acknowledged_by_all(wish)
+            self._acknowledged_by_all(proposal)
             return
         record = member.record.id
         found = self.canon.get((record, answer.number))
-        assert found is not None, f"change {wish.tag} is acknowledged and entry {answer.number} is on no disk"
-        assert found[1] == wish.tag, f"change {wish.tag} is acknowledged as entry {answer.number}, which is {found[1]}"
-        assert member.applied >= answer.number, f"change {wish.tag} is acknowledged and not carried out at its broker"
+        assert found is not None, f"change {proposal.tag} is acknowledged and entry {answer.number} is on no disk"
+        assert found[1] == proposal.tag, (
+            f"change {proposal.tag} is acknowledged as entry {answer.number}, which is {found[1]}"
+        )
+        assert member.applied >= answer.number, (
+            f"change {proposal.tag} is acknowledged and not carried out at its broker"
+        )
         self.acked[record] = max(self.acked.get(record, 0), answer.number)
 
-    def _acknowledged_by_all(self, wish: Wish) -> None:
-        member = wish.process.member
+    def _acknowledged_by_all(self, proposal: Wish) -> None:
+        member = proposal.process.member
         peers = set(member.membership.heard_peers())
-        peers -= {peer for peer in peers if self._lost.get((wish.process, peer), -1) >= wish.since_ms}
-        for peer, incarnation in wish.peers.items():
+        peers -= {peer for peer in peers if self._lost.get((proposal.process, peer), -1) >= proposal.since_ms}
+        for peer, incarnation in proposal.peers.items():
             if peer in peers and member.membership.row(peer).incarnation == incarnation and incarnation:
-                assert wish.tag in self.heard.get((peer, incarnation), ()), (
-                    f"change {wish.tag} of {wish.process.name} is acknowledged and {peer} has not heard of it"
+                assert proposal.tag in self.heard.get((peer, incarnation), ()), (
+                    f"change {proposal.tag} of {proposal.process.name} is acknowledged and {peer} has not heard of it"
                 )
 
-    def refused(self, wish: Wish) -> None:
+    def refused(self, proposal: Wish) -> None:
         """A definite no: it did not happen and never will."""
-        self.refusals.add(wish.tag)
+        self.refusals.add(proposal.tag)
         for record, tag in self.tags:
-            assert tag != wish.tag, f"change {tag} was refused for sure and is in record {record}"
+            assert tag != proposal.tag, f"change {tag} was refused for sure and is in record {record}"
 
-    def changed_master(self, wish: Wish, answer: ev.Answer) -> None:
-        member = wish.process.member
+    def changed_master(self, proposal: Wish, answer: ev.Answer) -> None:
+        member = proposal.process.member
         if answer.result == ev.OK:
-            assert member.claim.master == wish.target
+            assert member.claim.master == proposal.target
             assert not member.is_master
 
     # ---- the end
@@ -252,7 +256,7 @@ class Watch:
             if node.actual != member.agreed:
                 return f"what {node.name} has is not what its record says"
         members = [node.process.member for node in world.nodes.values() if node.process is not None]
-        if len({member.membership.seat() for member in members}) > 1:
+        if len({member.membership.coordinator() for member in members}) > 1:
             return "the brokers have different seats"
         if world.plan.with_record:
             masters = [member.is_master for member in members].count(True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raybroker.control import events as ev
-from raybroker.control.record import Change
+from raybroker.cluster import events as ev
+from raybroker.cluster.change_record import Change
 
 if TYPE_CHECKING:
     from tests.simulation_control.node import Process
@@ -43,9 +43,9 @@ class Clients:
         world.loop.after(1 + int(world.rng.expovariate(1 / world.plan.change_us)), self._again)
         processes = [p for p in world.processes() if p.opened]
         if processes:
-            self.wish(world.rng.choice(processes))
+            self.proposal(world.rng.choice(processes))
 
-    def wish(self, process: Process) -> None:
+    def proposal(self, process: Process) -> None:
         """Some change, at one broker."""
         self._tag += 1
         request = self._ask(process, self._tag)
@@ -86,32 +86,34 @@ class Clients:
                 return Change("set_template", (f"m{rng.randrange(3)}",), marks)
 
     def answered(self, process: Process, answer: ev.Answer) -> None:
-        wish = self.open.pop(answer.request)
-        assert wish.process is process
-        if wish.target:
-            self._changed_master(wish, answer)
+        proposal = self.open.pop(answer.request)
+        assert proposal.process is process
+        if proposal.target:
+            self._changed_master(proposal, answer)
         elif answer.error is None:
             self.acknowledged += 1
-            self.world.watch.acknowledged(wish, answer)
+            self.world.watch.acknowledged(proposal, answer)
         elif answer.error.definite:
             self.refused += 1
-            self.world.watch.refused(wish)
+            self.world.watch.refused(proposal)
 
-    def _changed_master(self, wish: Wish, answer: ev.Answer) -> None:
+    def _changed_master(self, proposal: Wish, answer: ev.Answer) -> None:
         assert answer.result in ev.CHANGE_MASTER_RESULTS, answer
         self.world.count(f"change master: {answer.result}")
-        self.world.watch.changed_master(wish, answer)
+        self.world.watch.changed_master(proposal, answer)
         if answer.result == ev.OK and self.world.rng.random() < 0.5:
-            self.world.master = wish.target
+            self.world.master = proposal.target
 
     def lost(self, process: Process) -> None:
         """The instance is gone; its clients know nothing."""
-        for request in [r for r, wish in self.open.items() if wish.process is process]:
+        for request in [r for r, proposal in self.open.items() if proposal.process is process]:
             del self.open[request]
 
     def check(self) -> None:
         """Nobody waits for ever."""
         now = self.world.loop.now // 1000
-        for wish in self.open.values():
-            if wish.process.node.process is wish.process and not wish.process.cut_off:
-                assert now - wish.since_ms < ANSWER_MS_MAX, f"{wish.process.name} has not answered {wish.tag} in time"
+        for proposal in self.open.values():
+            if proposal.process.node.process is proposal.process and not proposal.process.cut_off:
+                assert now - proposal.since_ms < ANSWER_MS_MAX, (
+                    f"{proposal.process.name} has not answered {proposal.tag} in time"
+                )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybroker.control import events as ev
-from raybroker.control.backup import load
-from raybroker.control.claim import FIRST_TERM, restored_term
-from raybroker.control.record import ChangeRecord
-from raybroker.control.rows import entry_of
+from raybroker.cluster import events as ev
+from raybroker.cluster.backup import load
+from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.record_rows import entry_of
+from raybroker.cluster.term import FIRST_TERM, restored_term
 from tests.simulation_control.plan import MS, S
 from tests.simulation_control.table import MemoryTable
 

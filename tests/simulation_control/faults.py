@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybroker.control.backup import dump
-from raybroker.control.member import backed_up, restored
-from raybroker.control.record import RecordState
-from raybroker.control.saved import load_frames
+from raybroker.cluster.backup import dump
+from raybroker.cluster.change_record import RecordState
+from raybroker.cluster.member import backed_up, restored
+from raybroker.cluster.saved_record import load_frames
 from tests.simulation_control.disk import SimDisk
 from tests.simulation_control.node import Node, Process
 from tests.simulation_control.plan import MS, S
@@ -153,9 +153,9 @@ class Faults:
 
     def _change_master(self) -> None:
         process, rng = self._some(), self.world.rng
-        reigning = [p for p in self.world.processes() if p.member.is_master]
-        if reigning and rng.random() < 0.9:
-            process = rng.choice(reigning)
+        is_master = [p for p in self.world.processes() if p.member.is_master]
+        if is_master and rng.random() < 0.9:
+            process = rng.choice(is_master)
         if process is not None:
             self.world.clients.change_master(process, rng.choice((*self.world.plan.names, "nobody")))
             if rng.random() < 0.4:

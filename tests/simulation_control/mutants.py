@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from raybroker.control import starting
-from raybroker.control.applying import Applier
-from raybroker.control.claim import Claim
-from raybroker.control.following import Follower
-from raybroker.control.life import Life
-from raybroker.control.mastering import Asked, Master
-from raybroker.control.member import Member
-from raybroker.control.membership import Membership
-from raybroker.control.record import ChangeRecord
-from raybroker.control.sharing import Sharer
-from raybroker.control.telling import Heard
+from raybroker.cluster import start_up
+from raybroker.cluster.broadcast import Heard
+from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.follower import Follower
+from raybroker.cluster.master import Asked, Master
+from raybroker.cluster.member import Member
+from raybroker.cluster.member_state import MemberContext
+from raybroker.cluster.membership import Membership
+from raybroker.cluster.record_application import Applier
+from raybroker.cluster.shared_table import Sharer
+from raybroker.cluster.term import Leadership
 from raybroker.store.record import RecordFile
 from tests import seeds
 from tests.seeds import Catch
@@ -63,16 +63,16 @@ def applied(name: str) -> Iterator[None]:
 
 @mutant
 def acknowledged_before_it_is_on_disk(patch: Patch) -> None:
-    old = Life.persist
+    old = MemberContext.persist
 
-    def persist(life: Life, frames: Any, then: Any = None, *, replace: bool = False) -> None:
+    def persist(life: MemberContext, frames: Any, then: Any = None, *, replace: bool = False) -> None:
         written = list(frames)
-        early = then is not None and all(frame.startswith(b'["entry"') for frame in written) and life.reigning
+        early = then is not None and all(frame.startswith(b'["entry"') for frame in written) and life.is_master
         old(life, written, None if early else then, replace=replace)
         if early:
             then()
 
-    patch(Life, "persist", persist)
+    patch(MemberContext, "persist", persist)
 
 
 @mutant
@@ -128,7 +128,7 @@ def an_overtaken_record_replaces_the_copy(patch: Patch) -> None:
             follower.target = 0
             follower.take(load(message.dump))
 
-    from raybroker.control.backup import load
+    from raybroker.cluster.backup import load
 
     patch(Follower, "whole", whole)
 
@@ -170,16 +170,16 @@ def the_successor_may_have_less_than_all(patch: Patch) -> None:
 
 @mutant
 def a_change_of_master_is_told_before_it_is_on_disk(patch: Patch) -> None:
-    old = Life.persist
+    old = MemberContext.persist
 
-    def persist(life: Life, frames: Any, then: Any = None, *, replace: bool = False) -> None:
+    def persist(life: MemberContext, frames: Any, then: Any = None, *, replace: bool = False) -> None:
         written = list(frames)
         early = then is not None and any(frame.startswith(b'["claim"') for frame in written) and not replace
         old(life, written, None if early else then, replace=replace)
         if early:
             then()
 
-    patch(Life, "persist", persist)
+    patch(MemberContext, "persist", persist)
 
 
 @mutant
@@ -189,36 +189,36 @@ def a_replaced_master_goes_on(patch: Patch) -> None:
 
 @mutant
 def a_higher_term_does_not_win(patch: Patch) -> None:
-    patch(Claim, "beats", lambda self, other: self.term > other.term and not other.record)
+    patch(Leadership, "beats", lambda self, other: self.term > other.term and not other.record)
 
 
 @mutant
 def a_restored_record_begins_no_new_term(patch: Patch) -> None:
-    from raybroker.control import saved
+    from raybroker.cluster import saved_record
 
-    patch(saved, "restored_term", lambda *known: max(*known, 1))
+    patch(saved_record, "restored_term", lambda *known: max(*known, 1))
 
 
 @mutant
 def a_reign_begins_whatever_was_heard_meanwhile(patch: Patch) -> None:
-    def resume(life: Life, claim: Claim) -> None:
-        life.reigning = True
+    def resume(life: MemberContext, claim: Leadership) -> None:
+        life.is_master = True
 
-    patch(starting, "_resume", resume)
-    patch(starting, "_with_master", _reigns_always)
+    patch(start_up, "_resume", resume)
+    patch(start_up, "_with_master", _reigns_always)
 
 
-def _reigns_always(life: Life, master: Master, found: Any, new_id: str) -> None:
+def _reigns_always(life: MemberContext, master: Master, found: Any, new_id: str) -> None:
     """A broker that is configured to be the master reigns, whoever has the record by now."""
     if life.settings.master == life.name and found.record is not None:
         term = found.claim.term if found.claim is not None else 1
-        life.claim = Claim(max(term, 1), life.name, found.record.id)
+        life.claim = Leadership(max(term, 1), life.name, found.record.id)
         life.when_durable(lambda: setattr(life, "reigning", True))
     else:
         _with_master(life, master, found, new_id)
 
 
-_with_master = starting._with_master
+_with_master = start_up._with_master
 
 
 # ---- instances
@@ -231,14 +231,14 @@ def old_instances_are_listened_to(patch: Patch) -> None:
 
 @mutant
 def an_incarnation_is_not_a_new_one(patch: Patch) -> None:
-    old = Life.__init__
+    old = MemberContext.__init__
 
-    def init(life: Life, name: str, settings: Any, found: Any, now_ms: int) -> None:
+    def init(life: MemberContext, name: str, settings: Any, found: Any, now_ms: int) -> None:
         old(life, name, settings, found, now_ms)
         life.incarnation = max(found.incarnation, 1)
         life.membership = Membership(name, life.incarnation, settings.brokers)
 
-    patch(Life, "__init__", init)
+    patch(MemberContext, "__init__", init)
 
 
 # ---- integration
@@ -307,8 +307,8 @@ def a_change_in_doubt_is_tried_again_by_another_writer(patch: Patch) -> None:
     old = Sharer._append_done
 
     def done(sharer: Sharer, call: Any, batch: Any, event: Any) -> None:
-        for wish, _ in batch:
-            wish.writer += "+" if event.unknown else ""
+        for proposal, _ in batch:
+            proposal.writer += "+" if event.unknown else ""
         old(sharer, call, batch, event)
 
     patch(Sharer, "_append_done", done)
@@ -316,9 +316,9 @@ def a_change_in_doubt_is_tried_again_by_another_writer(patch: Patch) -> None:
 
 @mutant
 def a_made_change_is_acknowledged_before_it_is_on_disk_here(patch: Patch) -> None:
-    def decided(sharer: Sharer, wish: Any, number: int) -> None:
-        wish.number = number
-        sharer._applied(wish, "")
+    def decided(sharer: Sharer, proposal: Any, number: int) -> None:
+        proposal.number = number
+        sharer._applied(proposal, "")
 
     patch(Sharer, "_decided", decided)
 
@@ -343,7 +343,7 @@ def what_was_told_twice_is_made_twice(patch: Patch) -> None:
 
 @mutant
 def nobody_is_told(patch: Patch) -> None:
-    from raybroker.control.telling import Teller
+    from raybroker.cluster.broadcast import Teller
 
     patch(Teller, "_instances", lambda self: {})
 

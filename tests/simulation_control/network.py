@@ -9,8 +9,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from raybroker.control import events as ev
-from raybroker.control.messages import Envelope
+from raybroker.cluster import events as ev
+from raybroker.cluster.member_messages import Envelope
 
 if TYPE_CHECKING:
     from tests.simulation_control.node import Process

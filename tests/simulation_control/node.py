@@ -6,9 +6,9 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybroker.control import events as ev
-from raybroker.control.member import Member, MemberSettings
-from raybroker.control.record import Change, RecordState, differences
+from raybroker.cluster import events as ev
+from raybroker.cluster.change_record import Change, RecordState, differences
+from raybroker.cluster.member import Member, MemberSettings
 from raybroker.model.errors import StoreError
 from raybroker.store.record import RecordFile
 from tests.simulation_control.disk import SimDisk, SimIO

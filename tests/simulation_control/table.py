@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybroker.control import events as ev
-from raybroker.control.record import ChangeRecord
-from raybroker.control.rows import parts_of
+from raybroker.cluster import events as ev
+from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.record_rows import parts_of
 from raybroker.model.shared_record import Found, Head, Row
 
 ROWS_MAX = 7

@@ -115,7 +115,7 @@ class World:
         before = self.clients.acknowledged + self.clients.refused
         assert not self.clients.open, f"{len(self.clients.open)} changes are not decided although all is well"
         for process in self.processes():
-            self.clients.wish(process)
+            self.clients.proposal(process)
         self._go(3 * S)
         done = self.clients.acknowledged + self.clients.refused - before
         assert done == len(self.plan.names), f"only {done} changes of {len(self.plan.names)} were decided in the end"

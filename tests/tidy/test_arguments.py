@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from raybroker.client import aio, aio_handles, blocking, handles, message
-from raybroker.client.admin import Admin
+from raybroker.client.admin.admin import Admin
+from raybroker.client.aio import connection as aio
+from raybroker.client.aio import handles as aio_handles
 from raybroker.client.arguments import ADMIN, ARGUMENTS, ELSEWHERE
+from raybroker.client.blocking import connection as blocking
+from raybroker.client.blocking import handles
+from raybroker.client.consumer import message
 
 FACES = (
     blocking.Connection, blocking.Session, handles.Producer, handles.Consumer, aio.Connection, aio.Session,

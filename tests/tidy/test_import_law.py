@@ -24,13 +24,17 @@ def law(layers: str = "", libraries: str = "") -> Law:
     return Law(frozenset(layers.split()), frozenset(libraries.split()))
 
 
-_BELOW_ACTORS = "model core control wire engine store transport system config metrics logs security client services"
+_BELOW_ACTORS = (
+    "model core cluster content wire engine store transport system config metrics logs security client services "
+    "hosting broker"
+)
 LAWS: dict[str, Law] = {
     "model": law(),
     "core": law("model"),
-    "control": law("model"),
+    "cluster": law("model"),
+    "content": law("model", "msgpack"),
     "wire": law("model", "msgpack"),
-    "engine": law("core control model"),
+    "engine": law("core cluster model"),
     "store": law("model"),
     "transport": law("wire model", "uvloop"),
     "system": law("model"),
@@ -38,10 +42,13 @@ LAWS: dict[str, Law] = {
     "metrics": law("model", "prometheus_client"),
     "security": law("model"),
     # The client has attributes (config) and needs the clock and unpredictable ids of the one place that may make them.
-    "client": law("transport wire model config system"),
-    # A host's own services speak the commands of the core where the engine only passes them on; a broker tells what the
-    # catalogue of metrics names, and has the log.
-    "services": law("core control engine transport wire security model system config metrics logs"),
+    "client": law("transport wire content model config system"),
+    # Servers that listen: they speak the commands of the core where the engine only passes them on.
+    "services": law("core engine transport wire content security model system config metrics logs"),
+    # A host is composed of an engine and the services that listen for it.
+    "hosting": law("core engine services transport wire content security model system config metrics logs"),
+    # A broker tells what the catalogue of metrics names, and has the log.
+    "broker": law("core cluster engine hosting services transport content security model system config metrics logs"),
     # Lines, channels and files of the log: orjson for the structured form.
     "logs": law("model system", "orjson"),
     "actors": law(_BELOW_ACTORS, "ray"),
@@ -63,7 +70,7 @@ LAWS: dict[str, Law] = {
     # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
     "root": law("client model config actors admin cli data"),
 }
-PURE = frozenset({"model", "core", "control", "wire"})
+PURE = frozenset({"model", "core", "cluster", "content", "wire"})
 IMPURE_MODULES = frozenset({
     "concurrent", "ctypes", "fcntl", "http", "logging", "mmap", "os", "pathlib", "queue", "select", "selectors",
     "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading",
@@ -71,11 +78,11 @@ IMPURE_MODULES = frozenset({
 """Standard modules that act on the world; a pure layer decides and leaves acting to others."""
 
 FILES: dict[str, tuple[Law, str]] = {
-    "raybroker/client/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
-    "raybroker/client/loopback.py": (law("engine store services"), "the whole broker in the user's own process"),
-    "raybroker/client/bodies.py": (law("", "msgpack"), "bodies are msgpack types"),
-    "raybroker/wire/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
-    "raybroker/client/validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
+    "raybroker/client/connection/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
+    "raybroker/client/loopback.py": (law("engine store services hosting broker"), "a whole broker in one process"),
+    "raybroker/client/producer/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
+    "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
+    "raybroker/client/producer/xml_validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
     "raybroker/store/sql.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
     "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),
@@ -133,12 +140,13 @@ def test_a_core_that_imports_the_engine_is_found() -> None:
 
 
 def test_ray_outside_the_actors_and_the_seam_is_found() -> None:
-    bad = {"raybroker/client/session.py": "import ray\n", "raybroker/engine/runner.py": "from ray import get\n"}
+    bad = {"raybroker/client/session/session.py": "import ray\n", "raybroker/engine/runner.py": "from ray import get\n"}
     assert list(violations(bad)) == [
-        "raybroker/client/session.py:1: client may not import the library ray",
+        "raybroker/client/session/session.py:1: client may not import the library ray",
         "raybroker/engine/runner.py:1: engine may not import the library ray",
     ]
-    good = {"raybroker/client/ray_seam.py": "import ray\n", "raybroker/actors/runtime.py": "import ray.actor\n"}
+    seam = "raybroker/client/connection/ray_seam.py"
+    good = {seam: "import ray\n", "raybroker/actors/runtime.py": "import ray.actor\n"}
     assert list(violations(good)) == []
 
 
@@ -148,7 +156,8 @@ def test_pyspark_outside_the_analysis_is_found() -> None:
 
 
 def test_a_pure_layer_that_opens_files_or_threads_is_found() -> None:
-    bad = {"raybroker/core/queue.py": "import threading\n", "raybroker/wire/native.py": "from socket import socket\n"}
+    protocol = "raybroker/wire/native/connection.py"
+    bad = {"raybroker/core/queue.py": "import threading\n", protocol: "from socket import socket\n"}
     assert len(list(violations(bad))) == 2
 
 

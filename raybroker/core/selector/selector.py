@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from raybroker.core.picks import indexes, of_indexes
+from raybroker.core.blocks.message_mask import indexes, of_indexes
 from raybroker.core.selector.check import check, names
 from raybroker.core.selector.compile import Sieve, sieve
 from raybroker.core.selector.content import Content
@@ -48,15 +48,15 @@ class Selector:
         """Whether the message is wanted; ``attempts`` counts how often it was handed out before."""
         return bool(self._sieve(content, attempts, [index]))
 
-    def pick(self, content: Content, picks: int, attempts: int) -> int:
-        """Those of the messages ``picks`` that are wanted; ``attempts`` holds for all of them."""
-        if picks.bit_count() == 1:
-            return picks if self._sieve(content, attempts, [picks.bit_length() - 1]) else 0
-        rows = indexes(picks)
+    def pick(self, content: Content, mask: int, attempts: int) -> int:
+        """Those of the messages ``mask`` that are wanted; ``attempts`` holds for all of them."""
+        if mask.bit_count() == 1:
+            return mask if self._sieve(content, attempts, [mask.bit_length() - 1]) else 0
+        rows = indexes(mask)
         wanted = self._sieve(content, attempts, rows)
         if len(wanted) == len(rows):
-            return picks
-        return of_indexes(wanted) if len(wanted) <= _FEW else _mask(wanted, picks.bit_length())
+            return mask
+        return of_indexes(wanted) if len(wanted) <= _FEW else _mask(wanted, mask.bit_length())
 
 
 def _mask(rows: Sequence[int], bits: int) -> int:

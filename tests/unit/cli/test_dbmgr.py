@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors.joining import check_table
+from raybroker.actors.join import check_table
 from raybroker.actors.record_tables import TableManager
 from raybroker.cli import connecting
+from raybroker.cluster.backup import dump, load
+from raybroker.cluster.change_record import Change, ChangeRecord
+from raybroker.cluster.record_rows import row_of
 from raybroker.config import Config
 from raybroker.config.brokers import plan_of
-from raybroker.control.backup import dump, load
-from raybroker.control.record import Change, ChangeRecord
-from raybroker.control.rows import row_of
 from raybroker.model.errors import ConfigError
 from raybroker.store.record_table import ROWS_MAX, RecordTable
 

@@ -210,7 +210,7 @@ def test_update_bkr_says_what_it_cannot_do(
 def test_update_bkr_names_who_did_not_hear_of_it(raybroker: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"changed": {}, "unreached": ["b1/h3"]}
     found = {"brokers": {"b1": row}, "down": ["b2"]}
-    monkeypatch.setattr("raybroker.client.admin.Admin.update_broker", lambda *_: found)
+    monkeypatch.setattr("raybroker.client.admin.admin.Admin.update_broker", lambda *_: found)
     result = raybroker("update", "bkr", "-o", "imq.log.level=INFO")
     assert result.exit_code == 0
     assert [line.split()[1:3] for line in result.stderr.splitlines()] == [["host", "b1/h3"], ["broker", "b2"]]

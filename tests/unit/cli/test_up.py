@@ -13,8 +13,8 @@ import pytest
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
 from raybroker.cli import connecting
+from raybroker.cluster.compatibility import Difference, refusal
 from raybroker.config import places
-from raybroker.control.matching import Difference, refusal
 from raybroker.model.errors import ConnectionLostError
 from tests.unit.cli.conftest import Program
 

@@ -7,19 +7,19 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from raybroker.client.connection import ConnectionCore
-from raybroker.client.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.directory import Place
+from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
 from raybroker.client.destinations import Destination, Queue
-from raybroker.client.directory import Place
-from raybroker.client.producer import ProducerCore
-from raybroker.client.producing import Shared
-from raybroker.client.session import SessionCore
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.session.session import SessionCore
 from raybroker.config import Config
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import BrokerError
 from raybroker.transport.link import Link, memory_pair
-from raybroker.wire import frames as wire
-from raybroker.wire.native import Native
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import Native
 
 TOKEN = bytes(32)
 PERSISTENT = Shared(True, 4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.producer import ProducerCore
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.errors import DestinationPausedError, IllegalStateError
-from raybroker.wire import frames as wire
+from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import PERSISTENT, Scripted, run, send, turns
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client import units
-from raybroker.client.many import Each, encoded
-from raybroker.client.options import NAMELESS
-from raybroker.client.producing import Shared
-from raybroker.client.units import HEADERS_KEPT, unit_header, unit_headers
+from raybroker.client.connection.options import NAMELESS
+from raybroker.client.producer import unit_of_order
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_many import Each, encoded
+from raybroker.client.producer.unit_of_order import HEADERS_KEPT, unit_header, unit_headers
+from raybroker.content.bodies import encode_body
+from raybroker.content.headers import decode_header
 from raybroker.model.errors import MessageFormatError
-from raybroker.wire.bodies import encode_body
-from raybroker.wire.content import decode_header
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -40,7 +40,7 @@ def test_headers_of_many_units_do_not_fill_the_memory() -> None:
     for start in range(0, 3 * HEADERS_KEPT, 1000):
         names = [f"unit {start + i}" for i in range(1000)]
         assert [decode_header(header).unit for header in unit_headers(names, None, b"", named=True)] == names
-        assert len(units._headers[True]) <= HEADERS_KEPT
+        assert len(unit_of_order._headers[True]) <= HEADERS_KEPT
 
 
 def test_a_unit_that_is_called_like_a_property_compresses_nothing() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 import raybroker as rb
 from raybroker import errors
-from raybroker.client import xa
-from raybroker.client.blocking import Connection, XaConnection
-from raybroker.client.connection import ConnectionCore
-from raybroker.client.io import IoThread
+from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.loopback import make_core
+from raybroker.client.session import xa
 from raybroker.config import Config
 from tests.contracts.handles import bodies, cut, take, until
 

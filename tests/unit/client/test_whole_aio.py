@@ -10,9 +10,9 @@ import pytest
 
 import raybroker as rb
 from raybroker import aio, errors
-from raybroker.client import xa
-from raybroker.client.io import IoThread
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.loopback import make_core
+from raybroker.client.session import xa
 from tests.unit.client.fakes import run
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from raybroker.client import books
-from raybroker.client.consumer import ConsumerCore
-from raybroker.client.message import Message
-from raybroker.client.session import SessionCore
-from raybroker.wire import frames as wire
-from raybroker.wire.content import encode_header
+from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.message import Message
+from raybroker.client.session.session import SessionCore
+from raybroker.content.headers import encode_header
+from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import Scripted, run, turns
 
 PAST = 1
@@ -129,10 +129,10 @@ def test_while_a_message_of_a_unit_is_given_back_nothing_is_handed_out(outcome: 
 
 
 def test_ranges() -> None:
-    assert books.ranges_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
-    assert books.within([(1, 3), (6, 8)], 2, 1, 6) == frozenset({1, 4, 5})
+    assert unacknowledged_ranges.ranges_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
+    assert unacknowledged_ranges.within([(1, 3), (6, 8)], 2, 1, 6) == frozenset({1, 4, 5})
     rows = [[1, 5, 10], [8, 9, 20]]
-    assert books.cut_ranges(rows, [(2, 3), (5, 8), (30, 40)]) == 4
+    assert unacknowledged_ranges.cut_ranges(rows, [(2, 3), (5, 8), (30, 40)]) == 4
     assert rows == [[1, 1, 10], [4, 4, 13], [9, 9, 21]]
 
 

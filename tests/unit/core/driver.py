@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
-from raybroker.core.backlog import Run
-from raybroker.core.consumers import Consumer
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Bury, Outcome
 from raybroker.core.subscription import Subscription
@@ -73,7 +73,7 @@ class Driver(Home):
         rng = self.rng
         while self.graves and rng.random() < 0.8:
             dead = self.graves.pop()
-            self.do(cmd.Buried(dead.lane, dead.ordinal, dead.picks))
+            self.do(cmd.Buried(dead.queue, dead.ordinal, dead.mask))
         try:
             rng.choice(_ACTS)(self)
         except BrokerError:
@@ -130,7 +130,7 @@ class Driver(Home):
         if not self.consumers:
             return None
         number = self.rng.choice(self.consumers)
-        return self.core.lane_of[number].consumers.by_attachment[number]
+        return self.core.queue_of[number].consumers.by_attachment[number]
 
     def tags(self, consumer: Consumer) -> list[tuple[int, int]]:
         tags = [tag for item in consumer.unsettled for tag in range(item.tag, item.tag + item.count)]
@@ -199,23 +199,23 @@ class Driver(Home):
         elif roll == 1:
             until_ms = rng.choice((0, self.now_ms + 200))
             self.do(cmd.Pause(which, until_ms))
-        elif roll == 2 and self.core.ledger.held:
-            self._remove(rng.choice(list(self.core.ledger.held)), rng.randrange(1, 32))
+        elif roll == 2 and self.core.block_index.held:
+            self._remove(rng.choice(list(self.core.block_index.held)), rng.randrange(1, 32))
         elif roll == 3 and self.core.kind == "topic":
             own = rng.choice(SUBSCRIPTIONS)
             self.do(cmd.Unsubscribe(own.client_id, own.name))
         else:
             self.do(cmd.Resume(which))
 
-    def _remove(self, ordinal: int, picks: int) -> None:
+    def _remove(self, ordinal: int, mask: int) -> None:
         """Discard messages, or put them aside: then some go elsewhere and the others wait again."""
         before = _taken_aside(self.core, ordinal)
-        delayed = [run for lane in self.core.lanes.values() for _, run in lane.timetable.runs()]
+        delayed = [run for queue in self.core.queues.values() for _, run in queue.timetable.runs()]
         resting = any(run.ordinal == ordinal and run.attempts for run in delayed)
         if resting or self.rng.random() < 0.5:  # What rests comes back at once when it was put aside meanwhile.
-            self.do(cmd.Remove({ordinal: picks}))
+            self.do(cmd.Remove({ordinal: mask}))
             return
-        self.do(cmd.Remove({ordinal: picks}, aside=True))
+        self.do(cmd.Remove({ordinal: mask}, aside=True))
         for number, now in _taken_aside(self.core, ordinal).items():
             aside, gone = now & ~before[number], self.rng.randrange(32)
             if aside & ~gone:
@@ -232,31 +232,31 @@ _ACTS = [
 
 
 def _taken_aside(home: Destination, ordinal: int) -> dict[int, int]:
-    """Lane → what of a block is dying there."""
-    return {number: lane.dying.get(ordinal, 0) for number, lane in home.lanes.items()}
+    """DeliveryQueue → what of a block is dying there."""
+    return {number: queue.dying.get(ordinal, 0) for number, queue in home.queues.items()}
 
 
 def durable(home: Destination) -> dict[str, Any]:
     """What of a destination survives a restart, message by message."""
-    held = home.ledger.held
-    lanes: dict[Any, dict[tuple[int, int], Any]] = {}
-    for lane in home.lanes.values():
-        if not lane.durable:
+    held = home.block_index.held
+    queues: dict[Any, dict[tuple[int, int], Any]] = {}
+    for queue in home.queues.values():
+        if not queue.durable:
             continue
-        own = lane.subscription
-        rows = lanes[None if own is None else own] = {}
-        resting = {(run.ordinal, i): due for due, run in lane.timetable.runs() for i in pk.indexes(run.picks)}
-        for _, run in lane.places():
+        own = queue.subscription
+        rows = queues[None if own is None else own] = {}
+        resting = {(run.ordinal, i): due for due, run in queue.timetable.runs() for i in pk.indexes(run.mask)}
+        for _, run in queue.places():
             rows |= _rows(run, held, resting)
         for staged in home.staged.values():
             if not staged.prepared:
-                for _, delivery in (row for row in staged.acks if row[0] == lane.number):
+                for _, delivery in (row for row in staged.acks if row[0] == queue.number):
                     rows |= _rows(delivery.run, held, resting)
-        for ordinal, picks in lane.dying.items():
+        for ordinal, mask in queue.dying.items():
             if held[ordinal].stored:
-                rows |= {(ordinal, i): "dying" for i in pk.indexes(picks)}
+                rows |= {(ordinal, i): "dying" for i in pk.indexes(mask)}
     return {
-        "lanes": lanes,
+        "lanes": queues,
         "prepared": {n: found for n, s in home.staged.items() if s.prepared and any(found := _staged(home, s))},
     }
 
@@ -266,25 +266,25 @@ def _rows(run: Run, held: Any, resting: dict[tuple[int, int], int]) -> dict[tupl
         return {}
     return {
         (run.ordinal, i): (run.priority, run.attempts, run.failures, resting.get((run.ordinal, i), 0))
-        for i in pk.indexes(run.picks)
+        for i in pk.indexes(run.mask)
     }
 
 
 def _staged(home: Destination, staged: Staged) -> tuple[Any, ...]:
     """Blocks and acknowledgements of a prepared transaction that are written down."""
-    held = home.ledger.held
+    held = home.block_index.held
     blocks = {}
     for block in staged.blocks:
         if held[block.ordinal].stored:
             claims = staged.claims[block.ordinal]
-            lanes = {n: home.lanes[n] for n in claims if n in home.lanes}
-            owed = {lane.subscription: claims[n] for n, lane in lanes.items() if lane.durable}
+            queues = {n: home.queues[n] for n in claims if n in home.queues}
+            owed = {queue.subscription: claims[n] for n, queue in queues.items() if queue.durable}
             if owed:
                 blocks[block.ordinal] = owed
     acks: dict[tuple[Any, int, int], tuple[int, int, int]] = {}
     for number, delivery in staged.acks:
-        run, lane = delivery.run, home.lanes[number]
-        if held[run.ordinal].stored and lane.durable:
-            for i in pk.indexes(run.picks):
-                acks[lane.subscription, run.ordinal, i] = (run.priority, run.attempts, run.failures)
+        run, queue = delivery.run, home.queues[number]
+        if held[run.ordinal].stored and queue.durable:
+            for i in pk.indexes(run.mask):
+                acks[queue.subscription, run.ordinal, i] = (run.priority, run.attempts, run.failures)
     return blocks, acks

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_index import Columns
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
+from raybroker.core.durable.recovery import KINDS, Recovery
+from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.core.lane import Lane
-from raybroker.core.ledger import Columns
 from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Outcome, Refused, Sent
-from raybroker.core.recovery import KINDS, Recovery
-from raybroker.core.snapshot import snapshot
 from raybroker.core.subscription import Subscription
 from raybroker.model.record import BLOCK, Entry
 from raybroker.model.settings import DestinationAttributes
@@ -69,7 +69,7 @@ def handed(out: Outcome, attachment: int | None = None) -> list[tuple[int, int, 
         (item.ordinal, index, item.attempt)
         for item in of(out, Deliver)
         if attachment in (None, item.attachment)
-        for index in pk.indexes(item.picks)
+        for index in pk.indexes(item.mask)
     ]
 
 
@@ -101,9 +101,9 @@ class Home:
         core.read_headers = self.contents.get
 
     @property
-    def lane(self) -> Lane:
-        (lane,) = self.core.lanes.values()
-        return lane
+    def queue(self) -> DeliveryQueue:
+        (queue,) = self.core.queues.values()
+        return queue
 
     def do(self, command: cmd.Command) -> Outcome:
         out = self.core.step(command, now_ms=self.now_ms)
@@ -163,7 +163,7 @@ class Home:
     def crash(self, *, checkpoint: bool = False) -> Home:
         """What is left of it after a restart, from the log or from a snapshot and the blocks it needs."""
         state = snapshot(self.core) if checkpoint else None
-        held = self.core.ledger.held
+        held = self.core.block_index.held
         log = [e for e in self.log if e.kind == BLOCK and e.ordinal in held] if checkpoint else self.log
         again = Home(self.core.kind)
         again.__dict__ |= {k: v for k, v in self.__dict__.items() if k != "core"}
@@ -195,7 +195,7 @@ def acked(out: Outcome) -> list[int]:
 
 def burials(out: Outcome) -> list[tuple[str, int, int]]:
     """(reason, block, messages) of what has died."""
-    return [(effect.reason, effect.ordinal, effect.picks) for effect in of(out, Bury)]
+    return [(effect.reason, effect.ordinal, effect.mask) for effect in of(out, Bury)]
 
 
 def gates(out: Outcome) -> list[tuple[int, str]]:

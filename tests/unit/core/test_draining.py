@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
-from tests.simulation.purse import Purse
+from tests.simulation.credit_pool import CreditPool
 from tests.unit.core.homes import Home, first_indexes, of
 
 
@@ -77,7 +77,7 @@ def test_a_prefetch_window_is_taken_back_and_restored() -> None:
     assert told(home.do(cmd.Drain(number, 0))) == [("void", 3)]
     home.send(producer, [1] * 9)
     home.do(cmd.Drain(number, 4))
-    window = home.lane.consumers.by_attachment[number].window
+    window = home.queue.consumers.by_attachment[number].window
     assert window.left() == 0
     home.do(cmd.Grant(number, 0))
     assert not first_indexes(home.tick()), "six are with the consumer already, and the limit is five"
@@ -165,11 +165,12 @@ def test_a_local_backup_is_no_local_consumer() -> None:
     assert len(first_indexes(out, backup)) == 1
 
 
-# ---- the law of the purse --------------------------------------------------------------------------------------------
+# ---- the law of the credit pool
+# --------------------------------------------------------------------------------------------
 
 
 class Books:
-    """One consumer with one purse over several brokers, each with its part of a queue."""
+    """One consumer with one credit pool over several brokers, each with its part of a queue."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = Random(seed)
@@ -190,7 +191,7 @@ class Books:
     def hear(self, index: int, out: Outcome) -> None:
         for effect in (*out.immediate, *out.after_durable):
             if isinstance(effect, Deliver):
-                count = effect.picks.bit_count()
+                count = effect.mask.bit_count()
                 self.out[index] -= count
                 self.buffered += [(index, effect.tag + i) for i in range(count)]
             elif isinstance(effect, Drained):
@@ -231,7 +232,7 @@ class Books:
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32 - 1))
-def test_a_purse_over_several_brokers_keeps_the_law_and_nobody_starves(seed: int) -> None:
+def test_a_credit_pool_over_several_brokers_keeps_the_law_and_nobody_starves(seed: int) -> None:
     books = Books(seed)
     for _ in range(60):
         books.rng.choice((books.send, books.ask, books.consume))()
@@ -240,12 +241,12 @@ def test_a_purse_over_several_brokers_keeps_the_law_and_nobody_starves(seed: int
     assert books.got == books.sent, "messages wait although there is room for them"
 
 
-def test_the_books_of_a_purse_refuse_what_was_not_granted() -> None:
-    purse = Purse(3)
-    assert purse.ready() == 3
-    purse.check(3)
-    assert purse.arrived(2) == 0
-    purse.drained(1)
-    assert (purse.free(), purse.consumed(1)) == (1, 0)
+def test_the_books_of_a_credit_pool_refuse_what_was_not_granted() -> None:
+    credit_pool = CreditPool(3)
+    assert credit_pool.ready() == 3
+    credit_pool.check(3)
+    assert credit_pool.arrived(2) == 0
+    credit_pool.drained(1)
+    assert (credit_pool.free(), credit_pool.consumed(1)) == (1, 0)
     with pytest.raises(AssertionError, match="0 were granted"):
-        purse.check(1)
+        credit_pool.check(1)

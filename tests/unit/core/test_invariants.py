@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from raybroker.core.backlog import Run, Shelf
-from raybroker.core.consumers import Consumer
+from raybroker.core.delivery.backlog import Bucket, Run
+from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.destination import Destination
 from raybroker.core.invariants import check
 from raybroker.core.queue import Queue
@@ -47,22 +47,22 @@ def topic() -> Topic:
 
 
 def _consumer(q: Destination) -> Consumer:
-    return next(iter(q.lanes.values())).consumers.by_attachment[PREFETCHING]
+    return next(iter(q.queues.values())).consumers.by_attachment[PREFETCHING]
 
 
-def _shelf(q: Queue) -> Shelf:
-    (shelf,) = q.lane.backlog.shelves.values()
-    return shelf
+def _bucket(q: Queue) -> Bucket:
+    (bucket,) = q.queue.backlog.buckets.values()
+    return bucket
 
 
 def _swap(q: Queue) -> None:
     """Two deliveries in the wrong order of tags."""
     held = _consumer(q).unsettled
     last = held.pop()
-    low = last.run.picks & -last.run.picks
-    others = last.run._replace(picks=last.run.picks & ~low)
+    low = last.run.mask & -last.run.mask
+    others = last.run._replace(mask=last.run.mask & ~low)
     held.append(last._replace(tag=last.tag + 1, count=last.count - 1, run=others))
-    held.append(last._replace(count=1, run=last.run._replace(picks=low)))
+    held.append(last._replace(count=1, run=last.run._replace(mask=low)))
 
 
 def _double(q: Queue) -> None:
@@ -75,23 +75,23 @@ def _set(of: Callable[[Any], Any], name: str, value: Any) -> Callable[[Any], Non
 
 
 WRONGS: list[tuple[Callable[[Queue], object], str]] = [
-    (_set(lambda q: q.ledger, "messages", 5), "messages are counted"),
-    (_set(lambda q: q.ledger, "bytes_held", 5), "bytes are counted"),
-    (_set(lambda q: q.ledger.held[FIRST], "left", 2), "miscounts what is left"),
-    (_set(lambda q: q.ledger.held[FIRST], "left", 0), "is held with 0 of 4 left"),
-    (_set(lambda q: q.ledger, "next_ordinal", 2), "number that was not given out"),
-    (_set(lambda q: q.lane.backlog, "count", 1), "counted as waiting"),
-    (lambda q: _shelf(q).fresh.reverse(), "waits behind"),
-    (lambda q: _shelf(q).fresh.appendleft(Run(0, 2, 0, 0, 0, 4)), "an empty run"),
-    (lambda q: _shelf(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "on the shelf of priority 4"),
-    (lambda q: q.lane.backlog.shelf(7, 0), "empty shelf"),
+    (_set(lambda q: q.block_index, "messages", 5), "messages are counted"),
+    (_set(lambda q: q.block_index, "bytes_held", 5), "bytes are counted"),
+    (_set(lambda q: q.block_index.held[FIRST], "left", 2), "miscounts what is left"),
+    (_set(lambda q: q.block_index.held[FIRST], "left", 0), "is held with 0 of 4 left"),
+    (_set(lambda q: q.block_index, "next_ordinal", 2), "number that was not given out"),
+    (_set(lambda q: q.queue.backlog, "count", 1), "counted as waiting"),
+    (lambda q: _bucket(q).fresh.reverse(), "waits behind"),
+    (lambda q: _bucket(q).fresh.appendleft(Run(0, 2, 0, 0, 0, 4)), "an empty run"),
+    (lambda q: _bucket(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "on the shelf of priority 4"),
+    (lambda q: q.queue.backlog.bucket(7, 0), "empty shelf"),
     (lambda q: _consumer(q).unsettled.pop(), "are nowhere"),
     (_double, "and elsewhere"),
-    (lambda q: q.lane.timetable.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
+    (lambda q: q.queue.timetable.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
     (_swap, "order of tags"),
     (_set(lambda q: _consumer(q).window, "outstanding", 1), "are outstanding"),
     (_set(lambda q: _consumer(q).window, "full", False), "has room and no turn"),
-    (lambda q: q.lane.set_aside(Run(3, 3, 1, 0, 0, 4)), "elsewhere"),
+    (lambda q: q.queue.set_aside(Run(3, 3, 1, 0, 0, 4)), "elsewhere"),
     (_set(lambda q: q, "dying", 1), "counted as dying"),
     (lambda q: q.producers.taken.__setitem__(7, [(5, 9), (1, 3)]), "sequence numbers"),
 ]
@@ -111,10 +111,10 @@ def test_a_spoilt_queue_is_named(spoil: Callable[[Queue], object], text: str) ->
 
 
 TOPIC_WRONGS: list[tuple[Callable[[Topic], object], str]] = [
-    (_set(lambda t: t.ledger.held[FIRST], "claims", 1), "is owed to 2 lanes, 1 counted"),
-    (lambda t: t.lanes[1].owes.__setitem__(FIRST, 0b1111), "are nowhere"),  # type: ignore[union-attr]
-    (lambda t: t.lanes[1].owes.pop(FIRST), "is owed to 1 lanes"),  # type: ignore[union-attr]
-    (lambda t: t.ledger.settle(FIRST, 0b1), "is held for nobody, or not for all"),
+    (_set(lambda t: t.block_index.held[FIRST], "claims", 1), "is owed to 2 lanes, 1 counted"),
+    (lambda t: t.queues[1].owes.__setitem__(FIRST, 0b1111), "are nowhere"),  # type: ignore[union-attr]
+    (lambda t: t.queues[1].owes.pop(FIRST), "is owed to 1 lanes"),  # type: ignore[union-attr]
+    (lambda t: t.block_index.settle(FIRST, 0b1), "is held for nobody, or not for all"),
 ]
 
 

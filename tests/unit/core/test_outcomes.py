@@ -24,7 +24,7 @@ def test_a_rejected_message_is_dead() -> None:
     assert out.immediate[0].comment == "bad input"
     assert home.core.dying == 1
     out = home.do(cmd.Buried(0, 1, 0b01))
-    assert home.core.ledger.messages == 1
+    assert home.core.block_index.messages == 1
     assert home.core.counters.dead == 1
 
 
@@ -169,7 +169,7 @@ def test_what_begins_never_goes_back() -> None:
     home, consumer = delivered(3)
     home.do(cmd.Begun(consumer, 2))
     home.do(cmd.Begun(consumer, 1))
-    assert home.lane.consumers.by_attachment[consumer].begun == 2
+    assert home.queue.consumers.by_attachment[consumer].begun == 2
 
 
 # ---- leases --------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_what_the_application_never_got_is_as_it_was_before(checkpoint: bool) ->
         home.send(home.producer(), [1, 1, 1])
         home.do(cmd.Hold(consumer))
         home.do(word(consumer))
-        if home.core.lane_of:
+        if home.core.queue_of:
             home.do(cmd.DetachConsumer(consumer))
         for state in (home, home.crash(checkpoint=checkpoint)):
             _, out = state.open(3, "prefetch")

@@ -20,7 +20,7 @@ def test_unborn_messages_are_charged_and_not_seen() -> None:  # W-65
     out = home.send(producer, [1, 1], columns=columns(2, delay=[100, 0]))
     assert handed(out) == [(1, 1, 1)]
     assert out.wake_at == NOW + 100
-    assert home.core.ledger.messages == 2
+    assert home.core.block_index.messages == 2
     assert handed(home.tick(100), consumer) == [(1, 0, 1)]
 
 
@@ -53,12 +53,12 @@ def test_what_completes_during_an_insertion_pause_appears_after_it() -> None:  #
     home.do(cmd.Pause("insertion"))
     home.do(cmd.Decide(5, True))
     home.settle(consumer, "fail")
-    assert home.lane.backlog.count == 0
+    assert home.queue.backlog.count == 0
     home.tick(100)
-    assert home.lane.backlog.count == 0
-    assert home.core.ledger.messages == 3
+    assert home.queue.backlog.count == 0
+    assert home.core.block_index.messages == 3
     assert handed(home.do(cmd.Resume("insertion"))) == [(1, 0, 2)]
-    assert home.lane.backlog.count == 2
+    assert home.queue.backlog.count == 2
 
 
 def test_only_three_things_can_be_paused() -> None:
@@ -84,7 +84,7 @@ def test_chosen_messages_are_removed_where_they_wait_or_rest() -> None:  # W-129
     home.do(cmd.Hold(consumer))
     home.send(producer, [1, 1, 1], columns=columns(3, delay=[0, 100, 0]))
     home.do(cmd.Remove({1: 0b11, 2: 0b011}))
-    assert home.core.ledger.messages == 3
+    assert home.core.block_index.messages == 3
     assert handed(home.do(cmd.Proceed(consumer))) == [(2, 2, 1)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core import notes
+from raybroker.core.durable import records
 from raybroker.core.outcome import Idle, Retire, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
@@ -28,7 +28,7 @@ def topic(**attributes: Any) -> tuple[Home, int]:
 
 
 def subscriptions(home: Home) -> list[str]:
-    return [lane.subscription.name for lane in home.core.lanes.values() if lane.subscription is not None]
+    return [queue.subscription.name for queue in home.core.queues.values() if queue.subscription is not None]
 
 
 def blocks(home: Home) -> int:
@@ -43,13 +43,13 @@ def test_everybody_gets_a_copy_and_the_message_is_kept_once() -> None:  # D-02
     consumers = [home.subscriber() for _ in range(3)]
     out = home.send(producer, [5])
     assert [handed(out, number) for number in consumers] == [[(1, 0, 1)]] * 3
-    assert (home.core.ledger.messages, home.core.ledger.bytes_held) == (1, 5)
+    assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1, 5)
     home.ack(consumers[1], 1)
     home.ack(consumers[0], 1)
-    assert home.core.ledger.messages == 1
+    assert home.core.block_index.messages == 1
     out = home.ack(consumers[2], 1)
     assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_without_subscribers_a_message_is_dropped_and_confirmed() -> None:  # D-02
@@ -57,8 +57,8 @@ def test_without_subscribers_a_message_is_dropped_and_confirmed() -> None:  # D-
     out = home.send(producer, [1, 1])
     assert out.accepted is None
     assert [sent.refused for sent in of(out, Sent)] == [()]
-    assert home.core.ledger.messages == 0
-    assert home.core.ledger.next_ordinal == 1
+    assert home.core.block_index.messages == 0
+    assert home.core.block_index.next_ordinal == 1
 
 
 def test_a_subscriber_gets_what_is_published_after_it_came() -> None:  # D-02
@@ -78,7 +78,7 @@ def test_a_selector_of_a_subscription_decides_at_publishing() -> None:  # B-22
     assert [row[1] for row in handed(out, red)] == [0]
     assert [row[1] for row in handed(out, every)] == [0, 1, 2]
     home.ack(every, 1, 3)
-    assert home.core.ledger.messages == 1
+    assert home.core.block_index.messages == 1
     home.do(cmd.DetachConsumer(every))
     out = home.send(producer, [1] * 2, properties=[{"color": "blue"}, {}])
     assert out.accepted is None, "nobody wants any of these"
@@ -115,9 +115,9 @@ def test_an_expired_message_dies_once() -> None:  # W-72, B-08
     home.send(producer, [1], columns=columns(1, ttl=10))
     out = home.tick(100)
     assert burials(out) == [("EXPIRED", 1, 1)]
-    assert home.core.ledger.messages == 1
-    home.do(cmd.Buried(out.immediate[0].lane, 1, 1))
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 1
+    home.do(cmd.Buried(out.immediate[0].queue, 1, 1))
+    assert home.core.block_index.messages == 0
 
 
 def test_discarding_takes_a_message_from_everybody() -> None:  # D-11
@@ -127,7 +127,7 @@ def test_discarding_takes_a_message_from_everybody() -> None:  # D-11
     home.send(producer, [1])
     out = home.send(producer, [1])
     assert burials(out) == [("OLDEST", 1, 1)]
-    assert [lane.backlog.count for lane in home.core.lanes.values()] == [1, 1]
+    assert [queue.backlog.count for queue in home.core.queues.values()] == [1, 1]
 
 
 # ---- what lives how long -------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def test_a_plain_subscription_ends_with_its_consumer() -> None:
     consumer = home.subscriber()
     home.send(producer, [1, 1])
     home.do(cmd.DetachConsumer(consumer))
-    assert not home.core.lanes
-    assert home.core.ledger.messages == 0
+    assert not home.core.queues
+    assert home.core.block_index.messages == 0
 
 
 def test_a_shared_subscription_ends_with_its_last_consumer() -> None:  # D-27
@@ -152,7 +152,7 @@ def test_a_shared_subscription_ends_with_its_last_consumer() -> None:  # D-27
     assert handed(home.ack(consumers[1], 1), consumers[1]) == [(1, 0, 2)]
     home.do(cmd.DetachConsumer(consumers[1]))
     assert subscriptions(home) == []
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_a_durable_subscription_keeps_messages_while_nobody_is_there() -> None:  # B-08
@@ -177,7 +177,7 @@ def test_only_what_a_durable_subscription_wants_is_stored() -> None:
     assert blocks(home) == 1
     home.send(producer, [1], properties=[{"n": 1}], persistent=False)
     assert blocks(home) == 1
-    assert plain in home.core.lane_of
+    assert plain in home.core.queue_of
 
 
 def test_a_volatile_taker_of_a_stored_block_keeps_it_in_memory_only() -> None:
@@ -186,8 +186,8 @@ def test_a_volatile_taker_of_a_stored_block_keeps_it_in_memory_only() -> None:
     durable = home.subscriber(**DURABLE)
     home.send(producer, [1])
     home.ack(durable, 1)
-    assert home.core.ledger.messages == 1
-    assert home.crash().core.ledger.messages == 0
+    assert home.core.block_index.messages == 1
+    assert home.crash().core.block_index.messages == 0
     out = home.ack(plain, 1)
     assert [effect.persistent for effect in of(out, Retire)] == [True]
 
@@ -207,18 +207,18 @@ def test_after_a_restart_durable_subscriptions_are_there_with_what_they_are_owed
         assert handed(out) == [(1, 0, 2), (1, 2, 2)]
         _, out = again.open(subscription=Subscription("c", "e", True, selector="n > 1"))
         assert handed(out) == [(1, 2, 2)]
-        assert other in home.core.lane_of
+        assert other in home.core.queue_of
 
 
-def test_numbers_of_lanes_are_never_used_again() -> None:
+def test_numbers_of_queues_are_never_used_again() -> None:
     home, _ = topic()
     for checkpoint in (False, True):
         home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
-        (number,) = home.core.lanes
+        (number,) = home.core.queues
         home.do(cmd.Unsubscribe("c", "d"))
         home = home.crash(checkpoint=checkpoint)
         home.do(cmd.DetachConsumer(home.subscriber(**DURABLE)))
-        assert list(home.core.lanes) != [number]
+        assert list(home.core.queues) != [number]
         home.do(cmd.Unsubscribe("c", "d"))
 
 
@@ -230,7 +230,7 @@ def test_a_second_consumer_of_an_unshared_subscription_is_refused() -> None:  # 
     home.subscriber(**DURABLE)
     with pytest.raises(IllegalStateError, match="has a consumer already"):
         home.subscriber(**DURABLE)
-    assert len(home.core.lane_of) == 1
+    assert len(home.core.queue_of) == 1
 
 
 def test_the_same_name_of_another_client_is_another_subscription() -> None:
@@ -250,9 +250,9 @@ def test_other_options_make_the_subscription_anew(change: dict[str, Any]) -> Non
     home.send(producer, [1])
     _, out = home.open(subscription=Subscription(**DURABLE | change))
     assert handed(out) == [], "what the old one was owed is gone"
-    assert home.core.ledger.messages == 0
-    kinds = [notes.kind_of(entry.meta) for entry in out.records]
-    assert kinds[0] == notes.LANE_GONE
+    assert home.core.block_index.messages == 0
+    kinds = [records.kind_of(entry.meta) for entry in out.records]
+    assert kinds[0] == records.QUEUE_GONE
 
 
 def test_a_shared_durable_subscription_does_not_take_the_place_of_an_unshared_one() -> None:
@@ -262,14 +262,14 @@ def test_a_shared_durable_subscription_does_not_take_the_place_of_an_unshared_on
     home.do(cmd.DetachConsumer(consumer))
     with pytest.raises(IllegalStateError, match="exists as an unshared durable subscription"):
         home.open(subscription=Subscription(**DURABLE | {"shared": True}))
-    assert home.core.ledger.messages == 1
+    assert home.core.block_index.messages == 1
 
 
 def test_a_durable_and_a_shared_subscription_of_one_name_have_nothing_in_common() -> None:
     home, _ = topic()
     home.subscriber(**DURABLE)
     home.subscriber(**DURABLE | {"durable": False, "shared": True})
-    assert len(home.core.lanes) == 2
+    assert len(home.core.queues) == 2
 
 
 def test_a_bad_selector_changes_nothing() -> None:
@@ -278,7 +278,7 @@ def test_a_bad_selector_changes_nothing() -> None:
     home.send(producer, [1])
     with pytest.raises(InvalidSelectorError):
         home.subscriber(**DURABLE, selector="n = ")
-    assert home.core.ledger.messages == 1
+    assert home.core.block_index.messages == 1
 
 
 def test_unsubscribing_deletes_and_is_refused_while_it_is_in_use() -> None:  # D-27
@@ -290,10 +290,10 @@ def test_unsubscribing_deletes_and_is_refused_while_it_is_in_use() -> None:  # D
     home.do(cmd.DetachConsumer(consumer))
     out = home.do(cmd.Unsubscribe("c", "d"))
     assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
     with pytest.raises(InvalidDestinationError, match="no subscription 'd'"):
         home.do(cmd.Unsubscribe("c", "d"))
-    assert home.crash().core.lanes == {}
+    assert home.crash().core.queues == {}
 
 
 def test_a_subscription_in_a_transaction_cannot_be_unsubscribed() -> None:
@@ -306,7 +306,7 @@ def test_a_subscription_in_a_transaction_cannot_be_unsubscribed() -> None:
         home.do(cmd.Unsubscribe("c", "d"))
     home.do(cmd.Decide(5, False))
     home.do(cmd.Unsubscribe("c", "d"))
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_a_topic_takes_subscribers_only_and_a_queue_none() -> None:
@@ -325,15 +325,15 @@ def test_a_topic_takes_subscribers_only_and_a_queue_none() -> None:
 
 def test_one_subscription_can_be_purged() -> None:
     home, producer = topic()
-    lanes = []
+    queues = []
     for name in "ab":
         home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name=name, durable=True)))
-    lanes = list(home.core.lanes)
+    queues = list(home.core.queues)
     home.send(producer, [1, 1])
-    home.do(cmd.Purge(lanes[0]))
-    assert [lane.backlog.count for lane in home.core.lanes.values()] == [0, 2]
+    home.do(cmd.Purge(queues[0]))
+    assert [queue.backlog.count for queue in home.core.queues.values()] == [0, 2]
     home.do(cmd.Purge())
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_a_durable_subscription_keeps_an_auto_created_topic() -> None:  # D-22
@@ -347,7 +347,7 @@ def test_a_durable_subscription_keeps_an_auto_created_topic() -> None:  # D-22
 def test_the_kind_is_a_topic() -> None:
     home, _ = topic()
     assert isinstance(home.core, Topic)
-    assert home.core.has_durable_lanes() is False
+    assert home.core.has_durable_queues() is False
 
 
 @settings(max_examples=50)
@@ -362,9 +362,9 @@ def test_every_subscription_gets_everything_once_and_in_order(steps: list[tuple[
             out = home.send(producer, [1, 1], properties=[{"n": n}, {"n": which}])
             if out.accepted is None:
                 continue
-            for lane in owed:
-                match = (lambda v: True, lambda v: v > 1, lambda v: v == 0)[lane]
-                owed[lane] += [(out.accepted, i) for i, v in enumerate((n, which)) if match(v)]
+            for queue in owed:
+                match = (lambda v: True, lambda v: v > 1, lambda v: v == 0)[queue]
+                owed[queue] += [(out.accepted, i) for i, v in enumerate((n, which)) if match(v)]
         elif verb == "a" and which not in open_now:
             number, out = home.open(subscription=Subscription("c", str(which), True, False, wants[which]))
             open_now[which] = number, 1
@@ -374,17 +374,17 @@ def test_every_subscription_gets_everything_once_and_in_order(steps: list[tuple[
             continue
         elif verb == "d" and which in open_now and owed[which]:
             number = open_now[which][0]
-            item = home.core.lane_of[number].consumers.by_attachment[number].unsettled[0]
+            item = home.core.queue_of[number].consumers.by_attachment[number].unsettled[0]
             assert acked(home.ack(number, item.tag)) == [0]
             owed[which].pop(0)
             continue
         else:
             continue
-        for lane, (number, _) in open_now.items():
-            assert [row for row in first_indexes(out, number) if row not in owed[lane]] == []
-    for lane, rows in owed.items():
-        if lane not in open_now:
-            _, out = home.open(subscription=Subscription("c", str(lane), True, False, wants[lane]))
+        for queue, (number, _) in open_now.items():
+            assert [row for row in first_indexes(out, number) if row not in owed[queue]] == []
+    for queue, rows in owed.items():
+        if queue not in open_now:
+            _, out = home.open(subscription=Subscription("c", str(queue), True, False, wants[queue]))
             assert first_indexes(out) == rows
 
 

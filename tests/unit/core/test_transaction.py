@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.core import notes
+from raybroker.core.durable import records
 from raybroker.core.outcome import Retire, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import TransactionRolledBackError
@@ -16,7 +16,7 @@ TXN = 5
 
 
 def kinds(home: Home) -> list[int | str]:
-    return ["block" if e.kind == BLOCK else notes.kind_of(e.meta) for e in home.log]
+    return ["block" if e.kind == BLOCK else records.kind_of(e.meta) for e in home.log]
 
 
 def test_what_was_sent_is_seen_when_it_is_committed() -> None:  # T-02, T-04
@@ -26,10 +26,10 @@ def test_what_was_sent_is_seen_when_it_is_committed() -> None:  # T-02, T-04
     assert of(out, Sent) == [], "the end of the transaction tells"
     assert handed(out) == []
     assert not home.log
-    assert home.core.ledger.messages == 2, "it is charged"
+    assert home.core.block_index.messages == 2, "it is charged"
     out = home.do(cmd.Decide(TXN, True))
     assert handed(out, consumer) == [(1, 0, 1), (1, 1, 1)]
-    assert kinds(home) == ["block", notes.DISPATCHED]
+    assert kinds(home) == ["block", records.DISPATCHED]
     assert not home.core.staged
 
 
@@ -40,7 +40,7 @@ def test_what_was_sent_vanishes_when_it_is_rolled_back() -> None:  # T-03
     out = home.do(cmd.Decide(TXN, False))
     assert handed(out) == []
     assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
     assert not home.log
 
 
@@ -50,11 +50,11 @@ def test_consumed_messages_are_gone_when_it_is_committed() -> None:  # T-02
     home.send(home.producer(), [1] * 3)
     out = home.do(cmd.StageAcks(TXN, consumer, [(1, 2)]))
     assert handed(out) == [(1, 2, 1)], "its window has room again"
-    assert home.core.ledger.messages == 3
+    assert home.core.block_index.messages == 3
     assert acked(home.ack(consumer, 1)) == [1], "it is not with the consumer any more"
     home.do(cmd.Decide(TXN, True))
-    assert home.core.ledger.messages == 1
-    assert notes.ACKED in kinds(home)
+    assert home.core.block_index.messages == 1
+    assert records.ACKED in kinds(home)
 
 
 def test_consumed_messages_come_back_when_it_is_rolled_back() -> None:  # T-03
@@ -109,9 +109,9 @@ def test_a_consumer_may_leave_before_its_transaction_ends() -> None:
     home.send(home.producer(), [1])
     home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
     home.do(cmd.DetachConsumer(consumer))
-    assert home.lane.backlog.count == 0, "the message stays with the transaction"
+    assert home.queue.backlog.count == 0, "the message stays with the transaction"
     home.do(cmd.Decide(TXN, True))
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_deciding_what_is_not_there_does_nothing() -> None:
@@ -139,7 +139,7 @@ def test_a_commit_cannot_fail_for_a_limit() -> None:  # T-04
     assert [r.code for r in refusals(home.send(producer, [1]))] == ["quota_exceeded"]
     assert [r.code for r in refusals(home.send(producer, [1], txn=TXN))] == ["quota_exceeded"]
     home.do(cmd.Decide(TXN, True))
-    assert home.core.ledger.messages == 2
+    assert home.core.block_index.messages == 2
 
 
 def test_a_pause_refuses_sends_and_lets_a_commit_through() -> None:  # W-123
@@ -188,12 +188,12 @@ def test_what_is_prepared_waits_for_its_decision_across_a_crash(checkpoint: bool
         home = home.crash(checkpoint=checkpoint)
         staged = home.core.staged[TXN]
         assert (staged.prepared, staged.messages, staged.acknowledged) == (True, 2, 1)
-        assert home.core.ledger.messages == 4
+        assert home.core.block_index.messages == 4
     consumer, out = home.open()
     assert handed(out) == [(1, 1, 2)]
     out = home.do(cmd.Decide(TXN, commit))
     assert handed(out) == ([(2, 0, 1), (2, 1, 1)] if commit else [(1, 0, 2)])
-    assert home.core.ledger.messages == (3 if commit else 2)
+    assert home.core.block_index.messages == (3 if commit else 2)
 
 
 @pytest.mark.parametrize("commit", [False, True])
@@ -219,7 +219,7 @@ def test_a_prepared_block_is_not_taken_twice() -> None:
     again = home.crash()
     out = again.send(again.producer(), [1, 1], first=1)
     assert refusals(out) == []
-    assert again.core.ledger.messages == 2
+    assert again.core.block_index.messages == 2
 
 
 # ---- topics --------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_a_commit_that_nobody_wants_leaves_nothing() -> None:
             home.do(cmd.Prepare(TXN))
         out = home.do(cmd.Decide(TXN, True))
         assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-        assert home.core.ledger.messages == 0
+        assert home.core.block_index.messages == 0
 
 
 def test_a_subscription_that_ends_takes_its_part_along() -> None:
@@ -263,7 +263,7 @@ def test_a_subscription_that_ends_takes_its_part_along() -> None:
     home.do(cmd.Decide(TXN, False))
     assert handed(home.ack(durable, 1)) == []
     home.ack(durable, 2)
-    assert home.core.ledger.messages == 0
+    assert home.core.block_index.messages == 0
 
 
 def test_a_subscriber_with_a_selector_gets_its_share_of_what_was_prepared_before_a_restart() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core import picks as pk
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.outcome import Deliver, Outcome, Withdrawn
 from raybroker.model.errors import TransactionRolledBackError
 from tests.unit.core.homes import Home, columns, of
@@ -36,7 +36,7 @@ class Queue(Home):
             len(words), units=units, priorities=priority, delay=more.pop("delay", 0), ttl=more.pop("ttl", 0),
             now_ms=self.now_ms,
         )  # fmt: skip
-        ordinal = self.core.ledger.next_ordinal
+        ordinal = self.core.block_index.next_ordinal
         self.names |= {(ordinal, index): word for index, word in enumerate(words)}
         more.setdefault("properties", [{"name": word} for word in words])
         return self.send(self.me, [1] * len(words), columns=layout, **more)
@@ -52,7 +52,7 @@ class Queue(Home):
         rows = []
         for effect in (*out.immediate, *out.after_durable):
             if isinstance(effect, Deliver) and number in (None, effect.attachment):
-                for tag, index in enumerate(pk.indexes(effect.picks), effect.tag):
+                for tag, index in enumerate(pk.indexes(effect.mask), effect.tag):
                     name = self.names[effect.ordinal, index]
                     rows.append((effect.attachment, tag, name + ("!" if effect.attempt > 1 else "")))
                     self.tags[effect.attachment, name] = tag
@@ -444,13 +444,13 @@ def test_after_a_restart_a_prepared_transaction_still_has_its_units(checkpoint: 
     assert home.got(home.do(cmd.Decide(TXN, False)), one) == "a1! a2 b3"
 
 
-def test_the_lane_forgets_its_units_when_they_have_no_messages() -> None:
+def test_the_queue_forgets_its_units_when_they_have_no_messages() -> None:
     home = Queue()
     home.put("a1")
     one, _ = home.take()
     home.acked(one, "a1")
     home.put("-1")
-    assert home.lane.order is None
+    assert home.queue.order is None
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ class Sessions:
     def hear(self, out: Outcome) -> None:
         for effect in (*out.immediate, *out.after_durable):
             if isinstance(effect, Deliver):
-                for tag, index in enumerate(pk.indexes(effect.picks), effect.tag):
+                for tag, index in enumerate(pk.indexes(effect.mask), effect.tag):
                     self.mine[effect.attachment][tag] = self.home.names[effect.ordinal, index]
             elif isinstance(effect, Withdrawn):
                 for first, last in effect.ranges:
@@ -561,7 +561,7 @@ def test_every_unit_is_done_in_order_whatever_its_sessions_do(seed: int) -> None
         if world.rng.random() < 0.2:
             world.hear(world.home.tick(20))
     for _ in range(10_000):
-        if not world.home.core.ledger.messages:
+        if not world.home.core.block_index.messages:
             break
         world.hear(world.home.tick(50))
         for number in list(world.mine):

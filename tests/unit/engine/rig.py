@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from raybroker.config import Config
+from raybroker.content.bodies import WORK, work_rows
+from raybroker.content.headers import content_of, encode_header
 from raybroker.core.destination import Destination
 from raybroker.engine.host import Host
 from raybroker.engine.session import Session
+from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block, encode_block
 from raybroker.model.record import Entry
 from raybroker.model.settings import dead_message_queue, destination_attributes
-from raybroker.services.codec import WireCodec
 from raybroker.store.memory import MemoryStore
-from raybroker.wire.bodies import WORK, work_rows
-from raybroker.wire.content import content_of, encode_header
 
 DMQ = "mq.sys.dmq"
 
@@ -253,7 +253,7 @@ class Rig:
         return self.host.destinations[kind, name]
 
     def held(self, name: str = "q", kind: str = "queue") -> int:
-        return self.home(name, kind).ledger.messages
+        return self.home(name, kind).block_index.messages
 
     def tick(self, ms: int = 0) -> None:
         self.clock.ms += ms

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from raybroker.content.headers import encode_header
 from raybroker.model.block import encode_block
 from raybroker.model.record import BLOCK
 from raybroker.store.memory import MemoryStore
-from raybroker.wire.content import encode_header
 from tests.unit.engine.rig import Client, Rig
 
 ID, SEQUENCE, OCCURRENCE = "JMS_RB_SCHEDULE_ID", "JMS_RB_SCHEDULE_SEQUENCE", "JMS_RB_SCHEDULE_TIME"

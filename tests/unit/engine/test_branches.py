@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import txlog
-from raybroker.engine.txlog import TxLog
+from raybroker.engine import transaction_log
+from raybroker.engine.transaction_log import TxLog
 from raybroker.model.errors import (
     IllegalStateError,
     ResourceAllocationError,
@@ -213,7 +213,7 @@ def test_a_checkpoint_carries_what_administrators_decided_about_branches(commit:
 
 
 def test_only_so_many_decisions_of_administrators_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txlog, "HEURISTICS_MAX", 0)
+    monkeypatch.setattr(transaction_log, "HEURISTICS_MAX", 0)
     rig = rig_of()
     prepared(rig, xa=True)
     with pytest.raises(ResourceAllocationError, match=r"xa\.forget"):
@@ -226,8 +226,8 @@ def test_only_so_many_decisions_of_administrators_are_remembered(monkeypatch: py
 
 def test_the_log_of_transactions_is_read_as_it_was_written() -> None:
     log = TxLog()
-    log.apply(txlog.note(txlog.PREPARED, 4, KEY, "xa", "", 5).meta)
-    log.apply(txlog.decided(7, OTHER, True, True).meta)
+    log.apply(transaction_log.note(transaction_log.PREPARED, 4, KEY, "xa", "", 5).meta)
+    log.apply(transaction_log.decided(7, OTHER, True, True).meta)
     again = TxLog.decode(log.encode())
     assert again.prepared == log.prepared
     assert again.next_number == 8

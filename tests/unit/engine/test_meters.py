@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raybroker.engine import metrics
 from raybroker.engine.meters import ProducerMeter
-from raybroker.engine.tallies import (
+from raybroker.engine.samplers import (
     BUSIEST_MAX,
     BUSIEST_SHOWN,
     BUSIEST_SMALL,

@@ -89,7 +89,7 @@ def test_what_is_sent_expires_and_waits_from_its_firing_on() -> None:
     client = Client(rig)
     consumer = client.consumer()
     assert client.got(consumer) == ["tick"]
-    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().ledger.held]
+    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
     assert (block.expires_of(0), block.deliver_at_of(0)) == (NOW + 15_000, NOW + 12_000)
 
 
@@ -97,7 +97,7 @@ def test_a_destination_overrides_what_a_schedule_sends() -> None:  # W-64, W-65
     rig = rig_with(priorityOverride=2, timeToLiveOverride=7_000)
     schedule(rig, priority=9, ttl_ms=1)
     rig.tick(10_000)
-    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().ledger.held]
+    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
     assert (block.priority_of(0), block.expires_of(0)) == (2, NOW + 17_000)
 
 

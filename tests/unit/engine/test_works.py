@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raybroker.content.bodies import BYTES, WORK, work_rows
+from raybroker.content.headers import BlockContent, encode_header
+from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT, works_of
 from raybroker.core import command as cmd
-from raybroker.core import work
+from raybroker.core import unit_of_work
 from raybroker.core.invariants import check
-from raybroker.engine import inspect
+from raybroker.engine import inspection
 from raybroker.model.block import Block, encode_block
-from raybroker.wire.bodies import BYTES, WORK, work_rows
-from raybroker.wire.content import BlockContent, encode_header
-from raybroker.wire.works import WORK_END, WORK_NUMBER, WORK_UNIT, works_of
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 SINGLE = {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"}
@@ -317,8 +317,8 @@ def test_a_unit_does_not_grow_over_the_largest_message() -> None:
 def test_a_number_is_bounded() -> None:
     rig = rig_of()
     senders = Senders(rig)
-    assert senders.send([("U", work.PARTS_MAX + 1, True)]).refused() == ["message_format"]
-    assert senders.send([("U", work.PARTS_MAX, True)]).refused() == []
+    assert senders.send([("U", unit_of_work.PARTS_MAX + 1, True)]).refused() == ["message_format"]
+    assert senders.send([("U", unit_of_work.PARTS_MAX, True)]).refused() == []
 
 
 @pytest.mark.parametrize(
@@ -376,9 +376,9 @@ def test_a_topic_shows_no_subscription_for_its_parts() -> None:
     rig = rig_of("topic")
     Senders(rig, kind="topic").send([("U", 1, False)])
     rig.sync()
-    row = inspect.describe(rig.host, "topic", "q")
+    row = inspection.describe(rig.host, "topic", "q")
     assert (row["subscriptions"], row["incomplete"], row["messages"]) == (0, 1, 1)
-    assert inspect.subscriptions(rig.host) == []
+    assert inspection.subscriptions(rig.host) == []
 
 
 def test_a_unit_that_nobody_subscribes_to_by_then_is_nobodys() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from raybroker.content.death_records import ORIGIN
 from raybroker.errors import InvalidDestinationError, SecurityError
 from raybroker.metrics import messages
-from raybroker.wire.dead import ORIGIN
 
 TABLE_A = """
 numConnections numMsgsIn numMsgsOut numMsgs msgBytesIn msgBytesOut totalMsgBytes numPktsIn numPktsOut pktBytesIn

@@ -117,8 +117,8 @@ def rows_of(block: Block) -> list[Row]:
     return found
 
 
-def chosen(rows: list[Row], picks: int) -> list[Row]:
-    return [row for index, row in enumerate(rows) if picks >> index & 1]
+def chosen(rows: list[Row], mask: int) -> list[Row]:
+    return [row for index, row in enumerate(rows) if mask >> index & 1]
 
 
 def opened(buffers: tuple[bytes | bytearray | memoryview, ...]) -> Block:
@@ -159,9 +159,9 @@ def test_columns_that_say_what_holds_anyway_take_no_room() -> None:
 @example((Sample(encode_block([b""] * 3, producer=1, first_seq=U64 - 3, timestamp_ms=0, persistent=True, kinds=0),
                  [Row(U64 - 3 + i, 0, b"", b"") for i in range(3)], {}, True, False), 0b101))  # fmt: skip
 def test_a_pick_is_the_block_of_those_messages(case: tuple[Sample, int]) -> None:
-    sample, picks = case
-    block = opened(Block(sample.data).pick(picks))
-    expected = chosen(sample.rows, picks)
+    sample, mask = case
+    block = opened(Block(sample.data).pick(mask))
+    expected = chosen(sample.rows, mask)
     assert rows_of(block) == expected
     assert block.first_seq == expected[0].seq
     head = {**sample.head, "first_seq": expected[0].seq}
@@ -171,11 +171,11 @@ def test_a_pick_is_the_block_of_those_messages(case: tuple[Sample, int]) -> None
 
 @given(picked(), st.data())
 def test_a_pick_of_a_pick_is_the_same_bytes_as_picking_at_once(case: tuple[Sample, int], data: st.DataObject) -> None:
-    sample, picks = case
-    again = data.draw(st.integers(1, (1 << picks.bit_count()) - 1))
-    indexes = [i for i in range(len(sample.rows)) if picks >> i & 1]
+    sample, mask = case
+    again = data.draw(st.integers(1, (1 << mask.bit_count()) - 1))
+    indexes = [i for i in range(len(sample.rows)) if mask >> i & 1]
     at_once = sum(1 << index for at, index in enumerate(indexes) if again >> at & 1)
-    inner = opened(opened(Block(sample.data).pick(picks)).pick(again))
+    inner = opened(opened(Block(sample.data).pick(mask)).pick(again))
     assert rows_of(inner) == chosen(sample.rows, at_once)
     assert bytes(inner.view) == b"".join(Block(sample.data).pick(at_once))
 
@@ -200,8 +200,8 @@ def test_a_pick_of_every_third_message_of_a_large_block(count: int) -> None:
         kinds=bytes(i % 7 for i in range(count)), headers=[b"h%d" % i for i in range(count)],
         expires=array("Q", range(count)),
     )  # fmt: skip
-    picks = sum(1 << i for i in range(0, count, 3))
-    found = rows_of(opened(Block(data).pick(picks)))
+    mask = sum(1 << i for i in range(0, count, 3))
+    found = rows_of(opened(Block(data).pick(mask)))
     assert found == [Row(5 + i, i % 7, b"h%d" % i, b"%d" % i, 4, i, 0) for i in range(0, count, 3)]
 
 
@@ -220,11 +220,11 @@ overrides = st.fixed_dictionaries(
 def test_overrides_hold_for_all_messages_and_nothing_else_changes(
     case: tuple[Sample, int], given_: dict[str, int | bool | None]
 ) -> None:
-    sample, picks = case
-    block = opened(Block(sample.data).pick(picks))
+    sample, mask = case
+    block = opened(Block(sample.data).pick(mask))
     found = block.with_overrides(**given_)  # type: ignore[arg-type]
     found.check()
-    expected = chosen(sample.rows, picks)
+    expected = chosen(sample.rows, mask)
     for field, name in (("expires", "ttl_ms"), ("deliver_at", "delay_ms")):
         span = given_.get(name)
         if span is not None:
@@ -239,12 +239,12 @@ def test_overrides_hold_for_all_messages_and_nothing_else_changes(
 
 @given(picked(), st.data())
 def test_other_headers_leave_everything_else_as_it_was(case: tuple[Sample, int], data: st.DataObject) -> None:
-    sample, picks = case
-    block = opened(Block(sample.data).pick(picks))
+    sample, mask = case
+    block = opened(Block(sample.data).pick(mask))
     headers = data.draw(st.lists(st.binary(max_size=9), min_size=block.count, max_size=block.count))
     found = block.with_headers(headers)
     found.check()
-    expected = [row._replace(header=h) for row, h in zip(chosen(sample.rows, picks), headers, strict=True)]
+    expected = [row._replace(header=h) for row, h in zip(chosen(sample.rows, mask), headers, strict=True)]
     assert rows_of(found) == expected
     assert (found.header_offsets() is None) == (not any(headers))
     assert found.persistent == block.persistent

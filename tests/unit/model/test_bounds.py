@@ -10,7 +10,7 @@ from raybroker.model.bounds import (
     message_bytes_max,
 )
 from raybroker.model.settings import lookup
-from raybroker.wire.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX
+from raybroker.wire.native.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX
 
 BLOCK_HEAD_BYTES_GENEROUS = 4096
 

@@ -4,7 +4,7 @@ A history is written as steps: ``send 1`` (invoked), ``ok 1``, ``fail 1``, ``inf
 ``commit 1``, ``deliver 1 a #2`` (to consumer a, attempt 2; ``volatile`` when not persistent), ``get 1 #2`` (at the
 application), ``done 1`` (acknowledged for good), ``undone 1`` (that was rolled back), ``settle 1``, ``discard 1``,
 ``destroy 1``, ``crash``.  ``1-3`` are three messages of one producer; ``2:1`` is message 1 of producer 2.  ``@7`` is
-said of a lane of a topic, ``@sends`` of a topic's producers.
+said of a delivery queue of a topic, ``@sends`` of a topic's producers.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.control.record import Change, ChangeRecord
-from raybroker.control.saved import Saved, entry_frame, load_frames
+from raybroker.cluster.change_record import Change, ChangeRecord
+from raybroker.cluster.saved_record import Saved, entry_frame, load_frames
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
 from raybroker.model.record import Buffer
 from raybroker.store.record import BATCH_BYTES_MAX, PORTION_BYTES, RecordFile, RecordIO, encode, scan

@@ -12,8 +12,8 @@ from raybroker.errors import BrokerError, ProtocolError, SecurityError
 from raybroker.model.block import encode_block
 from raybroker.transport.link import SOON_BYTES_MAX, Link, memory_pair
 from raybroker.transport.loops import new_event_loop
-from raybroker.wire import frames as wire
-from raybroker.wire.native import TOKEN_BYTES, Native, preface
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import TOKEN_BYTES, Native, preface
 
 TOKEN = bytes(TOKEN_BYTES)
 

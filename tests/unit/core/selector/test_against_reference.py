@@ -85,8 +85,8 @@ def expected(text: str, messages: list[dict[str, Any]]) -> list[bool] | None:
         return None
 
 
-def actual(text: str, messages: list[dict[str, Any]], mask: int) -> list[bool] | None:
-    """Asked for one by one; ``pick`` must say the same for all, and for those of ``mask``."""
+def actual(text: str, messages: list[dict[str, Any]], some: int) -> list[bool] | None:
+    """Asked for one by one; ``pick`` must say the same for all, and for those of ``some``."""
     try:
         selector = compile_selector(text)
     except InvalidSelectorError:
@@ -95,8 +95,8 @@ def actual(text: str, messages: list[dict[str, Any]], mask: int) -> list[bool] |
     each = [selector.matches(content, index, 0) for index in range(len(messages))]
     everybody = (1 << len(messages)) - 1
     wanted = sum(1 << index for index, yes in enumerate(each) if yes)
-    for picks in (everybody, everybody & mask, 0):
-        assert selector.pick(content, picks, 0) == wanted & picks
+    for mask in (everybody, everybody & some, 0):
+        assert selector.pick(content, mask, 0) == wanted & mask
     return each
 
 

@@ -70,16 +70,16 @@ def test_a_selector_over_headers_never_reads_properties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("picks", "what"),
+    ("mask", "what"),
     [(0, "none"), (1, "one"), (1 << 299, "the last"), ((1 << 300) - 1, "all"), (int("10" * 150, 2), "every second"),
      (((1 << 40) - 1) << 100, "a run")],
 )  # fmt: skip
 @pytest.mark.parametrize("modulus", [1, 2, 7, 50, 1000])
-def test_a_pick_is_the_messages_that_match(picks: int, what: str, modulus: int) -> None:
+def test_a_pick_is_the_messages_that_match(mask: int, what: str, modulus: int) -> None:
     messages = Messages([{"n": n + 1, "rest": (n + 1) % modulus} for n in range(300)])
     selector = compile_selector("rest = 0")
-    expected = sum(1 << n for n in range(300) if picks >> n & 1 and (n + 1) % modulus == 0)
-    assert selector.pick(messages, picks, 0) == expected, what
+    expected = sum(1 << n for n in range(300) if mask >> n & 1 and (n + 1) % modulus == 0)
+    assert selector.pick(messages, mask, 0) == expected, what
 
 
 def test_a_pick_looks_only_at_the_messages_picked() -> None:

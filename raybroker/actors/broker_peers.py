@@ -1,0 +1,129 @@
+"""How the broker actors of one cluster reach each other, and the path service.
+
+What brokers tell each other all the time (``Carrier``) may be lost and never waits; what one asks another on a client's
+behalf (``RayPeers``) is waited for, for a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from raybroker.actors import runtime
+from raybroker.broker.heartbeats import Beats
+from raybroker.cluster.member_messages import Beat, Envelope
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
+
+OPEN_MAX: Final = 64
+"""Envelopes on their way to one broker; more are lost, which the receiver makes good by asking."""
+CARRY_TIMEOUT_S: Final = 5.0
+
+
+class Brokers:
+    """Handles of the broker actors of one cluster; one that is gone is looked up again."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self._actors: dict[str, Any] = {}
+
+    async def find(self, broker: str) -> Any:
+        """Raises BrokerGoneError when there is none."""
+        actor = self._actors.get(broker)
+        if actor is None:
+            actor = await asyncio.to_thread(runtime.find_actor, runtime.broker_name(self.cluster, broker))
+            if actor is None:
+                raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
+            self._actors[broker] = actor
+        return actor
+
+    def forget(self, broker: str) -> None:
+        self._actors.pop(broker, None)
+
+
+class Carrier:
+    """Takes envelopes to the other brokers: beats in datagrams while those come through, all else in calls."""
+
+    def __init__(self, brokers: Brokers, beats: Beats) -> None:
+        self._brokers = brokers
+        self._beats = beats
+        self._open: dict[str, set[asyncio.Task[None]]] = {}
+
+    def __call__(self, to: str, envelope: Envelope) -> None:
+        if isinstance(envelope.message, Beat) and self._beats.send(to, envelope):
+            return
+        tasks = self._open.setdefault(to, set())
+        if len(tasks) < OPEN_MAX:
+            task = asyncio.get_running_loop().create_task(self._carry(to, envelope))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _carry(self, to: str, envelope: Envelope) -> None:
+        try:
+            actor = await self._brokers.find(to)
+            await runtime.call(actor.receive, envelope, timeout_s=CARRY_TIMEOUT_S)
+        except BrokerError:
+            self._brokers.forget(to)
+
+
+class RayPeers:
+    """See services.peers."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+
+    async def ask(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
+        actor = await self._brokers.find(broker)
+        try:
+            return await runtime.call(actor.peer, method, args, timeout_s=timeout_s, gone=BrokerGoneError)
+        except BrokerGoneError:
+            self._brokers.forget(broker)
+            raise
+
+
+class RayPaths:
+    """The path service as a broker asks it (W-120); ``ensure`` has it started where it belongs."""
+
+    def __init__(self, cluster: str, ensure: Callable[[], Awaitable[None]]) -> None:
+        self._cluster = cluster
+        self._ensure = ensure
+        self._actor: Any = None
+        self.requests = 0
+        """Questions for units, since the broker started."""
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        try:
+            if self._actor is None:
+                await self._ensure()
+                self._actor = await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._cluster))
+            if self._actor is None:
+                raise OrderError("the path service is not running; its broker starts it again when it is up")
+            return await runtime.call(getattr(self._actor, method), *args, gone=BrokerGoneError)
+        except BrokerGoneError as error:
+            self._actor = None
+            raise OrderError(f"the path service cannot be asked which broker has a unit of order: {error}") from None
+
+    async def routes(
+        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]  # noqa: A002 - as everywhere
+    ) -> dict[str, str]:
+        self.requests += 1
+        found: dict[str, str] = await self._ask("routes", type, name, units, owner, list(live))
+        return found
+
+    async def renew(self, owner: str) -> bool:
+        return bool(await self._ask("renew", owner))
+
+    async def drop_member(self, member: str) -> None:
+        await self._ask("drop_member", member)
+
+    async def release(self, type: str, name: str, units: list[str], owner: str) -> None:  # noqa: A002
+        await self._ask("release", type, name, units, owner)
+
+    async def row_if_running(self) -> Row:
+        """What the path service says of itself; empty when it does not run, which this does not change."""
+        actor = await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._cluster))
+        try:
+            return dict(await runtime.call(actor.row)) if actor is not None else {}
+        except BrokerError:
+            return {}

@@ -1,0 +1,84 @@
+"""Signs of life of a broker and its hosts, in datagrams on one socket each; calls of actors are for when none comes.
+
+A call of an actor costs both sides many times what a datagram costs, and a quiet cluster has little else to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.actors import runtime
+from raybroker.actors.heartbeat_replies import PONG
+from raybroker.actors.host_watch import HostWatch
+from raybroker.broker.heartbeats import Beats, Place
+from raybroker.broker.remote_broker import Peers
+from raybroker.cluster.member_messages import Envelope
+from raybroker.model.errors import BrokerError
+from raybroker.model.setting import PortRange
+from raybroker.system.clock import SystemClock
+from raybroker.transport.datagrams import Address, Datagrams, Number
+
+LEARN_TIMEOUT_S: Final = 2.0
+"""How long another broker may take to say where it listens."""
+BEAT: Final = b"b"
+"""First byte of a beat; see pongs.py for the others."""
+
+log = logging.getLogger("raybroker.broker")
+
+
+class Signs:
+    """Of the broker ``name``. ``token``: the key of its datagrams and of those of its hosts.
+
+    ``receive`` takes the beats of other brokers; until it is set they are lost.
+    """
+
+    beats: Beats
+
+    def __init__(self, name: str, token: bytes) -> None:
+        self._watch: HostWatch | None = None
+        self.receive: Callable[[Envelope], None] = lambda _: None
+        self._clock = SystemClock()
+        self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._take)
+
+    def follow(self, peers: Peers) -> None:
+        """From now on beats go to the other brokers, which are asked where they listen."""
+
+        async def learn(broker: str) -> Place | None:
+            found = await peers.ask(broker, "listens", {}, timeout_s=LEARN_TIMEOUT_S)
+            return None if found is None else (str(found[0]), int(found[1]), bytes(found[2]))
+
+        self.beats = Beats(self.datagrams, self._clock, learn, self._received, prefix=BEAT)
+
+    def watching(self, hosts: Callable[[], list[Any]], hung_ms: int, log_of: Callable[[str], Path]) -> HostWatch:
+        """Who looks after the hosts, see HostWatch; it has to be run."""
+        self._watch = HostWatch(hosts, hung_ms, self.datagrams, log_of)
+        return self._watch
+
+    async def open(self, ports: PortRange) -> None:
+        """Listen; a broker that cannot works without, and says so."""
+        try:
+            await self.datagrams.open(runtime.node_ip(), ports)
+        except (BrokerError, OSError) as error:
+            log.warning("broker %s sends signs of life in actor calls: %s", self.datagrams.name, error)
+
+    def place(self) -> Place | None:
+        """Where other brokers send their beats."""
+        address = self.datagrams.address
+        return None if address is None else (*address, self.datagrams.key)
+
+    def _received(self, envelope: Envelope) -> None:
+        self.receive(envelope)
+
+    def _take(self, sender: str, number: Number, _: Address, payload: bytes) -> None:
+        kind, rest = payload[:1], payload[1:]
+        if kind == BEAT:
+            self.beats.take(sender, number, rest)
+        elif kind == PONG and self._watch is not None:
+            self._watch.pong(sender, rest)
+
+    def close(self) -> None:
+        self.beats.close()
+        self.datagrams.close()

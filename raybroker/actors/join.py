@@ -1,0 +1,51 @@
+"""What a broker takes up when it joins its cluster: its record file, and the table that brokers may share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.broker.shared_table import SharedTable
+from raybroker.config.brokers import Plan
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
+from raybroker.model.settings import ConfigView
+from raybroker.store.record import RecordFile
+from raybroker.store.record_table import RecordTable
+from raybroker.system.clock import SystemClock
+
+LOCK_WAIT_S: Final = 5.0
+"""How long a restarted broker waits for its predecessor to let go of the record."""
+
+
+def opened(file: RecordFile) -> list[bytes]:
+    """The frames of a record; a predecessor that is just ending is given time to let go of it."""
+    clock = SystemClock()
+    deadline_ns = clock.monotonic_ns() + LOCK_WAIT_S * 1_000_000_000
+    while True:
+        try:
+            return file.open()
+        except IllegalStateError:
+            if clock.monotonic_ns() > deadline_ns:
+                raise
+            clock.sleep(0.05)
+
+
+def shared_table(plan: Plan, config: ConfigView) -> SharedTable | None:
+    """What has the record instead of a master (K-20).  Raises ConfigError when its address cannot be used."""
+    if not plan.table:
+        return None
+    timeout_ms: int = config["raybroker.cluster.table_timeout_ms"]
+    return SharedTable(RecordTable(plan.table, timeout_ms // 2), timeout_ms)
+
+
+def check_table(plan: Plan, config: ConfigView) -> None:
+    """Raises ConfigError when brokers are to share a table that cannot be addressed, or is not there: they would wait
+    for it (K-20).  One that cannot be reached now is waited for."""
+    if not plan.table:
+        return
+    table = RecordTable(plan.table, config["raybroker.cluster.table_timeout_ms"])
+    try:
+        missing = not table.exists()
+    except StoreError:
+        return
+    if missing:
+        raise ConfigError(f"there is no table {table.shown}: make it with raybroker dbmgr create sharecc_tbl")

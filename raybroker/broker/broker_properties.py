@@ -1,0 +1,133 @@
+"""Broker properties that change while the broker runs, and hold after its next start (A-17, M-02, M-04)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from raybroker.broker.destination_registry import Registry
+from raybroker.cluster.compatibility import EQUAL
+from raybroker.config.live import LiveConfig, Saved
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.errors import BrokerError, BrokerGoneError, ConfigError
+
+TELL_TIMEOUT_S: Final = 5.0
+"""How long a host may take for a change; then it is told again later."""
+
+Keep = Callable[[Saved], Awaitable[None]]
+"""Makes changes durable; raises StoreError."""
+
+log = logging.getLogger("raybroker.broker")
+
+
+async def keep_nothing(saved: Saved) -> None:
+    """For a broker that starts anew each time."""
+
+
+class Properties:
+    """Of one broker and its hosts."""
+
+    def __init__(self, live: LiveConfig, registry: Registry, keep: Keep, *, broker: str) -> None:
+        self._live = live
+        self._registry = registry
+        self._keep = keep
+        self._broker = broker
+        self._changing = asyncio.Lock()
+        self._behind: set[str] = set()
+        """Hosts that were not told yet what is changed."""
+
+    async def update_broker(self, properties: Row, broker: str | None = None) -> Row:
+        """Change properties, all or none: {"brokers": {name: {"changed", "unreached"}}, "down": []}.
+
+        changed    everything that differs from the configuration now, property → value
+        unreached  hosts that do not answer; they are told later, or read it when they start
+
+        Raises ConfigError for what cannot change (see config.live), StoreError when it cannot be written down; then
+        nothing has changed.
+        """
+        if broker not in (None, self._broker):
+            raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
+        async with self._changing:
+            changed = self._live.with_changes(properties)
+            await self._keep(self._live.saved(changed))
+            before = dict(self._live.changed)
+            self._live.replace(changed)
+            for name in properties:
+                if before.get(name) != changed.get(name):
+                    log.info("[B1082] broker %s: %s is now %s", self._broker, name, self._live[name])
+            self._behind = {host.key for host in self._registry.hosts}
+            await self.tell()
+        row = {"changed": dict(changed), "unreached": sorted(self._behind)}
+        return {"brokers": {self._broker: row}, "down": []}
+
+    async def tell(self) -> None:
+        """Tell the hosts that do not know yet, for a bounded time."""
+        hosts = [host for host in self._registry.hosts if host.key in self._behind]
+        self._behind = {host.key for host in hosts}
+        await asyncio.gather(*(self._tell(host) for host in hosts))
+
+    async def greet(self, host: HostPort, *, new: bool) -> None:
+        """The broker has a host from now on; one that is not ``new`` may know of changes that were undone since."""
+        if self._live.changed or not new:
+            self._behind.add(host.key)
+            await self._tell(host)
+
+    async def _tell(self, host: HostPort) -> None:
+        told = self._live.changed
+        try:
+            await asyncio.wait_for(host.configure(dict(told)), TELL_TIMEOUT_S)
+        except (BrokerError, TimeoutError) as error:
+            log.warning("host %s was not told what is changed: %s; it will be", host.key, error)
+            return
+        if told == self._live.changed:
+            self._behind.discard(host.key)
+
+    def check(self, properties: Row) -> None:
+        """Raises ConfigError for what cannot be changed to that; nothing changes."""
+        self._live.with_changes(properties)
+
+    def row(self) -> Row:
+        """What differs from the configuration, property → value."""
+        return dict(self._live.changed)
+
+
+class Asker(Protocol):
+    """What a change on all brokers needs of a clustered broker."""
+
+    def live(self) -> list[str]: ...
+    def known(self) -> list[str]:
+        """All brokers of the cluster, up or not."""
+        ...
+
+    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]: ...
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Row: ...
+
+
+class ClusterProperties:
+    """The same for one broker of the cluster, or for all that are up."""
+
+    def __init__(self, own: Properties, asker: Asker) -> None:
+        self._own = own
+        self._asker = asker
+
+    async def update_broker(self, properties: Row, broker: str | None = None) -> Row:
+        """As Properties.update_broker; without ``broker`` on all that are up, and "down" names the others.
+
+        Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
+        brokers (K-18) and ``broker``.  When a broker is lost meanwhile, the others have changed.
+        """
+        up = self._asker.live()
+        self._own.check(properties)
+        if broker is None:
+            found: Row = {"brokers": {}, "down": [name for name in self._asker.known() if name not in up]}
+            for _, answer in await self._asker.everywhere("update_broker", {"properties": properties}):
+                found["brokers"] |= answer["brokers"]
+            return found
+        if broker not in up:
+            raise BrokerGoneError(f"broker {broker} is not up; up are {', '.join(sorted(up))}")
+        together = [name for name in EQUAL if name in properties]
+        if together and len(up) > 1:
+            raise ConfigError(f"{together[0]} has to be the same on all brokers: change it without naming one")
+        return await self._asker.verb_at(broker, "update_broker", {"properties": properties}, TELL_TIMEOUT_S * 2)

@@ -1,0 +1,271 @@
+"""Administration over all brokers of a cluster: who is asked, and how answers become one (K-03, K-07).
+
+Every destination has a member on each broker.  What reads is put together from all members; what acts on messages or
+pauses goes to all of them; what changes a definition goes through the configuration change record, see clustering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from raybroker.hosting.host_port import Page, Row
+from raybroker.model.errors import (
+    BrokerError,
+    BrokerGoneError,
+    ConnectionLostError,
+    InvalidDestinationError,
+    RequestTimeoutError,
+)
+from raybroker.model.listing import Listing
+
+ASK_TIMEOUT_S: Final = 20.0
+"""How long another broker may take for an administrative verb."""
+SUMMED: Final = frozenset({
+    "messages", "bytes", "peak_messages", "peak_bytes", "waiting", "unacknowledged", "delayed", "incomplete",
+    "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
+    "refused", "expired", "dead", "duplicates", "throttled", "moved_in", "current", "pending",
+})  # fmt: skip
+"""Counts of a destination that members have apart (K-04)."""
+_LARGEST: Final = (
+    "active_consumers", "backup_consumers", "subscriptions", "total_consumers", "peak_consumers",
+    "messages_threshold_ms", "bytes_threshold_ms",
+)  # fmt: skip
+"""Consumers are known to all members; each member has thresholds of its own."""
+MIXED: Final = "MIXED"
+"""State of a destination whose members have different ones; ``members`` says which has which."""
+_OF_EACH: Final = ("paused", "messages", "bytes", "messages_in", "messages_out")
+"""What is shown of each member."""
+SAME: Final = frozenset({"reset_destination"})
+"""Verbs that concern the same destinations on all brokers."""
+
+Answer = tuple[str, Any]
+"""(broker, what it answered)."""
+
+
+class Asker(Protocol):
+    """What this file needs of a clustered broker."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def coordinator(self) -> str: ...
+
+    def live(self) -> list[str]:
+        """The brokers that are up, this one first."""
+        ...
+
+    def known(self) -> list[str]:
+        """All brokers of the cluster, up or not."""
+        ...
+
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
+        """A verb of one broker's own."""
+        ...
+
+
+class ClusterAdmin:
+    """Verbs that concern the members on all brokers."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def everywhere(self, verb: str, args: Row) -> list[Answer]:
+        """Ask all brokers that are up at once.
+
+        A broker that does not have the destination, or is lost meanwhile, is left out as long as another one answers;
+        any other error is raised, and the first of those when nobody answers.
+        """
+        brokers = self._asker.live()
+        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        results = await asyncio.gather(*work, return_exceptions=True)
+        found, missing = [], []
+        for broker, result in zip(brokers, results, strict=True):
+            if isinstance(result, InvalidDestinationError | BrokerGoneError):
+                missing.append(result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found.append((broker, result))
+        if not found:
+            raise missing[0]
+        return found
+
+    async def _listed(self, verb: str, args: Row) -> tuple[list[Answer], dict[str, str]]:
+        """A list verb of all brokers: what those answered that can be asked, and what is missing → why.
+
+        Raises InvalidDestinationError when all that answer lack the destination, and what the first broker raised when
+        nobody answers.
+        """
+        brokers = self._asker.live()
+        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        results = await asyncio.gather(*work, return_exceptions=True)
+        missing = {broker: "it is down" for broker in self._asker.known() if broker not in brokers}
+        found: list[Answer] = []
+        errors: list[BaseException] = []
+        for broker, result in zip(brokers, results, strict=True):
+            if isinstance(result, ConnectionLostError | RequestTimeoutError):
+                missing[broker] = str(result)
+                errors.append(result)
+            elif isinstance(result, InvalidDestinationError):
+                errors.insert(0, result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found.append((broker, result))
+                missing.update(result.missing if isinstance(result, Listing) else {})
+        if not found:
+            raise errors[0]
+        return found, missing
+
+    # ---- destinations
+
+    async def query_destination(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
+        """One row for all members: counts added up, and ``members`` with the row of each broker (K-03)."""
+        return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
+
+    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:  # noqa: A002
+        found: dict[tuple[str, str], list[Answer]] = {}
+        answers, missing = await self._listed("list_destinations", {"type": type, "temporary": temporary})
+        for broker, rows in answers:
+            for row in rows:
+                found.setdefault((row["name"], row["type"]), []).append((broker, row))
+        return Listing((self._merged(found[key]) for key in sorted(found)), missing)
+
+    def _merged(self, answers: list[Answer]) -> Row:
+        """The row of the coordinator, or of the first that knows anything, with the counts of all and the state of
+        each."""
+        known = [(broker, row) for broker, row in answers if row["state"] != "UNKNOWN"] or answers
+        row = dict(next((found for broker, found in known if broker == self._asker.coordinator), known[0][1]))
+        states = {other["state"] for _, other in known}
+        if len(states) > 1:
+            row["state"] = MIXED
+        for key in SUMMED & row.keys():
+            row[key] = sum(other.get(key, 0) for _, other in known)
+        for key in _LARGEST:
+            if key in row:
+                row[key] = max(other.get(key, 0) for _, other in known)
+        if "over_threshold" in row:
+            row["over_threshold"] = sorted({of for _, other in known for of in other.get("over_threshold", ())})
+        if damaged := [part for _, other in known for part in other.get("damaged", ())]:
+            row["damaged"] = damaged
+        row["members"] = [
+            {"broker": broker, "host": other.get("host"), "state": other["state"],
+             **{key: other[key] for key in _OF_EACH if key in other}}
+            for broker, other in answers
+        ]  # fmt: skip
+        return row
+
+    async def count_everywhere(self, verb: str, args: Row) -> int:
+        """For verbs that answer how many: destinations paused are the same on all brokers, messages are not."""
+        counts = [int(found or 0) for _, found in await self.everywhere(verb, args)]
+        return max(counts) if verb in SAME else sum(counts)
+
+    # ---- consumers and subscriptions
+
+    async def list_consumers(self, name: str | None = None, type: str | None = None) -> Listing:  # noqa: A002
+        """One row a consumer, whichever members it is attached to; what these count is added up. ``broker`` is the home
+        broker of its connection, ``members`` the brokers that it is attached to."""
+        found: dict[Any, Row] = {}
+        answers, missing = await self._listed("list_consumers", {"name": name, "type": type})
+        for broker, rows in answers:
+            for row in rows:
+                key = row.get("consumer") or (broker, row["id"])
+                known = found.setdefault((key, row["type"], row["destination"]), {**row, "members": []})
+                known["members"].append(broker)
+                if len(known["members"]) > 1:
+                    for count in ("unacknowledged", "sent", "granted", "buffered"):
+                        if count in row:
+                            known[count] = (known.get(count) or 0) + (row[count] or 0)
+        return Listing(found.values(), missing)
+
+    async def query_consumer(self, id: int) -> Row:  # noqa: A002
+        """One consumer by the number that one of the brokers gave it, the home broker's first."""
+        return await self._first("query_consumer", {"id": id})
+
+    async def list_subscriptions(self, topic: str | None = None) -> Listing:
+        """One row a subscription; messages are those of all members."""
+        found: dict[tuple[str, str, str], Row] = {}
+        answers, missing = await self._listed("list_subscriptions", {"topic": topic})
+        for _, rows in answers:
+            for row in rows:
+                key = (row["topic"], row["client_id"] or "", row["name"])
+                known = found.setdefault(key, {**row, "messages": 0, "consumers": 0})
+                known["messages"] += row["messages"]
+                known["consumers"] = max(known["consumers"], row["consumers"])
+                known["active"] = known["active"] or row["active"]
+        return Listing((found[key] for key in sorted(found)), missing)
+
+    # ---- what is listed by host, and found by going from broker to broker
+
+    async def concatenated(self, verb: str, args: Row) -> Listing:
+        answers, missing = await self._listed(verb, args)
+        return Listing((row for _, rows in answers for row in rows), missing)
+
+    async def _first(self, verb: str, args: Row) -> Any:
+        """What the first broker answers that knows it; one that cannot be asked may be the one that does."""
+        missing: BrokerError | None = None
+        for broker in self._asker.live():
+            try:
+                return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
+            except InvalidDestinationError as error:
+                missing = missing or error
+            except ConnectionLostError as error:
+                missing = error if not isinstance(missing, ConnectionLostError) else missing
+        raise missing or InvalidDestinationError(f"{verb}: no broker is up")
+
+    async def paged(self, verb: str, args: Row) -> Page:
+        """One page of what all members have, broker after broker; the next page's ``start`` says which."""
+        brokers = sorted(self._asker.live())
+        broker, inner = args.get("start") or (brokers[0], None)
+        if broker not in brokers:
+            raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
+        page: Page = {"next": None}
+        try:
+            page = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
+        except InvalidDestinationError:
+            if all(other <= broker for other in brokers):
+                raise
+            page = {**_EMPTY[verb], "next": None}
+        if page["next"] is not None:
+            page["next"] = [broker, page["next"]]
+        elif after := [other for other in brokers if other > broker]:
+            page["next"] = [after[0], None]
+        return page
+
+    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """The verbs by name."""
+        return {
+            "query_destination": self.query_destination,
+            "list_destinations": self.list_destinations,
+            "list_consumers": self.list_consumers,
+            "query_consumer": self.query_consumer,
+            "list_subscriptions": self.list_subscriptions,
+            **_each(COUNTED, self.count_everywhere),
+            **_each(CONCATENATED, self.concatenated),
+            **_each(FIRST, self._first),
+            **_each(_EMPTY, self.paged),
+        }
+
+
+COUNTED: Final = (
+    "purge_destination", "purge_subscription", "delete_messages", "move_messages", "retry_messages",
+    "skip_messages",
+    "reset_destination",
+)  # fmt: skip
+CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
+FIRST: Final = (
+    "query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "decide_transaction",
+    "forget_transaction", "destroy_schedule",
+)  # fmt: skip
+_EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
+
+
+def _each(verbs: Iterable[str], work: Callable[[str, Row], Awaitable[Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def bound(verb: str) -> Callable[..., Awaitable[Any]]:
+        return lambda **args: work(verb, args)
+
+    return {verb: bound(verb) for verb in verbs}
+

@@ -1,0 +1,507 @@
+"""One broker of a cluster as clients, administrators and the other brokers ask it (K-02, K-03, K-07).
+
+Beneath it are the broker's own destinations (broker.py) and the machine that keeps the cluster together (clustering).
+What concerns one member is done here; what changes a definition goes through the configuration change record; what
+reads or acts on all members asks all brokers (cluster_admin.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from raybroker.broker.broker import Broker
+from raybroker.broker.broker_properties import ClusterProperties
+from raybroker.broker.cluster_admin import ClusterAdmin
+from raybroker.broker.cluster_management import ABOUT_CLUSTER, ClusterItself
+from raybroker.broker.cluster_pauses import Pausing
+from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.destination_registry import Key
+from raybroker.broker.destinations import DMQ, HOW_TO_ADOPT, ORPHANED
+from raybroker.broker.forwarding import Forwarding
+from raybroker.broker.forwarding_agents import Agents, Hands
+from raybroker.broker.host_listing import require_whole
+from raybroker.broker.if_exists import create_or
+from raybroker.broker.path_service import Paths
+from raybroker.broker.record_application import ONLY_HERE, merged
+from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_host import HostElsewhere
+from raybroker.cluster.change_record import Change
+from raybroker.cluster.member_messages import Envelope
+from raybroker.core.selector import compile_selector, normalised
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.errors import (
+    BrokerError,
+    BrokerGoneError,
+    ConfigError,
+    IllegalStateError,
+    InvalidDestinationError,
+    LocalDestinationError,
+    MasterUnavailableError,
+    RequestTimeoutError,
+)
+from raybroker.model.listing import Listing
+from raybroker.model.names import (
+    check_destination_name,
+    check_destination_type,
+    is_reserved_name,
+    is_temporary_name,
+)
+from raybroker.model.settings import check_attribute_names, destination_attributes
+
+REACH_TIMEOUT_S: Final = 10.0
+"""How long a change waits for the other brokers to carry it out."""
+PROPOSED_MAX: Final = 64
+"""Changes that are proposed at a time: the master remembers so many of each broker, and more."""
+BOOTSTRAP_RETRY_S: Final = 1.0
+"""Until what could not be written into a new record is tried again."""
+PEER_TIMEOUT_S: Final = 10.0
+"""How long another broker may take for what is asked on a client's behalf."""
+MASTER_TIMEOUT_S: Final = 60.0
+"""How long the master may take to hand the record over: it gives up itself before."""
+
+log = logging.getLogger("raybroker.cluster")
+
+BrokerRows = tuple[int, str, list[tuple[str, str, bool, str]]]
+
+
+class ClusterBroker:
+    """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents."""
+
+    def __init__(
+        self, local: Broker, clustering: Clustering, peers: Peers, paths: Paths, nodes: Callable[[], dict[str, str]],
+        hands: Hands | None = None,
+    ) -> None:  # fmt: skip
+        self.local = local
+        self.clustering = clustering
+        self.paths = paths
+        self._peers = peers
+        self._nodes = nodes
+        self._spread = ClusterAdmin(self)
+        self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes, self._ask_master)
+        self.agents = Agents(clustering, self._propose, hands)
+        self._properties = ClusterProperties(local.properties, self)
+        pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
+        local.recorded_pauses = pausing.of
+        self._verbs = {
+            **self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table(), **pausing.table()
+        }
+        self.forwarding = Forwarding(local, peers, self.live)
+        local.transactions.elsewhere = self._host_elsewhere
+
+    @property
+    def name(self) -> str:
+        return self.local.name
+
+    @property
+    def coordinator(self) -> str:
+        return self.clustering.member.membership.coordinator()
+
+    def live(self) -> list[str]:
+        return self._itself.live()
+
+    def known(self) -> list[str]:
+        """All brokers of the cluster, up or not."""
+        return [row.name for row in self.clustering.member.membership.rows() if row.state != "LEFT"]
+
+    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]:
+        """See ClusterAdmin."""
+        return await self._spread.everywhere(verb, args)
+
+    def take_brokers(self) -> None:
+        """See ClusterItself."""
+        self._itself.take_brokers()
+
+    # ---- what clients ask ------------------------------------------------------------------------------------------
+
+    async def brokers(self) -> BrokerRows:
+        """(version of the view, this broker, rows of name, state, coordinator, node)."""
+        nodes, coordinator = self._nodes(), self.coordinator
+        rows = [
+            (row.name, _shown(row.state), row.name == coordinator, nodes.get(row.name, ""))
+            for row in self.clustering.member.membership.rows()
+        ]
+        return self.clustering.version, self.name, rows
+
+    async def brokers_changed(self, version: int, timeout_s: float) -> int:
+        return await self.clustering.changed(version, timeout_s)
+
+    async def locate(self, kind: str, name: str, create: bool, guest: bool = False) -> tuple[HostPort, Row]:
+        """The host of this broker's member of a destination, and the attributes that a client acts on.
+
+        ``guest``: the home broker of the client is another one. Raises LocalDestinationError when only clients of this
+        broker may use the destination (D-20).
+        """
+        self.clustering.require_open()
+        if guest and self._is_local(kind, name):
+            raise LocalDestinationError(
+                f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly, D-20)"
+            )
+        host = await self.local.locate(kind, name, create)
+        return host, dict(self.local.registry.traits.get((check_destination_type(kind), name), {}))
+
+    async def members(self, kind: str, name: str) -> dict[str, int]:
+        """Broker → consumers of its member of a destination, of those brokers that answer (W-113)."""
+        self.clustering.require_open()
+        return await self.forwarding.members((check_destination_type(kind), name), self.live())
+
+    async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
+        """Unit of order → broker, by the path service (W-120)."""
+        self.clustering.require_open()
+        return await self.paths.routes(kind, name, units, owner, self.clustering.member.membership.live())
+
+    async def keeper_of_paths(self) -> str:
+        """The broker that keeps the map of the path service; the first that is asked for it becomes that (W-120).
+
+        Another one could not know where units have messages, so there is none while that broker is down.
+        """
+        key = ("paths",)
+        if key not in self.clustering.member.agreed.services:
+            with contextlib.suppress(ConfigError):  # Another broker was first.
+                await self._propose(Change("place_service", key, {"broker": self.name}))
+        return str(self.clustering.member.agreed.services[key]["broker"])
+
+    async def _forget_broker(self, name: str) -> None:
+        """A broker was removed for good: units of order that were its own start anew elsewhere (W-119)."""
+        if ("paths",) in self.clustering.member.agreed.services:
+            await self.paths.drop_member(name)
+
+    async def renew_routes(self, owner: str) -> bool:
+        return await self.paths.renew(owner)
+
+    async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
+        await self.paths.release(kind, name, units, owner)
+
+    async def subscribe(
+        self, topic: str, client_id: str | None, name: str, durable: bool = True, shared: bool = False,
+        selector: str | None = None, no_local: bool = False,
+    ) -> None:  # fmt: skip
+        """Before a client opens a subscription: a durable one is made on all brokers (K-08, D-27).
+
+        One that exists as it is wanted needs no master (K-13).
+        """
+        self.clustering.require_open()
+        await self.local.locate("topic", topic, True)
+        if not durable or self._is_local("topic", topic):
+            await self.local.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+            return
+        key = (client_id or "", name)
+        if selector:
+            compile_selector(selector)
+        wanted = {"topic": topic, "shared": shared, "selector": normalised(selector), "no_local": no_local}
+        known = self.clustering.member.agreed.subscriptions.get(key)
+        if known == wanted:
+            return
+        if known is not None:
+            await self._refuse_active(name, client_id)
+            await self._propose(Change("destroy_subscription", key))
+        await self._propose(Change("create_subscription", key, wanted))
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        await self._destroy_subscription(name, client_id)
+
+    async def admin(self, verb: str, args: Row) -> Any:
+        """One verb by name, for the whole cluster where it concerns the whole cluster."""
+        if verb not in ABOUT_CLUSTER:
+            self.clustering.require_open()
+        handler = self._verbs.get(verb)
+        if handler is None:
+            return await self.local.admin(verb, args)
+        return await handler(**args)
+
+    # ---- what other brokers ask ------------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> None:
+        self.clustering.receive(envelope)
+
+    async def peer(self, method: str, args: Row) -> Any:
+        """One of the methods below by name."""
+        methods: dict[str, Callable[..., Awaitable[Any]]] = {
+            "admin": self.local.admin,
+            "host": self._ask_host,
+            "import": self._import,
+            "units": self._units_live,
+            "reached": self._reached,
+            "change_master": self._itself.change_master,
+            "consumers": self.forwarding.consumers,
+            "take_over": self.forwarding.take_over,
+            "decide_over": self.forwarding.decide_over,
+        }
+        handler = methods.get(method)
+        if handler is None:
+            raise ConfigError(f"brokers have no method {method!r} for each other")
+        return await handler(**args)
+
+    async def _ask_host(self, host: str, method: str, key: str, commit: bool | None = None) -> Any:
+        """About a transaction whose coordinator is one of this broker's hosts."""
+        found = next((other for other in self.local.registry.hosts if other.key == host), None)
+        if found is None:
+            self.local.registry.require_all_asked(f"host {host}")
+            return "unknown" if method == "outcome" else None
+        return await (found.outcome(key) if commit is None else found.decide(key, commit))
+
+    async def _import(self, type: str, name: str, block: bytes) -> None:  # noqa: A002 - as everywhere
+        await self.local.forward(type, name, block)
+
+    async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        """Which of these units of order have messages in this broker's member (U14)."""
+        host = self.local.registry.find(type, name)
+        return await host.live_units(type, name, names) if host is not None else []
+
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
+        if broker == self.name:
+            return await self.local.admin(verb, args)
+        return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
+
+    async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
+        return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)
+
+    def _host_elsewhere(self, host: str) -> HostElsewhere | None:
+        """A host of another broker, by its key; None when it is none of another broker's."""
+        broker = host.partition("/")[0]
+        if not broker or broker == self.name or broker not in self.clustering.member.membership:
+            return None
+        return HostElsewhere(self._peers, broker, host, PEER_TIMEOUT_S)
+
+    async def _propose(self, change: Change) -> None:
+        """Make a change and wait until all brokers that are up have carried it out, for a bounded time (K-07).
+
+        One that takes longer carries it out later; what is durable at the master is so for good.
+        """
+        await self._propose_all([change])
+
+    async def _propose_all(self, changes: Sequence[Change]) -> None:
+        """Make changes, in no order, and wait as :meth:`_propose`; raises the first error after having tried all of
+        the same PROPOSED_MAX."""
+        if not changes:
+            return
+        number = 0
+        for start in range(0, len(changes), PROPOSED_MAX):
+            work = (self.clustering.propose(change) for change in changes[start : start + PROPOSED_MAX])
+            for answer in await asyncio.gather(*work, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                number = max(number, answer)
+        others = (name for name in self.live() if name != self.name)
+        args = {"number": number}
+        work = (self._peers.ask(name, "reached", args, timeout_s=REACH_TIMEOUT_S) for name in others)
+        await asyncio.gather(*work, return_exceptions=True)
+
+    async def _reached(self, number: int) -> bool:
+        return await self.clustering.reached(number, REACH_TIMEOUT_S)
+
+    # ---- changes of definitions ------------------------------------------------------------------------------------
+
+    def _changes(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        return {
+            "create_destination": self._create_destination,
+            "adopt_destination": self._adopt_destination,
+            "update_destination": self._update_destination,
+            "destroy_destination": self._destroy_destination,
+            "destroy_subscription": self._destroy_subscription,
+            "create_template": self._create_template,
+            "update_template": self._update_template,
+            "destroy_template": self._destroy_template,
+            "update_broker": self._properties.update_broker,
+        }
+
+    def _is_local(self, type_: str, name: str) -> bool:
+        traits = self.local.registry.traits.get((check_destination_type(type_), name), {})
+        return bool(traits.get(ONLY_HERE))
+
+    def _recorded(self, key: Key) -> Row | None:
+        found = self.clustering.member.agreed.destinations.get(key)
+        return dict(found) if found is not None else None
+
+    async def _create_destination(
+        self, type: str, name: str, attributes: Row, if_exists: str = "error"  # noqa: A002
+    ) -> str:
+        """As Destinations.create."""
+        key: Key = (check_destination_type(type), name)
+
+        async def update() -> None:
+            if attributes:
+                await self._update_destination(type, name, attributes)
+
+        def exists() -> bool:
+            there = key in self.local.registry.where or self._recorded(key) is not None
+            return there and key not in self.local.registry.orphans
+
+        return await create_or(
+            if_exists, create=lambda: self._create_new(type, name, attributes), exists=exists, update=update
+        )
+
+    async def _create_new(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+        """As Destinations.create, on all brokers; one with isLocalOnly on this one alone (D-20)."""
+        key: Key = (check_destination_type(type), check_destination_name(name))
+        if key in self.local.registry.orphans:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
+        if key in self.local.registry.where or self._recorded(key) is not None:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
+        check_attribute_names(attributes, key[0])
+        given = self.local.templates.applied(attributes, key[0])
+        checked = destination_attributes(given, self.local.config, key[0]).as_dict(key[0])
+        if checked.get(ONLY_HERE):
+            await self.local.admin("create_destination", {"type": type, "name": name, "attributes": attributes})
+        else:
+            await self._refuse_others(key)
+            await self._propose(Change("create_destination", key, checked))
+
+    async def _refuse_others(self, key: Key) -> None:
+        """What another broker has for its own clients (D-20), or as an orphan (K-14), is no member of a new one."""
+        if self.live() == [self.name]:
+            return
+        try:
+            rows = await self.everywhere("query_destination", {"type": key[0], "name": key[1]})
+        except (InvalidDestinationError, BrokerGoneError):
+            return
+        for broker, row in rows:
+            if row["state"] == ORPHANED:
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists on broker {broker} and is orphaned: {HOW_TO_ADOPT}"
+                )
+            if row["attributes"].get(ONLY_HERE):
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists already on broker {broker}, for clients of that broker alone"
+                    " (isLocalOnly): destroy it there, or take another name"
+                )
+
+    async def _adopt_destination(self, type: str, name: str) -> None:  # noqa: A002
+        """Put an orphaned destination into the record, with its messages and durable subscriptions (K-14).
+
+        Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the coordinator
+        hold.
+        """
+        key: Key = (check_destination_type(type), name)
+        found = await self.everywhere("query_destination", {"type": key[0], "name": name})
+        rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
+        if not rows:
+            raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")
+        attributes = rows.get(self.coordinator, next(iter(rows.values())))["attributes"]
+        await self._propose(Change("create_destination", key, attributes))
+        known = self.clustering.member.agreed.subscriptions
+        for row in await self._spread.list_subscriptions(name) if key[0] == "topic" else ():
+            identity = (row["client_id"] or "", row["name"])
+            if row["durable"] and identity not in known:
+                fields = {field: row[field] for field in ("topic", "shared", "selector", "no_local")}
+                await self._propose(Change("create_subscription", identity, fields))
+
+    async def _update_destination(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+        key: Key = (check_destination_type(type), name)
+        check_attribute_names(changes, key[0])
+        known = self._recorded(key)
+        if known is None:
+            await self._spread.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
+            return
+        after = merged(known, changes, key[0], name)
+        if after["duplicateWindowMs"] and not known["duplicateWindowMs"] and len(self.known()) > 1:
+            raise ConfigError(
+                f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
+                " created: producers that are open would go on sending one id to different brokers; destroy and create"
+                " it"
+            )
+        await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
+
+    async def _destroy_destination(self, type: str, name: str) -> None:  # noqa: A002
+        key: Key = (check_destination_type(type), name)
+        if key == DMQ or is_temporary_name(name):
+            await self.local.destinations.destroy(type, name)
+        elif self._recorded(key) is not None:
+            await self._propose(Change("destroy_destination", key))
+        else:
+            if is_reserved_name(name):
+                raise IllegalStateError(f"{key[0]} {name!r} is the broker's own")
+            await self._spread.everywhere("destroy_destination", {"type": type, "name": name})
+            for subscription, fields in list(self.clustering.member.agreed.subscriptions.items()):
+                if key == ("topic", fields.get("topic")):
+                    await self._propose(Change("destroy_subscription", subscription))
+
+    async def _destroy_subscription(
+        self, name: str, client_id: str | None = None, topic: str | None = None
+    ) -> None:
+        key = (client_id or "", name)
+        known = self.clustering.member.agreed.subscriptions.get(key)
+        if known is None or topic not in (None, known.get("topic")):
+            await self._spread.everywhere(
+                "destroy_subscription", {"name": name, "client_id": client_id, "topic": topic}
+            )
+            return
+        await self._refuse_active(name, client_id)
+        await self._propose(Change("destroy_subscription", key))
+
+    async def _refuse_active(self, name: str, client_id: str | None) -> None:
+        """A subscription that a consumer uses, on whichever broker, is not ended (D-27)."""
+        rows, live = await self._spread.list_subscriptions(), self.live()
+        silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
+        require_whole(Listing((), silent), f"whether subscription {name!r} is in use")
+        for row in rows:
+            if row["durable"] and (row["client_id"] or "", row["name"]) == (client_id or "", name) and row["active"]:
+                raise IllegalStateError(
+                    f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
+                )
+
+    async def _create_template(self, name: str, attributes: Row) -> None:
+        checked = self.local.templates.checked(name, attributes)
+        await self._propose(Change("set_template", (name,), checked))
+
+    async def _update_template(self, name: str, changes: Row) -> int:
+        after, follow = await self.local.templates.following(name, changes)
+        await self._propose(Change("set_template", (name,), after))
+        for (kind, destination), followed in follow:
+            await self._update_destination(kind, destination, followed)
+        return len(follow)
+
+    async def _destroy_template(self, name: str) -> None:
+        self.local.templates.require(name)
+        await self._propose(Change("drop_template", (name,)))
+
+    # ---- the start -------------------------------------------------------------------------------------------------
+
+    async def bootstrap(self) -> None:
+        """Write into a new record what this broker's stores had before there was one, once it is open.
+
+        The master does, or with a shared table whoever is the first, and only what the record does not know. Without a
+        master each broker sees that it is in the list of brokers itself, since the first may end in the middle.
+        """
+        member, shared = self.clustering.member, self.clustering.shared
+        # What is made from now on is made by the record, and what it destroys must not come back.
+        stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or self._recorded(key) is None]
+        await self.clustering.opened.wait()
+        new = not member.agreed.brokers
+        while True:
+            try:
+                if new and (member.is_master or shared):
+                    await self._write_all(stored, shared)
+                elif shared:
+                    await self._itself.list_broker(self.name)
+                return
+            except (MasterUnavailableError, RequestTimeoutError) as error:
+                log.info("broker %s tries again to write what it has into the record: %s", self.name, error)
+                await asyncio.sleep(BOOTSTRAP_RETRY_S)
+
+    async def _write_all(self, stored: list[Key], shared: bool) -> None:
+        registry = self.local.registry
+        for name in list(self.clustering.member.membership):
+            await self._itself.list_broker(name)
+        for key in stored:
+            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or self._is_local(*key):
+                continue
+            if key not in registry.where or self._recorded(key) is not None:
+                continue
+            attributes = (await registry.where[key].query(*key))["attributes"]
+            try:
+                await self._propose(Change("create_destination", key, attributes))
+            except (MasterUnavailableError, RequestTimeoutError):
+                raise
+            except BrokerError as error:
+                if shared and self._recorded(key) is not None:
+                    continue  # Another broker has it as well, and was first.
+                raise BrokerError(f"{key[0]} {key[1]} could not be written into the record: {error}") from error
+
+
+def _shown(state: str) -> str:
+    """How clients see it: one that is not integrated yet, or has been stopped, keeps its place and is not there."""
+    return state if state in ("UP", "SUSPECT") else "DOWN"

@@ -1,0 +1,122 @@
+"""The cluster itself, as administrators see and change it: its brokers, its master, its record (A-06, A-18 … A-21)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raybroker.broker.cluster_shell import Clustering
+from raybroker.cluster.backup import dump
+from raybroker.cluster.change_record import Change
+from raybroker.cluster.events import Brokers
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import ConfigError
+from raybroker.model.names import check_broker_name
+
+ABOUT_CLUSTER: Final = frozenset({"list_brokers", "query_cluster", "update_broker"})
+"""Verbs that are answered even while clients are not taken."""
+
+
+class ClusterItself:
+    """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
+    broker → node id, as far as it is known; ``ask(broker, method, arguments)`` asks another broker."""
+
+    def __init__(
+        self, clustering: Clustering, propose: Callable[[Change], Awaitable[None]],
+        forget: Callable[[str], Awaitable[None]], nodes: Callable[[], dict[str, str]],
+        ask: Callable[[str, str, Row], Awaitable[Any]],
+    ) -> None:  # fmt: skip
+        self._clustering = clustering
+        self._propose = propose
+        self._forget = forget
+        self._nodes = nodes
+        self._ask = ask
+
+    def live(self) -> list[str]:
+        """The brokers that are up, this one first."""
+        name = self._clustering.member.name
+        return [name, *(other for other in self._clustering.member.membership.live() if other != name)]
+
+    async def list_brokers(self) -> list[Row]:
+        """One row a broker: broker, state, coordinator, master, node, and how far its copy of the record goes
+        (A-18)."""
+        member, nodes = self._clustering.member, self._nodes()
+        coordinator = member.membership.coordinator()
+        return [
+            {"broker": row.name, "state": str(row.state), "seat": row.name == coordinator,
+             "master": row.name == member.claim.master, "node": nodes.get(row.name, ""), "record": row.number}
+            for row in member.membership.rows()
+        ]  # fmt: skip
+
+    async def query_cluster(self) -> Row:
+        """The cluster as this broker sees it: state, master, term, and the configuration change record."""
+        member = self._clustering.member
+        record = member.record
+        return {
+            "broker": member.name, **self._clustering.row(), "seat": member.membership.coordinator(),
+            "brokers": await self.list_brokers(),
+            "record": {"id": record.id, "number": record.number, "digest": record.digest,
+                       "destinations": len(record.state.destinations),
+                       "subscriptions": len(record.state.subscriptions)},
+        }  # fmt: skip
+
+    async def reload_cluster(self, brokers: list[str]) -> list[str]:
+        """Make these the brokers of the cluster, for those that are up, which are returned, and those to come (A-20).
+
+        Raises ConfigError when a broker that is up is not among them: stop it first.
+        """
+        for name in brokers:
+            check_broker_name(name)
+        gone = [name for name in self.live() if name not in brokers]
+        if gone:
+            raise ConfigError(f"brokers {', '.join(gone)} are up and not in the list; stop them first")
+        for name in brokers:
+            await self.list_broker(name)
+        for name in self._clustering.member.agreed.brokers:
+            if name not in brokers:
+                await self._propose(Change("remove_broker", (name,)))
+                await self._forget(name)
+        return self.live()
+
+    async def list_broker(self, name: str) -> None:
+        """Have the record name a broker; another broker may be doing the same."""
+        try:
+            if name not in self._clustering.member.agreed.brokers:
+                await self._propose(Change("add_broker", (name,)))
+        except ConfigError:
+            if name not in self._clustering.member.record.state.brokers:
+                raise
+
+    def take_brokers(self) -> None:
+        """The record names the brokers of the cluster: those are expected from now on."""
+        names = self._clustering.member.agreed.brokers
+        if names:
+            self._clustering.feed(Brokers(tuple(names)))
+
+    async def change_master(self, target: str, passed_on: bool = False) -> Row:
+        """Move the configuration change record to another broker while brokers run; result and text (A-21, K-15).
+
+        A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+        member = self._clustering.member
+        master = member.claim.master
+        if not passed_on and not member.is_master and master != member.name and master in self.live():
+            row: Row = await self._ask(master, "change_master", {"target": target, "passed_on": True})
+            return row
+        result, text = await self._clustering.change_master(target)
+        return {"result": result, "text": text}
+
+    async def backup_record(self) -> bytes:
+        """The configuration change record as a file (A-06, K-14)."""
+        member = self._clustering.member
+        return dump(member.record, number=member.durable.number)
+
+    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """The verbs by name."""
+        return {
+            "list_brokers": self.list_brokers,
+            "query_cluster": self.query_cluster,
+            "reload_cluster": self.reload_cluster,
+            "change_master": self.change_master,
+            "backup_record": self.backup_record,
+        }

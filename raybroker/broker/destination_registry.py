@@ -1,0 +1,131 @@
+"""Which destinations there are and on which host each lives, and which topics match a pattern (D-05)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raybroker.hosting.host_port import HostPort
+from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
+from raybroker.model.names import DestinationType, check_destination_type, is_destination_type, is_metrics_topic
+from raybroker.model.wildcard import check_pattern, matching
+from raybroker.system import entropy
+
+Key = tuple[DestinationType, str]
+"""A destination: a queue and a topic may share a name."""
+
+TRAITS: Final = (
+    "isLocalOnly", "unitOfOrder", "unitOfOrderRouting", "distributed", "loadBalancingPolicy", "forwardingPolicy",
+    "unitOfWorkHandlingPolicy", "forwardDelay", "duplicateWindowMs",
+)  # fmt: skip
+"""Attributes of a destination that its clients and brokers act on."""
+CHANGED_WAIT_S_MAX: Final = 20.0
+"""Longest time that one question for changes waits; below the time after which a call counts as lost."""
+
+
+class Registry:
+    """What the hosts said that they serve, kept up to date by the broker."""
+
+    def __init__(self, broker: str = "") -> None:
+        self._broker = broker
+        self.hosts: list[HostPort] = []
+        self.where: dict[Key, HostPort] = {}
+        self.auto: set[Key] = set()
+        self.owners: dict[Key, str] = {}
+        """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
+        self.traits: dict[Key, dict[str, Any]] = {}
+        """Attributes that clients act on, see TRAITS."""
+        self.orphans: set[Key] = set()
+        """Those that a restored record does not know: an administrator adopts or destroys them (K-14)."""
+        self.unasked: dict[str, str] = {}
+        """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
+        self.version = int.from_bytes(entropy.token(6), "little")
+        """Grows with each topic that comes or goes. Starts anywhere, so that a broker that came back is a change."""
+        self._bell = asyncio.Event()
+
+    def put(
+        self, key: Key, host: HostPort, *, auto: bool = False, owner: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """A destination is there; what was auto-created and is created by an administrator is so no more."""
+        new = key not in self.where
+        self.where[key] = host
+        if attributes is not None:
+            self.traits[key] = {name: attributes[name] for name in TRAITS if name in attributes}
+        if auto and new:
+            self.auto.add(key)
+        elif not auto:
+            self.auto.discard(key)
+        if owner is not None:
+            self.owners[key] = owner
+        if new:
+            self._note(key)
+
+    def drop(self, key: Key) -> None:
+        known = self.where.pop(key, None)
+        self.auto.discard(key)
+        self.owners.pop(key, None)
+        self.traits.pop(key, None)
+        self.orphans.discard(key)
+        if known is not None:
+            self._note(key)
+
+    def remove_host(self, host: HostPort) -> None:
+        if host in self.hosts:
+            self.hosts.remove(host)
+
+    def find(self, type_: str, name: str) -> HostPort | None:
+        """The host of a destination; None when none is known, or the type is none."""
+        return self.where.get((type_, name)) if is_destination_type(type_) else None
+
+    def host_of(self, type_: str, name: str) -> HostPort:
+        """Raises InvalidDestinationError when there is none, ConnectionLostError when that is not sure now."""
+        kind = check_destination_type(type_)
+        host = self.where.get((kind, name))
+        if host is None:
+            self.require_all_asked(f"{kind} {name!r}")
+            raise InvalidDestinationError(f"{kind} {name!r} does not exist")
+        return host
+
+    def require_all_asked(self, what: str) -> None:
+        """What is not known may live on a host that has not answered since the broker started."""
+        if self.unasked:
+            hosts = ", ".join(sorted(self.unasked))
+            raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now; try again")
+
+    def host_key(self, name: str) -> str:
+        """The key of a host that is known by its name alone."""
+        return f"{self._broker}/{name}" if self._broker else name
+
+    def keys(self, type_: DestinationType | None) -> list[Key]:
+        """All destinations, of one type if given, by name."""
+        return sorted((key for key in self.where if type_ in (None, key[0])), key=lambda key: (key[1], key[0]))
+
+    # ---- patterns
+
+    def matching(self, pattern: str) -> tuple[int, list[str]]:
+        """The version and the names of the topics that match now; raises InvalidDestinationError for a bad pattern.
+
+        Metrics topics have no wildcards (M-07): whoever wants one names it.
+        """
+        check_pattern(pattern)
+        names = (name for kind, name in self.where if kind == "topic" and not is_metrics_topic(name))
+        return self.version, matching(pattern, names)
+
+    async def changed(self, version: int, timeout_s: float) -> int:
+        """The version, as soon as it is another one or the time is over, at most CHANGED_WAIT_S_MAX."""
+        if timeout_s < 0:
+            raise ConfigError(f"timeout {timeout_s:g} s is less than 0")
+        if version == self.version:
+            try:
+                await asyncio.wait_for(self._bell.wait(), min(timeout_s, CHANGED_WAIT_S_MAX))
+            except TimeoutError:
+                pass
+        return self.version
+
+    def _note(self, key: Key) -> None:
+        if key[0] == "topic":
+            self.version += 1
+            bell, self._bell = self._bell, asyncio.Event()
+            bell.set()

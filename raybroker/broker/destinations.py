@@ -1,0 +1,269 @@
+"""Destinations in the hands of administrators: making, changing, pausing, removing, looking at them (A-31 … A-37)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from raybroker.broker import host_listing
+from raybroker.broker.destination_registry import Key, Registry
+from raybroker.broker.if_exists import create_or
+from raybroker.broker.templates import Templates
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidDestinationError,
+    RequestTimeoutError,
+)
+from raybroker.model.listing import Listing
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type
+from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+
+PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
+"""What of a destination can be paused (D-26, W-123 … W-125)."""
+ORPHANED: Final = "ORPHANED"
+"""State of a destination that the configuration change record does not know since an older one was restored (K-14)."""
+HOW_TO_ADOPT: Final = (
+    "the configuration change record that was restored does not know it; put it into the record with its messages"
+    " (raybroker adopt dst), or destroy it"
+)
+ERROR_DESTINATIONS_MAX: Final = 100
+"""Error destinations of error destinations that are looked at for a circle."""
+DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
+
+
+class Maker(Protocol):
+    """What this file needs of a broker."""
+
+    config: ConfigView
+    registry: Registry
+    templates: Templates
+
+    async def create(self, key: Key, attributes: Row) -> Any: ...
+    async def update(self, key: Key, host: HostPort, changes: Row) -> None: ...
+    async def destroy(self, key: Key, host: HostPort) -> None: ...
+
+
+class Destinations:
+    """The destinations on the hosts of one broker."""
+
+    def __init__(self, broker: Maker) -> None:
+        self._broker = broker
+        self._registry = broker.registry
+
+    async def create(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:  # noqa: A002
+        """Create with attributes; "created", "kept" or "updated".
+
+        ``if_exists``: "error" raises InvalidDestinationError (D-03), "keep" leaves it as it is, "update" gives it the
+        attributes.
+        """
+        key = (check_destination_type(type), name)
+
+        async def update() -> None:
+            if attributes:
+                await self.update(type, name, attributes)
+
+        return await create_or(
+            if_exists, create=lambda: self._create(type, name, attributes), exists=lambda: key in self._registry.where,
+            update=update,
+        )  # fmt: skip
+
+    async def _create(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+        kind = check_destination_type(type)
+        check_destination_name(name)
+        if (kind, name) in self._registry.where:
+            raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
+        self._registry.require_all_asked(f"{kind} {name!r}")
+        check_attribute_names(attributes, kind)
+        checked = destination_attributes(self._broker.templates.applied(attributes, kind), self._broker.config, kind)
+        await self._refuse_circle((kind, name), checked.errorDestination)
+        await self._broker.create((kind, name), checked.as_dict(kind))
+
+    async def _refuse_circle(self, key: Key, error_destination: object) -> None:
+        """ConfigError when dead messages of ``key`` would come back to it by way of error destinations (W-70)."""
+        way = [key[1]]
+        while key[0] == "queue" and error_destination and len(way) <= ERROR_DESTINATIONS_MAX:
+            way.append(str(error_destination))
+            if way[-1] == key[1]:
+                raise ConfigError(
+                    f"errorDestination of queue {key[1]!r}: dead messages would go round in a circle,"
+                    f" {' to '.join(way)}; name a queue that does not lead back"
+                )
+            host = self._registry.where.get(("queue", way[-1]))
+            row = await host.query("queue", way[-1]) if host is not None else {"attributes": {}}
+            error_destination = row["attributes"].get("errorDestination")
+
+    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+        """Remove a destination with its messages; a dedicated host ends with it (A-32).
+
+        Raises IllegalStateError for mq.sys.dmq and for temporary ones, which their connection removes.
+        """
+        key, host = self._known(type, name)
+        self._refuse_dmq(key, "destroyed")
+        if key in self._registry.owners:
+            raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
+        await self._broker.destroy(key, host)
+
+    async def adopt(self, type: str, name: str) -> None:  # noqa: A002
+        """For a broker without a record, where nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
+        key, _ = self._known(type, name)
+        raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
+
+    async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+        key, host = self._known(type, name)
+        if key in self._registry.orphans:
+            raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
+        check_attribute_names(changes, key[0])
+        if key == DMQ:
+            destination_attributes(changes, name=name)
+        await self._refuse_circle(key, changes.get("errorDestination"))
+        await self._broker.update(key, host, changes)
+
+    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+        key, host = self._known(type, name)
+        await host.purge(*key)
+
+    async def query(self, type: str, name: str) -> Row:  # noqa: A002
+        key, host = self._known(type, name)
+        return self._shown(key, host, await host.query(*key))
+
+    def _shown(self, key: Key, host: HostPort, row: Row) -> Row:
+        return {**row, "host": host.key, **({"state": ORPHANED} if key in self._registry.orphans else {})}
+
+    async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
+        """One row a destination, by name; one that cannot be asked now has state UNKNOWN, and its host is missing.
+
+        ``temporary`` shows the temporary ones as well (A-33).
+        """
+        by_host: dict[HostPort, list[Key]] = {}
+        for key in self._registry.keys(None if type is None else check_destination_type(type)):
+            if temporary or key not in self._registry.owners:
+                by_host.setdefault(self._registry.where[key], []).append(key)
+        answers = await asyncio.gather(*(self._rows(host, keys) for host, keys in by_host.items()))
+        missing = host_listing.unasked(self._registry)
+        for host, (_, failure) in zip(by_host, answers, strict=True):
+            if failure:
+                missing[host.key] = failure
+        rows = sorted((row for found, _ in answers for row in found), key=lambda row: (row["name"], row["type"]))
+        return Listing(rows, missing)
+
+    async def _rows(self, host: HostPort, keys: list[Key]) -> tuple[list[Row], str]:
+        """The rows of destinations on one host, and why the host does not answer; it is not asked again then."""
+        rows: list[Row] = []
+        lost = ""
+        for key in keys:
+            failure = lost
+            try:
+                if not lost:
+                    rows.append(self._shown(key, host, (await host_listing.asked(_one(host, key)))[0]))
+            except BrokerError as error:
+                failure = str(error)
+                lost = failure if isinstance(error, ConnectionLostError | RequestTimeoutError) else ""
+            if failure:
+                rows.append({"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": failure})
+        return rows, lost
+
+    async def pause(
+        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
+    ) -> int:
+        """Pause one destination, or all (of a type) but mq.sys.dmq; how many (A-36, B21).
+
+        ``which``: producers, consumers, all or insertion. ``until_ms``: milliseconds since 1970 at which it resumes by
+        itself; 0: until resumed.
+        """
+        check_pause(which, until_ms, "paused")
+        keys = self._chosen(type, name, "paused")
+        await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
+        return len(keys)
+
+    async def resume(
+        self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
+    ) -> int:
+        """Resume one destination, or all (of a type); how many (A-36)."""
+        check_pause(which, 0, "resumed")
+        keys = self._chosen(type, name, "resumed")
+        await self._each(keys, lambda key, host: host.resume(*key, which))
+        return len(keys)
+
+    async def reset(self, type: str | None = None, name: str | None = None) -> int:  # noqa: A002
+        """Set to zero what is counted of one destination, or of all (of a type); how many (W-128)."""
+        if name is not None:
+            keys = [self._known(named(type, name), name)[0]]
+        else:
+            self._registry.require_all_asked("every destination")
+            keys = self._registry.keys(None if type is None else check_destination_type(type))
+        await self._each(keys, lambda key, host: host.reset(*key))
+        return len(keys)
+
+    def _chosen(self, type_: str | None, name: str | None, done: str) -> list[Key]:
+        if name is None:
+            self._registry.require_all_asked("every destination")
+            return [key for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
+                    if key != DMQ]  # fmt: skip
+        key, _ = self._known(named(type_, name), name)
+        self._refuse_dmq(key, done)
+        return [key]
+
+    async def _each(self, keys: Iterable[Key], change: Callable[[Key, HostPort], Awaitable[None]]) -> None:
+        """Do it for all; the first error is raised after the last one."""
+        failed: BrokerError | None = None
+        for key in keys:
+            host = self._registry.where.get(key)
+            try:
+                if host is not None:
+                    await change(key, host)
+            except BrokerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def list_consumers(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
+        """Consumers of one destination, of two with that name the queue, or of all (of a type)."""
+        if name is not None:
+            only_topic = ("queue", name) not in self._registry.where and ("topic", name) in self._registry.where
+            key, host = self._known(type or ("topic" if only_topic else "queue"), name)
+            return await host.consumers(*key)
+        kind = None if type is None else check_destination_type(type)
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.consumers(kind, None))
+        return Listing((row for _, row in found), missing)
+
+    async def query_consumer(self, id: int) -> Row:  # noqa: A002
+        """One consumer; raises InvalidDestinationError when there is none of that id."""
+        rows = await self.list_consumers()
+        for row in rows:
+            if row["id"] == id:
+                return row
+        host_listing.require_whole(rows, f"consumer {id}")
+        raise InvalidDestinationError(f"there is no consumer {id}; list_consumers shows those there are")
+
+    def _known(self, type_: str, name: str) -> tuple[Key, HostPort]:
+        kind = check_destination_type(type_)
+        return (kind, name), self._registry.host_of(kind, name)
+
+    @staticmethod
+    def _refuse_dmq(key: Key, done: str) -> None:
+        if key == DMQ:
+            raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place")
+
+
+def check_pause(which: str, until_ms: int, done: str) -> None:
+    """Raises ConfigError for what cannot be paused, and for a time that is none."""
+    if which not in PAUSABLE:
+        raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
+    if until_ms < 0:
+        raise ConfigError(f"until_ms = {until_ms}; it is a time in milliseconds since 1970, or 0")
+
+
+def named(type_: str | None, name: str) -> str:
+    """The type of a destination that is named; raises ConfigError when it is missing."""
+    if type_ is None:
+        raise ConfigError(f"destination {name!r}: say of which type it is, queue or topic")
+    return type_
+
+
+async def _one(host: HostPort, key: Key) -> list[Row]:
+    return [await host.query(*key)]

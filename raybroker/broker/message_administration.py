@@ -1,0 +1,231 @@
+"""Messages in the hands of administrators: looking at them, deleting, moving, exporting, importing (W-129, B15, B23).
+
+A destination's messages may be moved or deleted only while its consumers are paused; those of mq.sys.dmq always.  What
+moves between hosts is copied first and deleted then, so that a failure in between leaves duplicates and loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final
+
+from raybroker.broker.destination_registry import Registry
+from raybroker.content.death_records import ORIGIN, revive_block
+from raybroker.content.headers import message_id
+from raybroker.core.blocks import message_mask as pk
+from raybroker.hosting.host_port import HostPort, Page
+from raybroker.model.block import Block
+from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.names import (
+    DEAD_MESSAGE_QUEUE,
+    check_destination_type,
+    is_metrics_topic,
+    require_no_metrics_topic,
+)
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+
+BROWSE_MAX: Final = 1000
+"""Most messages in one page."""
+BROWSE_BODY_BYTES_MAX: Final = 1 << 20
+"""Most bytes of one body in a page; longer ones are cut."""
+EXPORT_BYTES_MAX: Final = 8 << 20
+"""About how many bytes one page of an export has at most; a single longer message still comes whole."""
+IMPORT_BYTES_MAX: Final = 96 << 20
+IDS_AT_A_TIME: Final = 50
+"""Messages that one selector by id names."""
+MOVABLE: Final = frozenset({"waiting", "delayed", "hidden"})
+"""States in which a message may be moved: nobody has it, and no transaction holds it."""
+
+
+class Messages:
+    """The messages on the hosts of one broker."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def browse(
+        self, type: str, name: str, selector: str | None = None, start: Any = None, max: int = 100,  # noqa: A002
+        body_bytes_max: int = 1024,
+    ) -> Page:  # fmt: skip
+        """One page of a destination's messages, oldest first: {"messages": rows, "next": start of the next page}.
+
+        Nothing is taken. Raises InvalidSelectorError, and ConfigError for a page that is too large.
+        """
+        _check("max", max, 1, BROWSE_MAX)
+        _check("body_bytes_max", body_bytes_max, 0, BROWSE_BODY_BYTES_MAX)
+        host, kind = self._at(type, name)
+        return await host.browse(kind, name, selector, start, max, body_bytes_max)
+
+    async def delete(
+        self, type: str, name: str, selector: str | None = None, ids: list[str] | None = None  # noqa: A002
+    ) -> int:
+        """Delete the messages that the selector and the ids name, all without either; how many.
+
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq (W-129).
+        """
+        host, kind = self._at(type, name)
+        return await host.delete_messages(kind, name, selector, ids)
+
+    async def move(
+        self, type: str, name: str, target: str, target_type: str | None = None,  # noqa: A002
+        selector: str | None = None, ids: list[str] | None = None,
+    ) -> int:  # fmt: skip
+        """Move messages to another destination, by default of the same type, with their ids; how many (W-129).
+
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
+        """
+        host, kind = self._at(type, name)
+        require_no_metrics_topic(target_type or kind, target)
+        target_host, target_kind = self._at(target_type or kind, target)
+        if (kind, name) == (target_kind, target):
+            raise InvalidDestinationError(f"{kind} {name!r} is where the messages are already; name another target")
+        if host is target_host:
+            return await host.move_messages(kind, name, selector, ids, target_kind, target)
+        await _require_movable(host, kind, name)
+        wanted = None if ids is None else set(ids)
+        chosen = [row["id"] async for row in _rows(host, kind, name, selector) if wanted is None or row["id"] in wanted]
+        return await _transfer(host, (kind, name), chosen, target_host, (target_kind, target))
+
+    async def retry(
+        self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,  # noqa: A002
+        ids: list[str] | None = None,
+    ) -> int:  # fmt: skip
+        """Send dead messages back to where each died, as new messages; how many (B15).
+
+        One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
+        exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError as :meth:`move`.
+        """
+        host, kind = self._at(type, name)
+        await _require_movable(host, kind, name)
+        wanted = None if ids is None else set(ids)
+        here: list[str] = []
+        elsewhere: dict[tuple[str, str], list[str]] = {}
+        async for row in _rows(host, kind, name, selector):
+            if wanted is not None and row["id"] not in wanted:
+                continue
+            origin = str(row["properties"].get(ORIGIN, "")).partition(":")[::2]
+            if is_metrics_topic(origin[1]):
+                continue  # Only brokers send there; what it said is out of date anyway.
+            target = self._registry.find(*origin)
+            if target is host:
+                here.append(row["id"])
+            elif target is not None:
+                elsewhere.setdefault(origin, []).append(row["id"])
+        count = 0
+        for some in _parts(here, IDS_AT_A_TIME):
+            count += await host.move_messages(kind, name, None, list(some), None, None)
+        for origin, chosen in elsewhere.items():
+            target = self._registry.find(*origin)
+            if target is not None:
+                count += await _send_back(host, (kind, name), chosen, target, origin)
+        return count
+
+    async def skip(self, type: str, name: str) -> int:  # noqa: A002
+        """Put the damaged messages of a halted destination into quarantine and let it go on; how many.
+
+        A record of each damaged block goes to the dead message queue. Raises ResourceAllocationError when that is full.
+        """
+        host, kind = self._at(type, name)
+        return await host.skip_messages(kind, name)
+
+    async def export(
+        self, type: str, name: str, selector: str | None = None, start: Any = None,  # noqa: A002
+        max_bytes: int = EXPORT_BYTES_MAX,
+    ) -> Page:  # fmt: skip
+        """One page of copies: {"blocks": encoded messages, "next": start of the next page}."""
+        _check("max_bytes", max_bytes, 1, EXPORT_BYTES_MAX)
+        host, kind = self._at(type, name)
+        return await host.export_messages(kind, name, selector, start, max_bytes)
+
+    async def import_(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
+        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
+        require_no_metrics_topic(type, name)
+        _check("bytes of blocks", sum(map(len, blocks)), 0, IMPORT_BYTES_MAX)
+        host, kind = self._at(type, name)
+        return await host.import_messages(kind, name, blocks)
+
+    def _at(self, type_: str, name: str) -> tuple[HostPort, str]:
+        return self._registry.host_of(type_, name), check_destination_type(type_)
+
+
+async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> Any:
+    """The rows of all messages that can be moved now."""
+    start: Any = None
+    while True:
+        page = await host.browse(kind, name, selector, start, BROWSE_MAX, 0)
+        for row in page["messages"]:
+            if row["state"] in MOVABLE:
+                yield row
+        start = page["next"]
+        if start is None:
+            return
+
+
+async def _require_movable(host: HostPort, kind: str, name: str) -> None:
+    if name == DEAD_MESSAGE_QUEUE:
+        return
+    state = (await host.query(kind, name))["state"]
+    if state not in ("CONSUMERS_PAUSED", "PAUSED"):
+        raise IllegalStateError(f"{kind} {name!r} is {state}; pause its consumers before its messages are moved")
+
+
+async def _exported(host: HostPort, source: tuple[str, str], ids: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    """Copies of messages, page by page."""
+    selector = "JMSMessageID IN (" + ", ".join(_quoted(one) for one in ids) + ")"
+    start: Any = None
+    while True:
+        page = await host.export_messages(*source, selector, start, EXPORT_BYTES_MAX)
+        if page["blocks"]:
+            yield page["blocks"]
+        start = page["next"]
+        if start is None:
+            return
+
+
+async def _transfer(
+    host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
+) -> int:
+    """Copy messages to another host, then delete them here, a few at a time; how many."""
+    moved = 0
+    for some in _parts(ids, IDS_AT_A_TIME):
+        async for blocks in _exported(host, source, some):
+            await target_host.import_messages(*target, blocks)
+        moved += await host.delete_messages(*source, None, list(some))
+    return moved
+
+
+async def _send_back(
+    host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
+) -> int:
+    """As :func:`_transfer`, with dead messages that live again; those whose subscription is gone stay."""
+    moved, clock = 0, SystemClock()
+    producer, next_seq = int.from_bytes(entropy.token(8), "little"), 1
+    for some in _parts(ids, IDS_AT_A_TIME):
+        sent: list[str] = []
+        async for blocks in _exported(host, source, some):
+            for block in map(Block, blocks):
+                every = (1 << block.count) - 1
+                revived = revive_block(block, every, producer=producer, first_seq=next_seq, now_ms=clock.now_ms())
+                next_seq += block.count
+                for _, _, subscription, mask, data in revived:
+                    with contextlib.suppress(InvalidDestinationError):
+                        await target_host.import_messages(*target, [data], subscription)
+                        sent += [message_id(block.producer, block.seq_of(at)) for at in pk.indexes(mask)]
+        moved += await host.delete_messages(*source, None, sent) if sent else 0
+    return moved
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
+
+
+def _check(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ConfigError(f"{what} = {value}; allowed: {low} to {high}")

@@ -1,0 +1,228 @@
+"""What the configuration change record says, made true on one broker (K-07, K-11).
+
+Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
+cluster keeps its messages and takes the attributes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.broker.destination_registry import Key
+from raybroker.broker.host_listing import require_whole
+from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
+from raybroker.engine.destination_registry import PAUSES
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import BrokerError, InvalidDestinationError
+from raybroker.model.names import check_destination_type
+from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
+
+if TYPE_CHECKING:
+    from raybroker.broker.broker import Broker
+
+MANY: Final = 500
+"""Destinations that are created with one wait for the disk."""
+
+ONLY_HERE: Final = "isLocalOnly"
+PARTS: Final = {which: parts for which, parts in PAUSES.items() if len(parts) == 1}
+"""What an administrator pauses → what the core does."""
+
+log = logging.getLogger("raybroker.cluster")
+
+
+class Applying:
+    """``broker``: whose destinations, subscriptions and templates these are; ``brokers_changed`` is called after the
+    list of brokers has changed."""
+
+    def __init__(self, broker: Broker, brokers_changed: Callable[[], None]) -> None:
+        self._broker = broker
+        self._brokers_changed = brokers_changed
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        """Carry out changes in order; raises the first error after having tried all."""
+        failed: BrokerError | None = None
+        if any(change.kind in ("add_broker", "remove_broker") for change in changes):
+            self._brokers_changed()
+        for kind, some in groupby(changes, lambda change: change.kind):
+            try:
+                await self._all(kind, list(some))
+            except BrokerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def apply_whole(self, wanted: RecordState) -> None:
+        """Make ``wanted``, which the record leads to, true, whatever is here.
+
+        What the record once had is destroyed: that is what happened to it meanwhile (K-11). Anything else that the
+        record does not have is orphaned: after a restore (K-14) only an administrator can know whether it is still
+        wanted, with its messages. It is named in the log.
+        """
+        have = await self._present(wanted)
+        registry = self._broker.registry
+        registry.orphans.clear()
+        for key in [key for key in have.destinations if key not in wanted.destinations]:
+            if key not in wanted.past:
+                log.warning("%s %s is not in the configuration change record, and orphaned: adopt or destroy it", *key)
+                registry.orphans.add((check_destination_type(key[0]), key[1]))
+                del have.destinations[key]
+        for key, fields in list(have.subscriptions.items()):
+            if key not in wanted.subscriptions and of_subscription(key) not in wanted.past:
+                log.warning("durable subscription %r of topic %s is not in the configuration change record, and"
+                            " orphaned: open or destroy it", key[1], fields["topic"])  # fmt: skip
+                del have.subscriptions[key]
+        await self.apply(differences(have, wanted))
+        self._brokers_changed()
+
+    async def _present(self, wanted: RecordState) -> RecordState:
+        """What is here, as a record would have it."""
+        have, registry = RecordState(), self._broker.registry
+        subscriptions = await self._broker.subscriptions.list_all()
+        require_whole(subscriptions, "what the record changes")
+        for row in subscriptions:
+            if row["durable"]:
+                fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
+                have.subscriptions[row["client_id"] or "", row["name"]] = fields
+        for template in await self._broker.templates.list_all():
+            have.templates[(template["name"],)] = dict(template["attributes"])
+        for host in list(registry.hosts):
+            for row in await host.destinations():
+                key = (check_destination_type(row["type"]), row["name"])
+                if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
+                    self._add(have, wanted, key, row)
+        have.added.update(wanted.added)
+        have.services.update(wanted.services)
+        have.forwardings.update(wanted.forwardings)
+        return have
+
+    def _add(self, have: RecordState, wanted: RecordState, key: Key, row: Row) -> None:
+        """One destination; ``row`` as a host shows what it serves."""
+        there: Row = row["traits"]
+        paused = _paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
+        if paused:
+            have.pauses[key] = paused
+        if key in self._broker.registry.auto or there.get(ONLY_HERE):
+            return
+        attributes = wanted.destinations.get(key, {})
+        have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
+
+    def _is_local(self, key: Key) -> bool:
+        return bool(self._broker.registry.traits.get(key, {}).get(ONLY_HERE))
+
+    async def _all(self, kind: str, changes: list[Change]) -> None:
+        if kind == "create_destination":
+            await self._create(changes)
+            return
+        work = {
+            "update_destination": self._update,
+            "destroy_destination": self._destroy,
+            "create_subscription": self._subscribe,
+            "destroy_subscription": self._unsubscribe,
+            "set_template": self._set_template,
+            "drop_template": self._drop_template,
+            "pause_destination": self._pause,
+            "resume_destination": self._resume,
+        }.get(kind)
+        for change in changes if work is not None else ():
+            assert work is not None
+            await work(change)
+
+    async def _create(self, changes: Iterable[Change]) -> None:
+        """New ones in shared hosts come together; whatever else one after the other."""
+        many: list[Row] = []
+        for change in changes:
+            key, attributes = _key(change), dict(change.attributes)
+            if self._is_local(key):
+                log.error("%s %s of the configuration change record is not made here: this broker has one for its own"
+                          " clients alone (isLocalOnly); destroy that one, and restart the broker", *key)  # fmt: skip
+            elif not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
+                many.append({"type": key[0], "name": key[1], "attributes": attributes})
+            else:
+                host = await self._broker.create(key, attributes)
+                if key in self._broker.registry.orphans:
+                    await self._broker.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
+                    self._broker.registry.orphans.discard(key)
+        for start in range(0, len(many), MANY):
+            await self._broker.create_many(many[start : start + MANY])
+
+    async def _update(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
+        changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
+        await self._broker.update(key, host, changes)
+
+    async def _destroy(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is not None:
+            await self._broker.destroy(key, host)
+
+    async def _pause(self, change: Change) -> None:
+        """Where there is no such destination now, it is paused when it comes: see Broker.create."""
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            return
+        for which, until_ms in change.attributes.items():
+            await host.pause(*key, which, int(str(until_ms)))
+
+    async def _resume(self, change: Change) -> None:
+        key = _key(change)
+        host = self._broker.registry.find(*key)
+        if host is None:
+            return
+        for which in change.attributes:
+            await host.resume(*key, which)
+
+    async def _subscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        fields: dict[str, Any] = dict(change.attributes)
+        if self._is_local(("topic", str(fields["topic"]))):
+            return  # Its messages are for clients of this broker alone, and their subscriptions are in no record.
+        await self._broker.locate("topic", fields["topic"], True)
+        await self._broker.subscriptions.install(
+            fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])
+        )
+
+    async def _unsubscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        try:
+            await self._broker.subscriptions.destroy(name, client_id)
+        except InvalidDestinationError:
+            return  # It is gone, which is what was wanted.
+
+    async def _set_template(self, change: Change) -> None:
+        await self._broker.templates.put(change.key[0], dict(change.attributes))
+
+    async def _drop_template(self, change: Change) -> None:
+        await self._broker.templates.drop(change.key[0])
+
+
+def _key(change: Change) -> Key:
+    return (check_destination_type(change.key[0]), change.key[1])
+
+
+def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What of a destination is paused, in the record's words; not what its attributes pause at each start (W-123)."""
+    found: dict[str, object] = {}
+    for which, (part, *_) in PARTS.items():
+        if part in paused and (which in wanted or not attributes.get(f"{part}PausedAtStartup")):
+            found[which] = paused[part]
+    return found
+
+
+def _changeable(name: str) -> bool:
+    setting = SETTINGS.get(("destination", name))
+    return setting is not None and setting.reload != "fixed"
+
+
+def merged(attributes: Row, changes: Row, kind: str, name: str) -> Row:
+    """The attributes of a destination after an update, checked; raises ConfigError."""
+    checked = check_destination_type(kind)
+    before = destination_attributes(attributes, type=checked, name=name)
+    return updated_attributes(before, changes, checked, name=name).as_dict(checked)

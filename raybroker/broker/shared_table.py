@@ -1,0 +1,95 @@
+"""Calls to the table that brokers share, made in threads: a database that hangs holds up nobody (K-20)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from raybroker.cluster import events as ev
+from raybroker.model.errors import BrokerError, RequestTimeoutError
+from raybroker.model.shared_record import Found, Row
+from raybroker.system.failpoint import failpoint
+
+log = logging.getLogger("raybroker.cluster")
+
+
+class Table(Protocol):
+    """See store.record_table; all methods block."""
+
+    shown: str
+
+    def read(self, record: str, number: int) -> Found | None: ...
+    def insert(self, record: str, rows: Sequence[Row]) -> bool: ...
+    def shorten(self, record: str, before: int, number: int, digest: str, base: str) -> bool: ...
+
+
+class SharedTable:
+    """One call at a time, in a thread that ends with it.
+
+    A call that takes longer than ``timeout_ms`` is given up; while its thread is still there, no other is made.
+    """
+
+    def __init__(self, table: Table, timeout_ms: int) -> None:
+        self._table = table
+        self._timeout_s = timeout_ms / 1000
+        self._busy = False
+
+    @property
+    def shown(self) -> str:
+        return self._table.shown
+
+    async def carry_out(self, call: ev.OnTable) -> ev.TableDone:
+        """Never raises: what went wrong is in the answer."""
+        if self._busy:
+            return ev.TableDone(call.token, error="an earlier call to the database has not come back yet")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[ev.TableDone] = loop.create_future()
+
+        def work() -> None:
+            done = self._work(call)
+            self._busy = False
+            try:
+                loop.call_soon_threadsafe(_answer, answer, done)
+            except RuntimeError:
+                return  # The loop has ended meanwhile, and nobody waits.
+
+        self._busy = True
+        threading.Thread(target=work, name="raybroker-table", daemon=True).start()
+        try:
+            return await asyncio.wait_for(answer, self._timeout_s)
+        except TimeoutError:
+            text = f"no answer from the database within {self._timeout_s:g} s"
+            return ev.TableDone(call.token, error=text, unknown=True)
+
+    def _work(self, call: ev.OnTable) -> ev.TableDone:
+        """Another thread."""
+        failpoint("table.call")
+        try:
+            done = self._carry_out(call)
+        except BrokerError as error:
+            return ev.TableDone(call.token, error=str(error), unknown=isinstance(error, RequestTimeoutError))
+        except Exception as error:  # whatever a driver raises, the machine waits for an answer
+            log.exception("a call to %s failed", self.shown)
+            return ev.TableDone(call.token, error=repr(error), unknown=True)
+        failpoint("table.called")
+        return done
+
+    def _carry_out(self, call: ev.OnTable) -> ev.TableDone:
+        table = self._table
+        match call:
+            case ev.ReadTable(token, record, number):
+                return ev.TableDone(token, found=table.read(record, number))
+            case ev.AppendTable(token, record, rows):
+                return ev.TableDone(token, done=table.insert(record, rows))
+            case ev.ShortenTable():
+                args = (call.record, call.before, call.number, call.digest, call.base)
+                return ev.TableDone(call.token, done=table.shorten(*args))
+
+
+def _answer(answer: asyncio.Future[ev.TableDone], done: ev.TableDone) -> None:
+    """Unless nobody waits any more."""
+    if not answer.done():
+        answer.set_result(done)

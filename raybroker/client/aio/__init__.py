@@ -1,0 +1,1 @@
+"""The asynchronous handles.  The entry is :mod:`raybroker.client.aio.connection`."""

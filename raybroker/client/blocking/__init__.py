@@ -1,0 +1,1 @@
+"""The blocking handles.  The entry is :mod:`raybroker.client.blocking.connection`."""

@@ -1,0 +1,502 @@
+"""The blocking Connection and Session: a face over the cores. Producer and Consumer are ``handles.py``.
+
+A session and what it makes belong to one thread at a time, as in JMS; a connection may be shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.admin.admin import Admin
+from raybroker.client.arguments import check_arguments
+from raybroker.client.blocking.handles import Browser, Consumer, Producer
+from raybroker.client.blocking.listening import Listening
+from raybroker.client.connection.closing import collected, noted_on, raise_first
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.consumer_watch import watch
+from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
+from raybroker.client.connection.options import session_mode
+from raybroker.client.connection.unreferenced import Handles
+from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
+from raybroker.client.consumer.lost_consumers import ConsumerHandles
+from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.subscriptions import unsubscribe
+from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
+from raybroker.client.session import opening
+from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
+from raybroker.client.session.session import SessionCore
+from raybroker.client.session.xa import Xa, XaWork
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from raybroker.client.destinations import Destination
+
+
+def _confirmed(confirmations: Confirmations) -> None:
+    for confirmation in confirmations:
+        confirmation.exception()  # Waits; what it is, is checked once all are there.
+    check(confirmations)
+
+
+class Connection(PicklableConnection):
+    """A connection to a cluster (or to the loopback). Delivers nothing until started; ``with`` starts and closes it."""
+
+    def __init__(self, core: ConnectionCore) -> None:
+        self._core = core
+        self._sessions: list[Session] = []
+
+    def session(
+        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        """A session: one thread's producers and consumers with one acknowledgement mode (R-07 … R-10, T-01).
+
+        ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
+        transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
+        redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
+        """
+        self._core.require_open()
+        mode = session_mode(ack, transacted)
+        session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
+        self._sessions.append(session)
+        return session
+
+    def start(self) -> None:
+        """Let messages in (C-12)."""
+        self._core.io.run(self._core.start())
+
+    def stop(self) -> None:
+        """Hand out nothing until start(); sending goes on (C-12)."""
+        self._core.io.run(self._core.stop())
+
+    def admin(self) -> Admin:
+        """Administration: one method a verb of the command line."""
+        return Admin(lambda verb, args: self._core.io.run(self._core.admin(verb, args)))
+
+    def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
+        """``handler`` is called with the error that ended a handle, in a thread of the connection's own.
+
+        Its destination was destroyed or is damaged, or it could not be brought back after a lost connection. All
+        handlers of a connection are called there one after another, and may make any call.
+        """
+        check_arguments(handler=handler)
+        self._core.on_exception = self._core.callbacks.wrap(handler)
+
+    def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
+        """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is
+        (R-15)."""
+        check_arguments(handler=handler)
+        self._core.events.handler = self._core.callbacks.wrap(handler)
+
+    def on_consumer_event(
+        self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
+    ) -> None:
+        """``handler`` is called, as that of on_exception, with whether a destination has consumers: now, and each time
+        that the first one comes or the last one goes (R-15). None ends that.
+
+        A destination that does not exist has none, and is looked for again each imqReconnectInterval.
+        """
+        check_arguments(handler=handler)
+        self._core.io.run(watch(self._core, destination_of(destination), self._core.callbacks.wrap(handler)))
+
+    @property
+    def client_id(self) -> str | None:
+        """Who this client is over restarts; set it before the connection is used, else IllegalStateError (R-18)."""
+        return self._core.client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._core.set_client_id(client_id)
+
+    def close(self) -> None:
+        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12); not
+        so when an exception leaves the ``with`` of the connection or the session: then they come again.
+
+        Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
+        could not be sent.
+        """
+        self._core.io.require_usable()
+        if self._core.closed:
+            return
+        faults: list[BrokerError] = []
+        if any(session._listening is not None for session in self._sessions):
+            self._core.wait_no_longer(IllegalStateError("the connection is being closed; the message was not sent"))
+        for session in list(self._sessions):
+            with collected(faults):
+                session.close()
+        with collected(faults):
+            self._core.io.run(self._core.close())
+        raise_first(faults)
+
+    def __enter__(self) -> Connection:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            for session in self._sessions:
+                session._core.leave_in_hand()
+        with noted_on(error):
+            self.close()
+
+
+class XaConnection(Connection):
+    """A connection whose sessions work in branches of distributed transactions (T-07)."""
+
+    def session(
+        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
+    ) -> Session:
+        """A session with ``xa``; it is always transacted."""
+        session = super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
+        session._core.work = XaWork(session._core)
+        return session
+
+
+class Session(Unpicklable):
+    """Made by :meth:`Connection.session`."""
+
+    def __init__(self, connection: Connection, core: SessionCore) -> None:
+        self.connection = connection
+        self._core = core
+        self._producers: Handles[Producer] = Handles(core.connection.io)
+        self._consumers: ConsumerHandles[Consumer] = ConsumerHandles()
+        self._browsers: list[Browser] = []
+        self._received: dict[Destination, Consumer] = {}
+        """The consumers of :meth:`receive`, the one that was used last at the end."""
+        self._requests: Requests | None = None
+        self._listening: Listening | None = None
+        self.closed = False
+        self._replier: Producer | None = None
+        core.reply = weakly(self._reply)
+        core.connection.used = True
+        core.connection.sessions.append(core)
+
+    # ---- destinations ----------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name; raises InvalidDestinationError for a bad name (D-04)."""
+        return Queue.checked(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, or with ``*``, ``**`` and ``>`` all that match (D-02, D-05)."""
+        return Topic.checked(name)
+
+    def temporary_queue(self) -> TemporaryQueue:
+        """A new queue, for answers; it ends with ``delete()`` or with the connection (D-23)."""
+        self._require_open()
+        return self._run(opening.temporary_queue(self._core, self._run))
+
+    def temporary_topic(self) -> TemporaryTopic:
+        """A new topic that ends with ``delete()`` or with the connection (D-23)."""
+        self._require_open()
+        return self._run(opening.temporary_topic(self._core, self._run))
+
+    # ---- producers and consumers -----------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        destination: Destination | str | None = None,
+        *,
+        persistent: bool | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        serializer: str | None = None,
+        disable_message_id: bool = False,
+        disable_message_timestamp: bool = False,
+    ) -> Producer:
+        """A producer; the destination is created when missing and allowed (D-21). A pattern: every match gets a copy.
+
+        Without a destination each send names one: ``send(body, destination=…)`` (W-135). A producer that nothing
+        refers to any more is closed by itself, after what it has sent is settled.
+
+        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay (W-64, W-65).
+        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer (R-16).
+        """
+        self._require_open()
+        check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
+        work = opening.producer(
+            self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
+        )
+        producer = Producer(self, self._run(work))
+        options = {
+            "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
+            "unit_of_order": unit_of_order, "serializer": serializer,
+        }  # fmt: skip
+        producer._made = (destination, options)
+        producer.disable_message_id = disable_message_id
+        producer.disable_message_timestamp = disable_message_timestamp
+        self._producers.add(producer, partial(opening.let_go, producer._core))
+        return producer
+
+    def consumer(
+        self,
+        destination: Destination | str,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        threshold: int | None = None,
+        no_local: bool = False,
+        *,
+        serializer: str | None = None,
+        ack_timeout_ms: int | None = None,
+    ) -> Consumer:
+        """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
+
+        selector   only messages that it matches (B-22); raises InvalidSelectorError
+        prefetch   None: consumerFlowLimit of the destination and the connection (F-05 … F-12).
+                   N with ``threshold`` (percent): that limit in the same way.
+                   N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls
+                   (F-17 … F-20); -1 is without limit.
+        no_local   leave out what this connection publishes (topics)
+        ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere (B6)
+        """
+        return self._consumer(
+            destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
+        )
+
+    def receive(self, destination: Destination | str, timeout: float | None = None) -> Message | None:
+        """The next message of a queue or topic, from one consumer that the session keeps for it; None when ``timeout``
+        seconds are over, and without a limit for None.
+
+        For programs that ask now and then: that consumer buffers as any other. The session keeps RECEIVED_MAX of them,
+        and lets go of the one that was not used for the longest time. Raises as :meth:`consumer` and
+        :meth:`Consumer.receive` do.
+        """
+        self._require_open()
+        self._require_no_listener()
+        found = destination_of(destination)
+        consumer = self._received.get(found)
+        if consumer is None or consumer._core.closed:
+            consumer = self.consumer(found)
+        self._received.pop(found, None)
+        self._received[found] = consumer
+        self._core.bound_receivers(self._received)
+        try:
+            return consumer.receive(timeout)
+        except BrokerError:
+            if consumer._core.failed:  # Its destination is gone, or cannot be reached: the next call looks again.
+                self._received.pop(found, None)
+                consumer.close()
+            raise
+
+    def durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
+    ) -> Consumer:
+        """The one consumer of a subscription that is kept while nobody listens; needs a client id (D-27).
+
+        With another topic, selector or no_local than before, what waits in it is dropped. Raises IllegalStateError
+        while it is in use. ``options`` as for :meth:`consumer`.
+        """
+        return self._subscriber(topic, name, selector, no_local, options, durable=True, shared=False)
+
+    def shared_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        """One of the consumers that share a subscription; it ends with the last of them (D-27)."""
+        return self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
+
+    def shared_durable_consumer(
+        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+    ) -> Consumer:
+        """One of the consumers that share a subscription, which is kept while nobody listens (D-27)."""
+        return self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription of this client and what waits in it (D-27)."""
+        check_arguments(name=name)
+        self._require_open()
+        self._run(unsubscribe(self._core, name))
+
+    def browser(
+        self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
+    ) -> Browser:
+        """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic (R-12)."""
+        self._require_open()
+        browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
+        self._browsers.append(browser)
+        return browser
+
+    def request(
+        self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
+    ) -> Message:
+        """Send a message and wait for the answer to it; ``options`` as for :meth:`Producer.send`.
+
+        Whoever receives it answers with ``message.reply(body)``, or sends to ``message.reply_to`` with a correlation_id
+        that is ``message.correlation_id`` or ``message.id``, or with none. The connection must be started. Raises
+        RequestTimeoutError after ``timeout`` seconds; an answer that comes later is dropped.
+        """
+        check_arguments(timeout=timeout)
+        self._require_open()
+        target, encode = destination_of(destination), options_of_request(self._core, options)
+        requests = self._requests = self._requests or Requests(
+            self._core.connection, _confirmed, self._core.reply
+        )
+        answer: Future[Message] = Future()
+        before = requests.strangers
+        sending = self._core.connection.io.submit(requests.send(target, body, encode, answer))
+        try:
+            sending.result(timeout)
+            return answer.result(timeout)
+        except FutureTimeoutError:
+            raise request_timed_out(target, timeout, requests.strangers - before) from None
+        finally:
+            sending.cancel()
+            answer.cancel()
+
+    # ---- acknowledgement and transactions --------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Stop, take every unacknowledged message back, and start with the oldest of them, flagged (R-11)."""
+        self._run(self._core.recover())
+
+    def commit(self) -> None:
+        """Everything sent and received since the last time happens now; the next transaction is open (T-02).
+
+        Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
+        ConnectionLostError when that cannot be known (T-10).
+        """
+        self._run(self._core.transacted_work().commit(cancellable=False))
+
+    def rollback(self) -> None:
+        """What was sent is dropped; what was received comes again, flagged (T-03)."""
+        self._run(self._core.transacted_work().rollback())
+
+    @property
+    def transacted(self) -> bool:
+        return self._core.work is not None
+
+    @property
+    def xa(self) -> Xa:
+        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa`` (T-07)."""
+        work = self._core.work
+        if not isinstance(work, XaWork):
+            raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none")
+        return Xa(work, self._run)
+
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """Pause before what is recovered or rolled back comes again; the destination's own wins (W-67)."""
+        return self._core.redelivery_delay_ms
+
+    @redelivery_delay_ms.setter
+    def redelivery_delay_ms(self, value: int) -> None:
+        self._core.redelivery_delay_ms = value
+
+    def close(self) -> None:
+        """Close producers (after what they sent is settled) and consumers; roll an open transaction back.
+
+        Everything is closed; then the first error is raised, such as that of :meth:`Producer.close`.
+        """
+        self._core.connection.io.require_usable()
+        if self.closed:
+            return
+        self.closed = True
+        if self._listening is not None:
+            ending = IllegalStateError("the session is being closed; the message was not sent")
+            for producer in self._producers:
+                producer._core.wait_no_longer(ending)
+            self._listening.stop()
+        with contextlib.suppress(ConnectionLostError, IllegalStateError):
+            self._come_back()
+        self._core.closed = True
+        faults: list[BrokerError] = []
+        if self._core.work is not None:
+            with contextlib.suppress(BrokerError):
+                self._run(self._core.work.close())
+        if self._requests is not None:
+            with contextlib.suppress(BrokerError):
+                self._run(self._requests.close())
+        for browser in list(self._browsers):
+            with collected(faults):
+                browser.close()
+        for producer in list(self._producers):
+            with contextlib.suppress(ConnectionLostError), collected(faults):
+                producer.close()
+        self._producers.wait()
+        if self._core.mode == "dups_ok":
+            self._core.connection.io.post(self._core.flush_lazily)
+        for consumer in list(self._consumers):
+            with collected(faults):
+                consumer.close()
+        with contextlib.suppress(ConnectionLostError), collected(faults):
+            self._run(self._core.close_the_rest())
+        self._core.connection.sessions.remove(self._core)
+        self.connection._sessions.remove(self)
+        raise_first(faults)
+
+    def __enter__(self) -> Session:
+        """Itself; leaving the ``with`` closes it. Uncommitted work is rolled back, and when an exception ends the
+        ``with``, the message in hand of an "auto" session is not acknowledged: it comes again."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._core.leave_in_hand()
+        with noted_on(error):
+            self.close()
+
+    # ---- used by producers and consumers ---------------------------------------------------------------------------
+
+    def _run(self, work: Any) -> Any:
+        return self._core.connection.io.run(work)
+
+    def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
+        self._require_open()
+        consumer = Consumer(self, self._run(opening.consumer(self._core, *arguments, **subscription)))
+        self._consumers.add(consumer)
+        return consumer
+
+    def _subscriber(
+        self, topic: Destination | str, name: str, selector: str | None, no_local: bool, options: dict[str, Any],
+        **kind: bool,
+    ) -> Consumer:  # fmt: skip
+        rest = opening.subscriber_options(options)
+        return self._consumer(opening.topic_of(topic), selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+
+    def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
+        target, options = answering(message, options)
+        if self._replier is None:
+            self._replier = self.producer()
+        return self._replier.send(body, destination=target, **options)
+
+    def _adopt(self, producer: Producer, made: Made) -> None:
+        """Open a producer that came from another process."""
+        destination, options = made
+        core = self._run(opening.producer(self._core, destination, **options))
+        producer.__init__(self, core)  # type: ignore[misc]
+        producer._made = made
+        self._producers.add(producer, partial(opening.let_go, core))
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise IllegalStateError("the session is closed")
+        self._core.connection.require_open()
+
+    def _come_back(self) -> None:
+        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed (R-07)."""
+        core = self._core
+        if core.comes_back and core.unsettled:
+            for confirmation in core.before_more():
+                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
+                    confirmation.result()
+
+    def _require_no_listener(self) -> None:
+        if self._listening is not None:
+            raise IllegalStateError("a session with a message listener cannot receive as well")
+
+    def _listen(self) -> None:
+        if self._listening is None:
+            self._listening = Listening(self)
+        self._listening.work()

@@ -1,0 +1,437 @@
+"""The blocking producer and consumer; what makes them is ``blocking.py``.
+
+Every wait of a user's thread for a message or for its acknowledgement is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raybroker.client.arguments import check_arguments, check_timeout
+from raybroker.client.connection.callbacks import Callbacks, SendFuture
+from raybroker.client.connection.options import send_options
+from raybroker.client.consumer.browser import BrowserCore, require_open
+from raybroker.client.consumer.lost_consumers import let_go
+from raybroker.client.consumer.message import Message
+from raybroker.client.destinations import Destination
+from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
+from raybroker.client.pickled import Made, Unpicklable, producer_again, reduce_producer
+from raybroker.client.producer.header_hints import Hints
+from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
+from raybroker.client.producer.send_many import many_options
+from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.client.session.opening import (
+    AnyConsumer,
+    AnyProducer,
+    OwnProducer,
+    check_window,
+    closed_consumer,
+    closed_while_full,
+    closing_s,
+    own_or_named,
+    unconfirmed,
+)
+from raybroker.model.errors import ConnectionLostError, IllegalStateError
+
+if TYPE_CHECKING:
+    from raybroker.client.blocking.connection import Session
+
+T = TypeVar("T")
+
+
+class Producer(Hints):
+    """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
+
+    def __init__(self, session: Session, core: OwnProducer) -> None:
+        self.session = session
+        self._core = core
+        self._callbacks = Callbacks(f"callbacks of {core.name}")
+        self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
+        self._made: Made | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens itself on its first use, with a connection and a session of its own."""
+        if "_again" in self.__dict__:
+            connection, made = self._again
+            return producer_again, (type(self), connection, *made)
+        if self._made is None:
+            raise IllegalStateError("this producer cannot be pickled; pickle its connection")
+        return reduce_producer(self, self._made)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_again" or name.startswith("__") or "_again" not in self.__dict__:
+            raise AttributeError(f"Producer has no attribute {name!r}")
+        connection, made = self.__dict__.pop("_again")
+        try:
+            connection.session()._adopt(self, made)
+        except BaseException:
+            self.__dict__["_again"] = (connection, made)
+            raise
+        return getattr(self, name)
+
+    def send(
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,  # noqa: A002 - the field's name for it is JMSType
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+        schedule: str | None = None,
+        timezone: str = "UTC",
+        repeat: int | None = None,
+        catch_up: bool = False,
+        destination: Destination | str | None = None,
+    ) -> str:
+        """Send one message; returns its id.
+
+        A persistent message: returns when the broker has stored it (R-01, B-04); raises RequestTimeoutError after
+        imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
+        over (R-02); so does any message in a transacted session, where commit() tells of a refusal.
+
+        destination  where to, for a producer that was made without; IllegalStateError for another
+        dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
+                  ``duplicates`` counts it
+        schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
+                  as "0 8 * * MON-FRI", @daily, or @every 10s; ``repeat`` times, or until the schedule is destroyed.
+                  Returns the schedule's id. What was missed, because the broker was down or the destination full, is
+                  made up for by one message, or by all of them with ``catch_up`` (B17)
+        """
+        header, shared = send_options(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
+        target = self._target(destination)
+        if dedup_id is not None:
+            check_window(target)
+        if schedule is not None:
+            plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
+            work = scheduled(target, body, header, shared, plan, self._timeout_s)
+            return self._core._connection.io.run(work)
+        if repeat is not None or catch_up or timezone != "UTC":
+            check_unscheduled(timezone, repeat, catch_up)
+        if not shared.persistent or self._core.transacted:
+            sent = target.put(body, header, shared, None, urgent=False)
+            assert sent is not None
+            return sent
+        waiter: Future[str] = Future()
+        target.put(body, header, shared, waiter, urgent=True)
+        try:
+            return waiter.result(self._timeout_s)
+        except FutureTimeoutError:
+            raise unconfirmed(target, waiter, self._timeout_s) from None
+
+    def send_async(
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,  # noqa: A002
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+        destination: Destination | str | None = None,
+    ) -> Future[str]:
+        """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
+
+        The future raises RequestTimeoutError when the broker has not answered within
+        imqAsyncSendCompletionWaitTimeout (R-02); ``add_done_callback`` of it is what JMS calls a completion listener:
+        callbacks run in a thread of the producer's own, one after another, and may make any call. ``cancel()`` of it
+        returns False: what was handed over is sent. A future with an error says by ``error.definite`` whether the
+        message was certainly not stored.
+
+        In a transacted session the future is done when the message has left; the commit tells what became of it.
+        """
+        header, shared = send_options(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
+        target = self._target(destination)
+        if dedup_id is not None:
+            check_window(target)
+        if self._callbacks.full:
+            self._callbacks.wait_for_room()
+        waiter = SendFuture(self._callbacks)
+        target.put(body, header, shared, waiter, urgent=False)
+        return waiter
+
+    def send_many(
+        self,
+        bodies: Iterable[Any],
+        *,
+        persistent: bool | None = None,
+        properties: Iterable[Mapping[str, Any]] | None = None,
+        priority: int | Iterable[int] | None = None,
+        ttl_ms: int | Iterable[int] | None = None,
+        unit_of_order: str | Iterable[str | None] | None = None,
+        destination: Destination | str | None = None,
+    ) -> int:
+        """Send all bodies in full blocks; returns their number once all are stored, or handed over.
+
+        ``properties``, ``priority``, ``ttl_ms`` and ``unit_of_order`` may be iterables with one value for each body.
+        The first refusal is raised, after the others have been settled.
+        """
+        shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
+        count, futures = 0, []
+        for messages, future in self._target(destination).put_many(bodies, shared, each):
+            count += messages
+            futures.append(future)
+        if not self._core.transacted:
+            for future in futures:
+                future.exception()
+            for future in futures:
+                future.result()
+        return count
+
+    def _target(self, destination: Destination | str | None) -> AnyProducer:
+        own = self._core
+        if destination is None and not isinstance(own, UnnamedProducer):
+            return own
+        found = own_or_named(own, destination)
+        if not isinstance(found, Destination):
+            return found
+        opened: AnyProducer = self.session._run(own.find(found))  # type: ignore[union-attr]
+        return opened
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that were not taken because the destination had seen their dedup_id."""
+        return self._core.duplicates
+
+    @property
+    def refused(self) -> int:
+        """Messages sent with persistent=False that the destination did not take; nobody waits for their answers."""
+        return self._core.refused
+
+    def close(self) -> None:
+        """Wait until everything sent is settled, then close.
+
+        Raises IllegalStateError when its destination was full for raybroker.reconnect.timeout_ms: what was left is
+        lost, and its futures say so.
+        """
+        self._core._connection.io.require_usable()
+        if self._core.closed:
+            return
+        given_up = False
+        for settled in self._core.settled_futures():
+            while not given_up and not settled.done():
+                wait([settled], closing_s(self._core))
+                given_up = not settled.done() and self._core.throttled
+        self._core._connection.io.run(self._core.close())
+        self._core._connection.forget_producer(self._core)
+        self.session._producers.remove(self)
+        if given_up:
+            raise closed_while_full(self._core)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Consumer(Unpicklable):
+    """Made by :meth:`Session.consumer`; iterate over it, or call receive."""
+
+    def __init__(self, session: Session, core: AnyConsumer) -> None:
+        self.session = session
+        self._core = core
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message; None when ``timeout`` seconds are over, or the consumer is closed meanwhile (R-05).
+
+        Raises IllegalStateError when it was closed before. While the connection is not started nothing comes; that is
+        logged as a warning, once.
+        """
+        session, core = self.session, self._core
+        if timeout is not None:
+            check_timeout(timeout)
+        if session._listening is not None:
+            session._require_no_listener()
+        if core.closed:
+            raise closed_consumer(core)
+        if session._core.comes_back and session._core.unsettled:
+            session._come_back()
+        message = core.take_one()
+        if message is None:  # Whose "take_one" it is changes when the consumer gets members on other brokers meanwhile.
+            message = self._wait_for(lambda: core.take_one(), timeout)  # noqa: PLW0108
+        return message
+
+    def _wait_for(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
+        """What ``take`` gives as soon as it gives something; None when the time is over or the consumer closed."""
+        core = self._core
+        if not core._connection.started:
+            core._connection.warn_unless_started()
+        left, since_ns = timeout, core._connection.clock.monotonic_ns()
+        while core.wait(left) and not core.closed:
+            found = take()
+            if found is not None and found != []:
+                return found
+            if timeout is not None:  # What was there went to somebody else, or had expired.
+                left = timeout - (core._connection.clock.monotonic_ns() - since_ns) / 1e9
+                if left <= 0:
+                    return None
+        return None
+
+    def receive_nowait(self) -> Message | None:
+        """The next message if one is in the buffer (R-05)."""
+        self.session._require_no_listener()
+        if self._core.closed:
+            raise closed_consumer(self._core)
+        self.session._come_back()
+        message = self._core.take_one()
+        if message is None:
+            self._core.wait(0)
+        return message
+
+    def receive_many(self, max: int = 100, timeout: float | None = None) -> list[Message]:  # noqa: A002 - public name
+        """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
+        check_arguments(max=max, timeout=timeout)
+        self.session._require_no_listener()
+        core = self._core
+        if core.closed:
+            raise closed_consumer(core)
+        self.session._come_back()
+        found = core.take(max)
+        if not found:
+            found = self._wait_for(lambda: core.take(max), timeout) or []
+        return found
+
+    def on_message(
+        self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
+        reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
+    ) -> Consumer:  # fmt: skip
+        """Call ``listener`` for each message, in the session's thread, one after the other (R-06).
+
+        In an "auto" session a message is acknowledged when the listener returns. When it raises, that is logged and
+        told to ``on_exception``, and the message comes again after a pause, flagged, while others go on; what dies by
+        it says why. In a transacted session up to maxMessagesInTransaction calls are committed together, and rolled
+        back when one of them raises (W-42).
+
+        listener   a function of one message; a coroutine that it returns is run to its end before the next call
+        retry_on   only these types of exceptions are worth another attempt, with others the message is dead at once
+        reject_on  with these it is dead at once
+        backoff    seconds before the second attempt, doubled for each further one up to 30 s, or a pair with another
+                   longest pause; 0: at once, before other messages; None: the session's redelivery_delay_ms, or 0.25.
+                   redeliveryDelayOverride of the destination wins
+        Raises ConfigError for what cannot be called with a message.
+        """
+        core: Any = self._core
+        if core.closed:
+            raise closed_consumer(core)
+        handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))
+        core._connection.warn_unless_started()
+        core.listener = handler
+        self.session._consumers.keep(self)
+        self.session._listen()
+        return self
+
+    @property
+    def active(self) -> bool:
+        """False for a backup consumer that was not promoted yet (D-15, D-16)."""
+        return self._core.active
+
+    def info(self) -> dict[str, Any]:
+        """Destination, limit, messages buffered, and consumed but not acknowledged."""
+        return self._core.info()
+
+    def close(self) -> None:
+        """Detach: what is not acknowledged goes back to the destination (F-25)."""
+        self._core._connection.io.require_usable()
+        if self._core.closed:
+            return
+        if self.session._core.mode == "auto":
+            self.session._come_back()
+        self._core.shut()
+        with contextlib.suppress(ConnectionLostError):
+            self._core._connection.io.run(self._core.close())
+        self.session._consumers.discard(self)
+
+    def _closed(self) -> bool:
+        return self._core.closed
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_core") is not None:
+            let_go(self._core)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages as they come, until the consumer is closed."""
+        self._core._connection.io.require_usable()
+        while not self._closed():
+            try:
+                message = self.receive()
+            except IllegalStateError:
+                if self._closed():
+                    return  # Another thread has closed it at this moment.
+                raise
+            if message is not None:
+                yield message
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Browser(Unpicklable):
+    """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
+
+    def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:
+        self.session = session
+        self.closed = False
+        self._make = make
+        self._passes: list[BrowserCore] = []
+        self._fresh: BrowserCore | None = self._open()
+
+    def _open(self) -> BrowserCore:
+        core = self._make()
+        core._connection.io.run(core.open())
+        self._passes.append(core)
+        return core
+
+    def __iter__(self) -> Iterator[Message]:
+        """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
+        require_open(self.closed)
+        core, self._fresh = self._fresh or self._open(), None
+        try:
+            while chunk := core._connection.io.run(core.fetch()):
+                yield from chunk
+        finally:
+            self._end(core)
+
+    def _end(self, core: BrowserCore) -> None:
+        if core in self._passes:
+            self._passes.remove(core)
+        with contextlib.suppress(ConnectionLostError):
+            core._connection.io.run(core.close())
+
+    def close(self) -> None:
+        """End it, and every pass that is under way."""
+        self.session._core.connection.io.require_usable()
+        if self.closed:
+            return
+        self.closed = True
+        for core in list(self._passes):
+            self._end(core)
+        if self in self.session._browsers:
+            self.session._browsers.remove(self)
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

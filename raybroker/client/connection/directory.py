@@ -1,0 +1,163 @@
+"""How a client finds destinations and changes them: the control side of a cluster, behind one protocol.
+
+Inside Ray the broker actor answers; in the loopback, the broker object of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from raybroker.transport.link import Link
+
+Dial = Callable[[Callable[[], Link]], Awaitable[object]]
+"""Connects the link that the factory makes; raises OSError when nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a destination is served: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
+    ``token`` opens the door.
+
+    broker  name of the broker whose host it is, "" where there is only one
+    traits  attributes of the destination that a client acts on, such as ``unitOfOrderRouting``
+    """
+
+    key: str
+    token: bytes
+    dial: Dial
+    broker: str = ""
+    traits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers
+    (D-15); ``node``: the Ray node that it is on."""
+
+    name: str
+    state: str
+    coordinator: bool
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The brokers of a cluster as one of them, ``home``, sees them; ``version`` differs when anything else does."""
+
+    version: int
+    home: str
+    members: tuple[BrokerRow, ...]
+
+
+ALONE = View(0, "", (BrokerRow("", "UP", True),))
+"""What a broker sees that is alone for good."""
+
+
+class Directory(Protocol):
+    """All methods raise the errors of ``raybroker.errors``; those marked retryable are worth another try."""
+
+    @property
+    def home(self) -> str:
+        """The name of the home broker; "" where there is one broker and never another."""
+        ...
+
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
+        """Where the destination is served; creates it when missing, if ``create`` and the broker allow (D-21).
+
+        ``broker``: whose member of the destination, None for the home broker's (K-05). A temporary destination is found
+        wherever it is.
+        """
+        ...
+
+    async def brokers(self, broker: str | None = None) -> View:
+        """The brokers of the cluster now, as the home broker or another one sees them."""
+        ...
+
+    async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
+        """The version of the view, as soon as it is another than ``version`` or the time is over; as ``changed``."""
+        ...
+
+    async def doubt(self, home: str, patience_s: float) -> None:
+        """Unless the home broker ``home`` answers within ``patience_s`` seconds have another one, and let calls that
+        wait for it fail with BrokerGoneError (K-19). Nothing happens when the application has named it."""
+        ...
+
+    async def members(self, kind: str, name: str) -> dict[str, int]:
+        """The brokers that have a member of the destination now, with how many consumers are attached to it (W-113)."""
+        ...
+
+    async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
+        """Unit of order → the broker whose member takes its messages, by the path service (W-120).
+
+        ``owner``: the producer, which has these units until :meth:`release_routes`. Raises OrderError when it cannot be
+        told where.
+        """
+        ...
+
+    async def renew_routes(self, owner: str) -> bool:
+        """The producer lives: to be said every raybroker.path.lease_ms / 3. False: ask for its routes again (U14)."""
+        ...
+
+    async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
+        """The producer uses these units no more (U14)."""
+        ...
+
+    async def create_temporary(self, kind: str, owner: str) -> str:
+        """The name of a new destination that lives as long as the connection with the id ``owner`` (D-23)."""
+        ...
+
+    async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
+        """Remove one before that; raises IllegalStateError while it has consumers, and for other owners (D-23)."""
+        ...
+
+    async def subscribe(
+        self,
+        topic: str,
+        client_id: str | None,
+        name: str,
+        *,
+        durable: bool = True,
+        shared: bool = False,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:
+        """Before a named subscription is opened: creates a missing topic as :meth:`locate` and ends an unused
+        subscription of the same identity that is another one (D-27). May be repeated.
+
+        Raises IllegalStateError when the identity is in use with another topic, selector, noLocal or sharing.
+        """
+        ...
+
+    async def unsubscribe(self, client_id: str | None, name: str) -> None:
+        """End a durable subscription (D-27).
+
+        Raises IllegalStateError while it has consumers, InvalidDestinationError when there is none.
+        """
+        ...
+
+    async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
+        """The version of a broker's list of topics, and the names in it that match the pattern, ascending (D-05).
+
+        Raises InvalidDestinationError for a bad pattern.
+        """
+        ...
+
+    async def changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
+        """The version of the list of topics, as soon as it is another one than ``version`` or the time is over.
+
+        Waits at most 20 s, whatever is asked for: ask again. A version that differs says nothing but that the list may
+        have changed; versions of a broker that was restarted are other ones (D-05).
+        """
+        ...
+
+    async def settings(self) -> dict[str, Any]:
+        """Factory attributes and limits that the cluster gives its clients."""
+        ...
+
+    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        """An administrative operation by name; see ``raybroker.admin``."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,130 @@
+"""What a connection tells its application of itself: events of its links, and of consumers (R-15).
+
+A connection has a link to each host that serves something it uses.  Each lost link is told once; how it goes on is told
+by one of the handles that were on it, so that there is one "reconnected" a link and one "reconnect_failed" an attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.destinations import Destination
+from raybroker.model.errors import BrokerError
+
+CLOSING: Final = "closing"
+CLOSED: Final = "closed"
+RECONNECTED: Final = "reconnected"
+RECONNECT_FAILED: Final = "reconnect_failed"
+UNANSWERED: Final = "unanswered"
+REFUSED: Final = "refused"
+REFUSALS_APART_S: Final = 1.0
+"""Refusals of messages that nobody waits for are told so often at most, each time with how many there were."""
+log = logging.getLogger("raybroker.client")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEvent:
+    """Something that happened to a connection.
+
+    kind     "closing": a host has said that it is about to end the link, and why
+             "closed": the link to a host is gone
+             "unanswered": a host has not answered a ping within imqPingAckTimeout (R-14)
+             "reconnect_failed": an attempt to come back has failed; the next one follows, unless it was the last
+             "reconnected": the handles are back, at ``address``
+             "refused": messages that nobody waits for (persistent=False) were not taken; ``text`` says how many and why
+    address  the host: its name, and "@", IP address and port where it has them
+    code     why, as the code of an error of ``raybroker.errors``; "" for "reconnected"
+    text     the same in words
+    attempt  number of a failed attempt, from 1
+    """
+
+    kind: str
+    address: str
+    code: str = ""
+    text: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerEvent:
+    """A destination has consumers, or has none any more (or does not exist)."""
+
+    destination: Destination
+    ready: bool
+
+    @property
+    def kind(self) -> str:
+        """ "ready" or "not_ready"."""
+        return "ready" if self.ready else "not_ready"
+
+
+class Events:
+    """Where the events of one connection go; on the IO loop."""
+
+    def __init__(self, io: IoThread) -> None:
+        self.handler: Callable[[ConnectionEvent], object] | None = None
+        self._io = io
+        self._refusals: dict[tuple[str, str], tuple[int, BrokerError]] = {}
+        self._telling = False
+
+    def refused(self, address: str, destination: str, count: int, error: BrokerError) -> None:
+        """Messages were refused that nobody waits for: one line in the log, and one event, for many of them."""
+        before, _ = self._refusals.get((address, destination), (0, error))
+        self._refusals[address, destination] = before + count, error
+        if not self._telling:
+            self._telling = True
+            self._tell_refusals()
+
+    def _tell_refusals(self) -> None:
+        refusals, self._refusals = self._refusals, {}
+        for (address, destination), (count, error) in refusals.items():
+            text = f"{destination} did not take {count} messages that nobody waited for: {error}"
+            log.warning("%s", text)
+            self.tell(REFUSED, address, type(error)(text))
+        self._telling = bool(refusals)
+        if refusals:
+            self._io.loop.call_later(REFUSALS_APART_S, self._tell_refusals)
+
+    def tell(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
+        """The handler is called in a later turn of the loop, in order; what it raises harms nobody else."""
+        handler = self.handler
+        if handler is not None:
+            code, text = (error.code, str(error)) if error is not None else ("", "")
+            self._io.post(handler, ConnectionEvent(kind, address, code, text, attempt))
+
+
+class Outage:
+    """One lost link: the first of the handles that were on it tells how it goes on, and the next when that one ends."""
+
+    def __init__(self, events: Events, address: str) -> None:
+        self._events = events
+        self._address = address
+        self._leader: Any = None
+        self._attempts = 0
+        self._over = False
+
+    def failed(self, endpoint: Any, error: BrokerError) -> None:
+        """An attempt of the handle to come back has failed."""
+        if self._leads(endpoint):
+            self._attempts += 1
+            self._events.tell(RECONNECT_FAILED, self._address, error, self._attempts)
+
+    def over(self, endpoint: Any, address: str) -> None:
+        """The handle is back."""
+        if self._leads(endpoint):
+            self._over = True
+            self._events.tell(RECONNECTED, address)
+
+    def left(self, endpoint: Any) -> None:
+        """The handle tries no more."""
+        if self._leader is endpoint:
+            self._leader = None
+
+    def _leads(self, endpoint: Any) -> bool:
+        if self._leader is None:
+            self._leader = endpoint
+        return not self._over and self._leader is endpoint

@@ -1,0 +1,191 @@
+"""Connection factories: reusable attributes, and the functions that connect (O-03)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.client.aio import connection
+from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.connection import ray_seam
+from raybroker.client.connection.addresses import ATTRIBUTE, Addresses, address_list
+from raybroker.client.connection.cluster_directory import ClusterDirectory
+from raybroker.client.connection.connection import RETRY_FIRST_S, ConnectionCore
+from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.identity import client_id_of
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.loopback import make_core
+from raybroker.client.pickled import Address
+from raybroker.config import Config
+from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
+from raybroker.model.settings import lookup
+from raybroker.system.clock import SystemClock
+
+log = logging.getLogger("raybroker.client")
+
+RETRY_LONGEST_S: Final = 1.0
+
+
+class ConnectionFactory:
+    """Attributes for connections, checked when set: ``ConnectionFactory(imqConsumerFlowLimit=20).connect()``.
+
+    Names are those of the administered objects (imqConsumerFlowLimit, imqAckTimeout, …) and ours with dots as keys of
+    ``attributes``; raises ConfigError for an unknown name or a value out of bounds.
+    """
+
+    def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
+        values = {**(attributes or {}), **named}
+        for name, value in values.items():
+            parsed = lookup(name, "factory").parse(value)
+            if name == ATTRIBUTE:
+                address_list(str(parsed))
+        self.attributes: dict[str, object] = values
+
+    def connect(
+        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+        client_id: str | None = None, username: str | None = None, password: str | None = None,
+    ) -> Connection:  # fmt: skip
+        """A connection with these attributes; see :func:`connect`."""
+        return Connection(self._core(url, cluster, broker, client_id, username))
+
+    def connect_xa(
+        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+        client_id: str | None = None, username: str | None = None, password: str | None = None,
+    ) -> XaConnection:  # fmt: skip
+        """A connection whose sessions have ``xa`` (T-07); see :func:`connect_xa`."""
+        return XaConnection(self._core(url, cluster, broker, client_id, username))
+
+    def _core(
+        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, username: str | None
+    ) -> ConnectionCore:
+        return _core(self.attributes, url, cluster, broker, client_id, username, IoThread.shared())
+
+
+def _core(
+    attributes: Mapping[str, object], url: str | None, cluster: str, broker: str | None, client_id: str | None,
+    username: str | None, io: IoThread,
+) -> ConnectionCore:  # fmt: skip
+    if url is not None or username is not None:
+        raise NotSupportedError(
+            "connections from outside Ray, with an address or a user, are not built yet; connect inside Ray with"
+            " rb.connect(cluster=…)"
+        )
+    own = Config.of(attributes)
+    directory = _directory(cluster, broker, own, io)
+    given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
+    config = Config.of({**given, **attributes})
+    if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
+        directory = _directory(cluster, broker, config, io)
+    core = ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
+    core.address = Address(_open, cluster, broker, dict(attributes))
+    return core
+
+
+def _open(address: Address) -> ConnectionCore:
+    return _core(address.attributes, None, address.cluster, address.broker, None, None, IoThread.shared())
+
+
+def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:
+    """The control side, at the broker that was named, at one of imqAddressList, or at any (R-13).
+
+    Raises NoClusterError when none of them runs.
+    """
+    addresses = Addresses(config)
+    if broker is not None or not addresses.names:
+        return ray_seam.find(cluster, broker)
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + config["raybroker.reconnect.timeout_ms"] * 1_000_000
+    fault, tried = NoClusterError("none was tried"), 0
+    for name, pause in addresses.tries():
+        if pause:
+            if clock.monotonic_ns() > until_ns:
+                break
+            io.run(asyncio.sleep(config["imqReconnectInterval"] / 1000))
+        try:
+            return ray_seam.find(cluster, name, addresses.names)
+        except NoClusterError as error:
+            fault, tried = error, tried + 1
+            log.info("broker %s of imqAddressList was tried (%d tries): %s", name, tried, error)
+    passes = addresses.passes(tried)
+    raise NoClusterError(
+        f"none of the brokers of imqAddressList={','.join(addresses.names)!r} runs, after {tried} tries in {passes}"
+        f" {'pass' if passes == 1 else 'passes'} of the list (imqAddressListIterations, at most"
+        f" raybroker.reconnect.timeout_ms): {fault}"
+    )
+
+
+async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:
+    """What the cluster gives its clients; a broker that is restarting is asked again until the time is over."""
+    loop = asyncio.get_running_loop()
+    deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
+    while True:
+        try:
+            return await directory.settings()
+        except ConnectionLostError:
+            if loop.time() + pause_s > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, RETRY_LONGEST_S)
+
+
+def connect(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> Connection:  # fmt: skip
+    """Connect to a cluster that runs in this Ray.
+
+    cluster, broker  by name; without a broker, the one of this node, or the first
+    attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
+                     ``broker`` names the only one
+    Raises NoClusterError, which says how to start one.
+    """
+    return ConnectionFactory(attributes).connect(
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
+    )
+
+
+def connect_xa(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> XaConnection:  # fmt: skip
+    """:func:`connect` for programs under a transaction manager: sessions have ``xa`` (T-07)."""
+    return ConnectionFactory(attributes).connect_xa(
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
+    )
+
+
+async def connect_xa_async(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> connection.XaConnection:  # fmt: skip
+    """:func:`connect_xa` for asyncio."""
+    checked = ConnectionFactory(attributes).attributes
+    io = IoThread.shared()
+    return connection.XaConnection(
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+    )  # fmt: skip
+
+
+async def connect_async(
+    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
+    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+) -> connection.Connection:  # fmt: skip
+    """:func:`connect` for asyncio."""
+    checked = ConnectionFactory(attributes).attributes
+    io = IoThread.shared()
+    return connection.Connection(
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+    )  # fmt: skip
+
+
+async def loopback_async(
+    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, Any] | None = None,
+    broker: str | None = None,
+) -> connection.Connection:  # fmt: skip
+    """:func:`raybroker.loopback` for asyncio."""
+    return connection.Connection(
+        await asyncio.to_thread(make_core, store, properties, client_id, IoThread.shared(), broker)
+    )

@@ -1,0 +1,155 @@
+"""What users may ask of sessions, producers and consumers, checked in one place for both faces.
+
+What the design has and this version has not is refused by name: an option that is ignored would be a trap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raybroker.client.arguments import ARGUMENTS, check_arguments
+from raybroker.client.consumer.consumer import ConsumerOptions
+from raybroker.client.destinations import Destination, Queue, Topic, destination_of, reply_text
+from raybroker.client.producer.body_encoding import check_serializer
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_of_producer
+from raybroker.client.session.session import MODES, TRANSACTED, SessionCore
+from raybroker.content.headers import encode_header
+from raybroker.model.errors import ConfigError, MessageFormatError
+from raybroker.model.settings import ConfigView
+
+__all__ = [
+    "Destination", "Queue", "Topic", "check_lease", "consumer_options", "destination_of", "producer_shared",
+    "send_options", "session_mode",
+]  # fmt: skip
+
+NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
+"""The headers of a message that has none but that it shows no id (R-16)."""
+
+
+def session_mode(ack: str, transacted: bool) -> str:
+    """The mode of a session; raises ConfigError for an unknown one."""
+    check_arguments(ack=ack, transacted=transacted)
+    if ack not in MODES:
+        raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
+    return TRANSACTED if transacted else ack
+
+
+def check_priority(priority: Any) -> int:
+    """A priority that is given; raises MessageFormatError."""
+    if priority is None:
+        raise MessageFormatError("priority=None; it is a whole number from 0 to 9")
+    return int(ARGUMENTS["priority"].check("priority", priority))
+
+
+def check_ms(name: str, value: Any) -> int:
+    """Milliseconds that are given; raises MessageFormatError."""
+    if value is None:
+        raise MessageFormatError(f"{name}=None; it is a whole number of milliseconds")
+    return int(ARGUMENTS[name].check(name, value))
+
+
+def producer_shared(
+    attributes: ConfigView,
+    persistent: bool | None,
+    priority: int | None,
+    ttl_ms: int | None,
+    delivery_delay_ms: int | None,
+    unit_of_order: str | None,
+    serializer: str | None,
+    session: SessionCore | None = None,
+) -> tuple[Shared, bool]:
+    """What a producer's messages share, and whether it may pickle; None is the connection factory's default (W-64)."""
+    check_arguments(
+        persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms,
+        unit_of_order=unit_of_order,
+    )  # fmt: skip
+    if persistent is None:
+        persistent = attributes["defaultDeliveryMode"] == "Persistent"
+    return Shared(
+        persistent,
+        attributes["defaultPriority"] if priority is None else priority,
+        attributes["defaultTimeToLive"] if ttl_ms is None else ttl_ms,
+        attributes["defaultTimeToDeliver"] if delivery_delay_ms is None else delivery_delay_ms,
+        unit=unit_of_producer(session, unit_of_order, attributes["DefaultUnitOfOrder"]),
+    ), check_serializer(serializer)
+
+
+def send_options(
+    shared: Shared,
+    properties: Mapping[str, Any] | None,
+    correlation_id: str | None,
+    reply_to: Any,
+    type_: str | None,
+    priority: int | None,
+    ttl_ms: int | None,
+    delivery_delay_ms: int | None,
+    unit_of_order: str | None,
+    persistent: bool | None,
+    dedup_id: str | None = None,
+) -> tuple[bytes, Shared]:
+    """(encoded headers, shared attributes) of one message; what it does not say is the producer's (R-16)."""
+    unit = shared.unit if unit_of_order is None else check_unit(unit_of_order)
+    header = b""
+    if properties is not None and type(properties) is not dict:
+        check_arguments(properties=properties)
+    if properties or correlation_id is not None or reply_to is not None or type_ is not None or dedup_id is not None:
+        if dedup_id is not None:
+            check_arguments(dedup_id=dedup_id)
+        header = encode_header(
+            properties, correlation_id, reply_text(reply_to), type_, dedup_id, no_id=not shared.named, unit=unit
+        )
+    elif unit is not None:
+        header = unit_header(unit, named=shared.named)
+    elif not shared.named:
+        header = NAMELESS
+    if unit is not shared.unit:
+        shared = shared._replace(unit=unit)
+    if priority is None and persistent is None and ttl_ms is None and delivery_delay_ms is None:
+        return header, shared
+    check_arguments(persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms)
+    return header, shared._replace(
+        persistent=shared.persistent if persistent is None else persistent,
+        priority=shared.priority if priority is None else priority,
+        ttl_ms=shared.ttl_ms if ttl_ms is None else ttl_ms,
+        delay_ms=shared.delay_ms if delivery_delay_ms is None else delivery_delay_ms,
+    )
+
+
+def consumer_options(
+    attributes: ConfigView,
+    selector: str | None,
+    prefetch: int | None,
+    threshold: int | None,
+    no_local: bool,
+    serializer: str | None,
+    ack_timeout_ms: int | None = None,
+    subscription: dict[str, Any] | None = None,
+) -> ConsumerOptions:
+    """What a consumer asks for: which rule of flow control, with which limit (F-05 … F-20), and what it selects."""
+    check_arguments(
+        selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
+    )
+    style, limit = "credit", attributes["imqConsumerFlowLimit"] if prefetch is None else prefetch
+    if prefetch is not None and threshold is None:
+        style = "prefetch"
+    elif prefetch is None and not attributes["imqConsumerFlowLimitPrefetch"]:
+        style, limit = "prefetch", 0
+    return ConsumerOptions(
+        style=style,
+        limit=limit,
+        percent=attributes["imqConsumerFlowThreshold"] if threshold is None else threshold,
+        unpickles=check_serializer(serializer),
+        selector=selector or None,
+        no_local=no_local,
+        subscription=subscription,
+        lease_ms=check_lease(ack_timeout_ms),
+        explicit=prefetch is not None,
+    )
+
+
+def check_lease(ack_timeout_ms: int | None) -> int:
+    """The ack deadline of deliveries in milliseconds, 0 for none (B6)."""
+    check_arguments(ack_timeout_ms=ack_timeout_ms)
+    return ack_timeout_ms or 0

@@ -1,0 +1,119 @@
+"""The few lines of the client that know Ray: finding the brokers' actors and asking them.
+
+Ray and the actors are imported when a connection is made, so that the loopback works without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.connection.cluster_directory import ClusterDirectory
+from raybroker.client.connection.directory import Place
+from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
+from raybroker.model.names import check_cluster_name
+from raybroker.transport.link import Link
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from raybroker.client.blocking.connection import Connection
+    from raybroker.client.listener.listener import Listener
+    from raybroker.client.listener.pool import Pool
+
+ASK_TIMEOUT_S: Final = 2.0
+"""How long a broker may take to say who the others are, before another one is asked."""
+
+
+def _runtime() -> ModuleType:
+    from raybroker.actors import runtime
+
+    return runtime
+
+
+class RayCalls:
+    """The brokers of one cluster, as actors."""
+
+    def __init__(self, cluster: str, addresses: Sequence[str] = ()) -> None:
+        self.cluster = cluster
+        self.addresses = addresses
+        """The brokers that may be asked, those to try first at the front; empty: all (R-13)."""
+        self._ray = _runtime()
+        self._actors: dict[str, Any] = {}
+
+    async def call(self, broker: str, method: str, *args: Any) -> Any:
+        actor = self._actors.get(broker)
+        if actor is None:
+            actor = await asyncio.to_thread(self._ray.find_actor, self._ray.broker_name(self.cluster, broker))
+            if actor is None:
+                raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
+            self._actors[broker] = actor
+        try:
+            return await self._ray.call(getattr(actor, method), *args, gone=BrokerGoneError)
+        except BrokerGoneError:
+            self._actors.pop(broker, None)
+            raise
+
+    async def names(self) -> list[str]:
+        found = await asyncio.to_thread(self.found)
+        return [name for name in self.addresses if name in found] if self.addresses else found
+
+    def found(self) -> list[str]:
+        """The brokers there are; blocks."""
+        prefix = self._ray.broker_name(self.cluster, "")
+        return [name.removeprefix(prefix) for name in self._ray.list_actors(prefix)]
+
+    def place(self, found: Sequence[Any]) -> Place:
+        key, ip, port, token, broker, traits = found
+        return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port), broker, traits)
+
+
+def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:
+    """The directory of a running cluster; without a broker the one of this node, or the first.
+
+    ``addresses``: the brokers that may take the place of ``broker`` when it is gone (R-13); without, none may.
+    Raises NoClusterError.
+    """
+    check_cluster_name(cluster)
+    ray = _runtime()
+    ray.join_ray(cluster)
+    calls = RayCalls(cluster, addresses)
+    brokers = calls.found()
+    if not brokers:
+        raise NoClusterError(
+            f"no cluster named {cluster!r} in the Ray at {ray.address()};"
+            f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
+        )
+    if broker is not None and broker not in brokers:
+        raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
+    pinned = broker is not None and not addresses
+    return ClusterDirectory(calls, broker or _nearest(ray, cluster, brokers), pinned=pinned)
+
+
+def deploy_actors(
+    listener: Listener, cluster: str, actor_options: dict[str, Any],
+    backlog_of: Callable[[Listener, Connection], Callable[[], int]],
+) -> Pool:  # fmt: skip
+    """A pool of actors, without any yet; see :func:`raybroker.deploy`. Raises NoClusterError."""
+    check_cluster_name(cluster)
+    from raybroker.actors.pool import make_pool
+
+    return make_pool(listener, cluster, actor_options, backlog_of)
+
+
+def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:
+    """A broker of this node that is up; else the first that answers."""
+    for name in brokers if len(brokers) > 1 else ():
+        actor = ray.find_actor(ray.broker_name(cluster, name))
+        try:
+            rows = ray.call_blocking(actor.brokers, timeout_s=ASK_TIMEOUT_S)[2] if actor is not None else []
+        except BrokerError:
+            continue
+        return next((row[0] for row in rows if row[1] == "UP" and row[3] == ray.node_id()), name)
+    return brokers[0]
+
+
+async def _dial(ip: str, port: int, factory: Callable[[], Link]) -> object:
+    return await asyncio.get_running_loop().create_connection(factory, ip, port)

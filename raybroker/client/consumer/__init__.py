@@ -1,0 +1,4 @@
+"""Consumers: prefetch, flow control, received messages and their acknowledgement.
+
+The entry is :mod:`raybroker.client.consumer.consumer`.
+"""

@@ -1,0 +1,51 @@
+"""Answers to acknowledgements and to other outcomes of received messages, and what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.returned_deliveries import UNCONFIRMED
+from raybroker.model.errors import BrokerError, IllegalStateError
+
+if TYPE_CHECKING:
+    from raybroker.client.consumer.prefetch_buffer import Buffer
+
+OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back otherwise"
+
+
+class Confirmation(Future[int]):
+    """The broker's answer about deliveries of one consumer: how many of them it did not know any more."""
+
+    def __init__(self, consumer: Buffer, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._epoch = epoch
+        self._ranges = ranges
+
+    def verdict(self) -> BrokerError | None:
+        """Once it is done: None when everything was settled, or why not."""
+        error = self.exception()
+        if error is not None and not isinstance(error, BrokerError):
+            raise error
+        unknown, count = 0 if error is not None else self.result(), unacknowledged_ranges.size(self._ranges)
+        if error is None and unknown:
+            what = "the message" if count == 1 else f"{unknown} of {count} messages"
+            error = IllegalStateError(
+                f"{what} could not be settled: the broker had taken it back before, because {OVERDUE}"
+            )
+        if error is not None:
+            self._consumer.went_back(self._epoch, self._ranges, OVERDUE if unknown else UNCONFIRMED)
+        return error
+
+
+Confirmations = list[Confirmation]
+
+
+def check(confirmations: Iterable[Confirmation]) -> None:
+    """Raises for the first of these answers that is not what was asked for; all of them are there."""
+    faults = [fault for fault in [one.verdict() for one in confirmations] if fault is not None]
+    if faults:
+        raise faults[0]

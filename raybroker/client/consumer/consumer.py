@@ -1,0 +1,494 @@
+"""The consumer behind every face: one attachment to a destination, and what it says to the broker.
+
+The buffer that its messages wait in is ``buffer.py``; here is everything that runs on the IO loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.connection.channel import Channel, ended_by
+from raybroker.client.connection.io_thread import refuse, tell_errors
+from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.ack_deadline import Lease
+from raybroker.client.consumer.credit_pool import CreditPool, Order, Share
+from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.message import Delivery, Message
+from raybroker.client.consumer.notifier import Arrivals
+from raybroker.client.consumer.prefetch_buffer import Buffer, Watched
+from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, OVERDUE, RECOVERED, TIMED_OUT, not_settled
+from raybroker.client.destinations import Destination
+from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.system.entropy import token
+from raybroker.wire.native import frames as wire
+
+if TYPE_CHECKING:
+    from raybroker.client.session.session import SessionCore
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer asks of the broker.
+
+    style, limit, percent  see client.flow; with style "prefetch" the limit counts unacknowledged messages
+    subscription           None, or name, durable and shared of a topic's subscription
+    lease_ms               the ack deadline of each delivery, 0 for none
+    """
+
+    style: str = "credit"
+    limit: int = 1000
+    percent: int = 50
+    unpickles: bool = False
+    selector: str | None = None
+    no_local: bool = False
+    subscription: dict[str, Any] | None = None
+    lease_ms: int = 0
+    explicit: bool = False
+    """The program has asked for this limit."""
+    told: set[str] = field(default_factory=set, compare=False)
+    """What was logged about it already."""
+
+
+IDENTITY_BYTES: Final = 8
+log = logging.getLogger("raybroker.client")
+
+
+def tell_cut_limit(consumer: ConsumerCore, granted: int) -> None:
+    """Log, once a consumer, that it has a lower limit than was asked for: the destination's own is lower."""
+    asked, told = consumer.options.limit, consumer.options.told
+    if "limit" in told or not consumer.options.explicit or granted <= 0 or 0 <= asked <= granted:
+        return
+    told.add("limit")
+    log.warning(
+        "prefetch=%d of a consumer of %s is more than is allowed there: it gets %d; raise consumerFlowLimit of the"
+        " destination for more", asked, consumer.name, granted,
+    )  # fmt: skip
+
+
+class ConsumerCore(Buffer):
+    """One attachment to one destination; alone, or a member of a SpreadConsumer.
+
+    broker    whose member of the destination; None: that of the home broker
+    identity  names the consumer to all brokers; ``arrivals`` and ``credit_pool`` are shared by its members as well
+    """
+
+    def __init__(
+        self,
+        session: SessionCore,
+        destination: Destination,
+        options: ConsumerOptions,
+        arrivals: Arrivals | None = None,
+        *,
+        broker: str | None = None,
+        identity: str = "",
+        credit_pool: CreditPool | None = None,
+    ) -> None:
+        self._share: Share | None = credit_pool.join() if credit_pool is not None else None
+        super().__init__(session, self._share or CreditFlow(options.limit, options.percent), arrivals or Arrivals())
+        self.broker = broker
+        self.identity = identity or token(IDENTITY_BYTES).hex()
+        self.traits: Mapping[str, Any] = {}
+        self.destination = destination
+        self.name = destination.name
+        self.options = options
+        self.unpickles = options.unpickles
+        self.recovered_at = 0.0
+        self.active = True
+        self.listener: Callable[[Message], object] | None = None
+        self.failure: BrokerError | None = None
+        """Why it ended without being closed."""
+        self.left: Callable[[ConsumerCore], None] | None = None
+        """Called instead of failing, when it is one of several attachments and its destination is gone."""
+        self.lost: Callable[[ConsumerCore], bool] = lambda _: False
+        """Called when its channel is gone: whether it is not to be brought back."""
+        self.promoted: Callable[[], None] = lambda: None
+        """Called when it becomes active (D-16)."""
+        self._lease = Lease(options.lease_ms, self._extend_held) if options.lease_ms else None
+        self._channel: Channel | None = None
+        self._handle = 0
+        self._min_tag = 0
+        self._let_go = False
+        """The application has no reference to it any more."""
+
+    @property
+    def share(self) -> Share:
+        """Its part of the credit pool; for members only."""
+        assert self._share is not None
+        return self._share
+
+    def acknowledge(self, epoch: int, ranges: unacknowledged_ranges.Ranges, confirmed: Future[int] | None) -> None:
+        """Send an acknowledgement; without a connection it fails, and the messages will come again."""
+        self._connection.io.post(tell_errors, confirmed, self._send_ack, epoch, ranges, confirmed)
+
+    def conclude(
+        self,
+        epoch: int,
+        ranges: unacknowledged_ranges.Ranges,
+        outcome: str,
+        delay_ms: int,
+        reason: str,
+        confirmed: Future[int],
+    ) -> None:
+        """Send another outcome than an acknowledgement (B9)."""
+        self._connection.io.post(
+            tell_errors, confirmed, self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed
+        )
+
+    def extend(self, message: Message) -> None:
+        """Start a message's ack deadline again (B7)."""
+        tag = message.tag
+        self._connection.io.post(self._send_extend, message._delivery.epoch, [(tag, tag)])
+
+    # ---- the IO loop -----------------------------------------------------------------------------------------------
+
+    def _reachable(self, epoch: int) -> Channel | None:
+        """The channel, if it is there and the attachment is still that of ``epoch``."""
+        channel = self._channel
+        return channel if channel is not None and not channel.lost and epoch == self.epoch else None
+
+    def _send_credit(self, credit: int, epoch: int) -> None:
+        if (channel := self._reachable(epoch)) is not None:
+            channel.link.write(wire.credit(self._handle, epoch, credit))
+
+    def tell(self, order: Order) -> None:
+        """Carry out an order of the credit pool."""
+        if (channel := self._reachable(self.epoch)) is not None:
+            write = wire.credit if order.stands else wire.drain
+            channel.link.write(write(self._handle, self.epoch, order.credit))
+
+    def _send_begun(self, tag: int, epoch: int) -> None:
+        if (channel := self._reachable(epoch)) is not None:
+            channel.link.write(wire.begun(self._handle, epoch, tag))
+
+    def _send_answer(self, credit: int, epoch: int) -> None:
+        if credit:
+            self._send_credit(credit, epoch)
+        else:
+            self._send_begun(0, epoch)
+
+    def _send_extend(self, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
+        if (channel := self._reachable(epoch)) is not None:
+            channel.link.write(wire.extend(self._handle, epoch, ranges))
+
+    def _send_ack(self, epoch: int, ranges: unacknowledged_ranges.Ranges, confirmed: Future[int] | None) -> None:
+        channel = self._channel
+        if channel is None or epoch != self.epoch:
+            if confirmed is not None:
+                refuse(confirmed, not_settled("the acknowledgement", LOST))
+            return
+        channel.acknowledge(self._handle, epoch, ranges, confirmed)
+        if self._let_go:
+            self.close_if_settled()
+
+    def _send_outcome(
+        self, epoch: int, ranges: unacknowledged_ranges.Ranges, outcome: str, delay_ms: int, reason: str,
+        confirmed: Future[int] | None,
+    ) -> None:  # fmt: skip
+        channel = self._channel
+        if channel is None or epoch != self.epoch:
+            if confirmed is not None:
+                refuse(confirmed, not_settled(f"{outcome}()", LOST))
+            return
+        channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
+        if self._let_go and confirmed is not None:
+            self.close_if_settled()
+
+    def _extend_held(self) -> None:
+        """Extend what is in the buffer and what a running listener has in hand."""
+        with self._lock:
+            ranges = [(d.tag, d.tag + d.block.count - 1) for d in self._deliveries]
+            if ranges:
+                ranges[0] = (ranges[0][0] + self._at, ranges[0][1])
+            in_hand = self.session.in_hand
+            if in_hand is not None and in_hand._delivery.consumer is self:
+                ranges.insert(0, (in_hand.tag, in_hand.tag))
+        if ranges:
+            self._send_extend(self.epoch, ranges)
+
+    @property
+    def attached(self) -> bool:
+        return self._channel is not None and not self._channel.lost
+
+    @property
+    def place(self) -> tuple[Channel, int] | None:
+        """The channel and the handle on it, while there is one."""
+        channel = self._channel
+        return (channel, self._handle) if channel is not None and not channel.lost else None
+
+    async def attach(self, channel: Channel) -> None:
+        """Open on a channel, with an empty buffer."""
+        handle, options, share = channel.new_handle(self), self.options, self._share
+        drained = share is not None and share.credit_pool.shared
+        args = {
+            "handle": handle, "name": self.name, "type": self.destination.kind, "flow": options.style,
+            "limit": options.limit, "no_ack": self.session.mode == "none", "selector": options.selector,
+            "no_local": options.no_local, "subscription": options.subscription, "lease_ms": options.lease_ms,
+            "drain": drained, "owner": self.session.owner, "home": self._connection.directory.home,
+            "consumer": self.identity,
+        }  # fmt: skip
+        self._handle = handle
+        self._channel = channel
+        with self._lock:
+            self._forget()
+        try:
+            await channel.call("open_consumer", args, lambda answer: self._opened(answer, drained))
+        except BaseException:
+            channel.endpoints.pop(handle, None)
+            self._channel = None
+            raise
+
+    def _opened(self, answer: dict[str, Any], drained: bool) -> None:
+        with self._lock:
+            limit, options = answer["limit"], self.options
+            self.epoch = answer["epoch"]
+            if self._share is not None:
+                self._share.credit_pool.opened(self._share, limit, drained=drained)
+            elif options.style == "credit":
+                self._flow = CreditFlow(limit, options.percent)
+            else:
+                self._flow = PrefetchFlow(limit)
+            self.active = answer["active"]
+            tell_cut_limit(self, limit)
+            if self._arrivals.awaited:
+                self.poll()
+        if self._lease is not None:
+            self._lease.start()
+
+    def _forget(self) -> None:
+        """The buffer and the books are void: the broker will deliver everything unacknowledged again."""
+        self._drop_all(LOST)
+        self._settled_up_to = 0
+        self._connection.handed_out(self._flow.buffered)
+        self._flow.restart()
+        self._min_tag = 0
+        self.epoch = 0
+
+    def on_frame(self, frame: wire.Frame) -> None:
+        if isinstance(frame, wire.Deliver):
+            self._deliver(frame)
+        elif isinstance(frame, wire.Ready | wire.Drained):
+            self._asked(frame)
+        elif isinstance(frame, wire.Withdrawn):
+            if frame.epoch == self.epoch:
+                self._withdrawn(list(frame.ranges))
+        elif isinstance(frame, wire.Promoted):
+            self.active = True
+            self.promoted()
+        elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
+            self._connection.end(self, ended_by(frame, self.name))
+
+    def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
+        """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
+        work = self.session.work
+        if not self.options.lease_ms and work is None:
+            if ask := self.withdraw(ranges):
+                self._send_credit(ask, self.epoch)
+            return
+        before = unacknowledged_ranges.count(self.consumed)
+        ask = self.withdraw(ranges, TIMED_OUT if work is not None else OVERDUE)
+        if work is not None and before != unacknowledged_ranges.count(self.consumed):
+            work.lose(TIMED_OUT)
+        with self._lock:
+            self.owing = max(self.owing, 0) + ask
+            if self._arrivals.awaited:
+                self.answer_deadline()
+        if self.listener is not None:
+            self.session.wake_listeners()
+
+    def received(self) -> tuple[int, int] | None:
+        """(last tag, how many) of what was handed out and not acknowledged; None when there is nothing."""
+        with self._lock:
+            return (self.consumed[-1][1], unacknowledged_ranges.count(self.consumed)) if self.consumed else None
+
+    def _asked(self, frame: wire.Ready | wire.Drained) -> None:
+        """The host has something, or nothing more, for this member."""
+        share = self._share
+        if share is not None and frame.epoch == self.epoch:
+            with self._lock:
+                if isinstance(frame, wire.Ready):
+                    share.credit_pool.ready(share)
+                else:
+                    share.credit_pool.drained(share)
+
+    def _deliver(self, frame: wire.Deliver) -> None:
+        block = frame.block
+        count = block.count
+        if self.closed or self._let_go or frame.tag < self._min_tag:
+            self._connection.meter(count)
+            if self._let_go and frame.tag >= self._min_tag:
+                self._give_back([(frame.tag, frame.tag + count - 1)])
+            return
+        expires, attempt = block.expires(), frame.attempt
+        if not self._connection.brokers.alone and self._connection.copies.again(block):
+            attempt = max(attempt, 2)
+        if expires is None and attempt == 1:
+            delivery = Delivery(block, self, frame.epoch, frame.tag, attempt)
+        else:
+            delivery = watched = Watched(block, self, frame.epoch, frame.tag, attempt)
+            watched.expires = expires
+        with self._lock:
+            self.put(delivery)
+            ask = self._flow.arrived(count)
+            self._tell()
+        self._connection.arrived(count)
+        if ask:
+            self._send_credit(ask, frame.epoch)
+
+    def _tell(self, *, everybody: bool = False) -> None:
+        self._arrivals.tell(everybody=everybody)
+        if self.listener is not None:
+            self.session.wake_listeners()
+
+    async def release(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Give everything unacknowledged back and start again (recover); failures are what was handed out (W-69).
+
+        ``delay_ms`` is the pause before those come again, None the session's; ``reason`` is written on those that are
+        dead by it.
+        """
+        channel, epoch = self._channel, self.epoch
+        if channel is None or channel.lost or not epoch:
+            return  # Whoever attaches, which may be under way, starts with everything.
+        share = self._share
+        with self._lock:
+            if share is not None and share.credit_pool.pause(share):
+                channel.link.write(wire.drain(self._handle, epoch, 0))
+            credit = self._flow.limit if (share is None or share.standing) and not self._let_go else 0
+            last = self.consumed[-1][1] if self.consumed else self._settled_up_to
+            seen = self._handed_out_up_to
+            self._drop_all(RECOVERED)
+            self._min_tag = 1 << 62
+            self._settled_up_to = 0
+
+        def released(next_tag: int) -> None:
+            with self._lock:
+                self._connection.handed_out(self._flow.buffered)
+                if share is not None:
+                    share.credit_pool.resumed(share)
+                else:
+                    self._flow.restart()
+                self._min_tag = next_tag
+                if self._arrivals.awaited:
+                    self.poll()
+
+        args = {
+            "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last, "seen": seen,
+            "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms, "reason": reason,
+        }  # fmt: skip
+        await channel.call("release", args, released)
+        self.close_if_settled()
+
+    def let_go(self) -> None:
+        """Nobody can receive from it any more: what waits here goes back, and it is closed once what was received is
+        settled."""
+        if self.closed or self._let_go:
+            return
+        self._let_go = True
+        channel = self._reachable(self.epoch)
+        if channel is not None:
+            channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.
+        with self._lock:
+            ranges = [tags for delivery in self.drop_buffer() for tags in delivery]
+            self._connection.handed_out(self._flow.buffered)
+            self._flow.restart()
+        self._give_back(ranges)
+        if self.session.mode == "dups_ok":
+            self.session.flush_lazily()
+        self.close_if_settled()
+
+    def _give_back(self, ranges: unacknowledged_ranges.Ranges) -> None:
+        """Messages that the application has not seen are for anybody."""
+        if ranges and self.session.keeps_track:
+            self._send_outcome(self.epoch, ranges, "unseen", -1, "", None)
+
+    def close_if_settled(self) -> None:
+        """Close it when nobody refers to it and nothing that it gave out is left to be acknowledged."""
+        if self._let_go and not self.closed and not self.consumed:
+            self.shut()
+            self._connection.spawn(self.close())
+
+    @property
+    def _handed_out_up_to(self) -> int:
+        """The highest delivery that the application has got and that may not be settled; it never saw higher ones.
+
+        Deliveries that wait for the disk come after others that are later: lower ones may be here unseen.
+        """
+        return max(self._settled_up_to, *(row[1] for row in self.consumed), 0)
+
+    def started(self) -> None:
+        """The connection was started: what is in the buffer may be handed out."""
+        with self._lock:
+            if self._deliveries:
+                self._tell()
+
+    def on_writable(self) -> None:
+        """A consumer writes little enough not to care."""
+
+    def has_ended(self) -> bool:
+        """True once the application has closed it, or has lost it."""
+        return self.closed or self._let_go
+
+    def on_lost(self) -> None:
+        self._channel = None
+        if self._lease is not None:
+            self._lease.stop()
+        with self._lock:
+            had_handed_out = bool(self.consumed)
+            self._forget()
+        if had_handed_out:
+            self.session.lost_some()
+        self.close_if_settled()
+        if not self.lost(self) and not self.closed:
+            self._connection.recover(self)
+
+    def fail(self, error: BrokerError) -> None:
+        self.failure = error
+        if self.left is not None:
+            self.abandon()
+            self.left(self)
+            return
+        with self._lock:
+            self._failure = error
+            self._tell(everybody=True)
+
+    def abandon(self) -> None:
+        """It is over for this member, and its consumer goes on: what is here will come from elsewhere."""
+        with self._lock:
+            self.closed = True
+            self._forget()
+
+    def shut(self) -> None:
+        """No more messages for the application; whoever waits is woken."""
+        with self._lock:
+            self.closed = True
+            self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
+            self._tell(everybody=True)
+            self._deliveries.clear()
+            self._at = 0
+
+    async def close(self) -> None:
+        """Detach on the host: what is not acknowledged goes back (F-25). A transaction keeps what it has consumed."""
+        if self.session.work is not None:
+            await self.session.work.stage(self)
+        channel, self._channel = self._channel, None
+        if self._lease is not None:
+            self._lease.stop()
+        self._connection.handed_out(self._flow.buffered)
+        self._flow.restart()
+        with self._lock:
+            seen = self._handed_out_up_to
+            self._drop_all(CLOSED)
+        self.session.forget(self)
+        if channel is not None and not channel.lost:
+            await channel.confirmed(self._handle)
+        if channel is not None and not channel.lost:
+            await channel.call("close_consumer", {"handle": self._handle, "seen": seen})
+            channel.endpoints.pop(self._handle, None)
+
+    def info(self) -> dict[str, Any]:
+        """For people who look: name, limit, messages buffered, and consumed but not acknowledged."""
+        waiting = unacknowledged_ranges.count(self.consumed)
+        return {"destination": self.name, "limit": self._flow.limit, "buffered": self.buffered, "consumed": waiting}

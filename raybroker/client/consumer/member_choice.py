@@ -1,0 +1,50 @@
+"""Where a consumer of a distributed destination goes: to one member, chosen when it is opened (W-113, W-116).
+
+It stays there while the member's broker is there.  Members that come later, or that have no consumers, do not draw it
+away: whoever wants to serve all of them opens a consumer on a connection to each broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.producer.member_balance import chooser_of
+from raybroker.model.balancing import Candidate, place_consumer
+from raybroker.model.errors import ConnectionLostError
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.consumer.consumer import ConsumerOptions
+    from raybroker.client.destinations import Destination
+
+
+def is_pinned(destination: Destination, traits: Mapping[str, Any], options: ConsumerOptions) -> bool:
+    """Whether a consumer has one member only.
+
+    Not on a topic whose messages are for the subscribers of all members (W-116), and not a durable subscription that
+    one consumer may have at a time: what others published elsewhere is in it too (D-27).
+    """
+    if not traits.get("distributed"):
+        return False
+    if destination.kind == "queue":
+        return True
+    wanted = options.subscription
+    exclusive = wanted is not None and wanted["durable"] and not wanted["shared"]
+    return traits.get("forwardingPolicy") == "Partitioned" and not exclusive
+
+
+async def place(connection: ConnectionCore, destination: Destination, policy: str) -> str:
+    """The broker whose member a new consumer gets; raises ConnectionLostError when no broker can be asked."""
+    directory = connection.directory
+    counts = await connection.patiently(
+        destination.name, lambda: directory.members(destination.kind, destination.name)
+    )  # fmt: skip
+    if not counts:
+        raise ConnectionLostError(f"no broker has a member of {destination.name} now")
+    candidates = [
+        Candidate(broker, local=broker == directory.home, consumers=counts[broker]) for broker in sorted(counts)
+    ]
+    affinity = connection.attributes["ServerAffinityEnabled"]
+    # The position is not that of producers: each goes round by itself.
+    return place_consumer(candidates, chooser_of(connection, destination, policy, "consumers"), affinity=affinity)

@@ -1,0 +1,308 @@
+"""A received message: a light view into the block it came in, decoded when asked (R-16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raybroker.client.consumer import property_conversion
+from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
+from raybroker.client.producer import body_encoding
+from raybroker.content.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
+from raybroker.content.headers import Header, decode_header, message_id
+from raybroker.model.block import Block
+from raybroker.model.record import Buffer
+from raybroker.model.units import GROUP_PROPERTY
+
+if TYPE_CHECKING:
+    from raybroker.client.consumer.consumer import ConsumerCore
+
+__all__ = ["Delivery", "Message", "message_id"]
+
+_UNSET: Any = object()
+_QUEUE = "queue:"
+_DELIVERY_COUNT = "JMSXDeliveryCount"
+
+
+class Part(NamedTuple):
+    """One message of a unit of work."""
+
+    id: str
+    body: Any
+    properties: dict[str, Any]
+    correlation_id: str | None
+    reply_to: str | None
+    type: str | None
+
+
+class Delivery:
+    """What the messages of one delivered block share: message i has the tag ``tag + i``."""
+
+    __slots__ = ("attempt", "block", "consumer", "epoch", "kind", "offsets", "tag", "view")
+
+    def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
+        self.block = block
+        self.consumer = consumer
+        self.epoch = epoch
+        self.tag = tag
+        self.attempt = attempt
+        self.offsets = block.offsets()
+        self.view = block.view
+        self.kind = block.kind if block.uniform else -1
+
+
+class Message:
+    """What ``receive`` returns. Bodies and headers are read-only values of Python."""
+
+    __slots__ = ("_body", "_delivery", "_header", "_index")
+
+    def __init__(self, delivery: Delivery, index: int) -> None:
+        self._delivery = delivery
+        self._index = index
+        self._body: Any = _UNSET
+        self._header: Header | None = None
+
+    @property
+    def body(self) -> Any:
+        """The body as it was sent: str, bytes, number, None, tuple, datetime, date, time, timedelta, UUID, Decimal, an
+        array or scalar of numpy, or a dict or list of these; see :mod:`raybroker.content.msgpack_types`.
+
+        A dataclass comes back as a dict of its fields, a subclass of str, int, float, dict, list or tuple as that type.
+        An array is a view into the message, which cannot be written to.
+        Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
+        ``imq.message.max_size``, or for a pickled one when the consumer did not ask for that with
+        ``serializer="pickle"``.
+        """
+        if self._body is _UNSET:
+            delivery, index = self._delivery, self._index
+            offsets = delivery.offsets
+            data = delivery.view[offsets[index] : offsets[index + 1]]
+            kind = delivery.kind
+            if kind < 0:
+                kind = delivery.block.kind_of(index)
+            self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
+        return self._body
+
+    def _decoded(self, kind: int, data: Buffer) -> Any:
+        consumer = self._delivery.consumer
+        if kind & DEFLATED:
+            kind, data = inflated(kind, data, consumer.session.connection.message_bytes_max)
+        if kind == WORK:
+            return [self._decoded(row.kind, row.body) for row in work_rows(data)]
+        return body_encoding.unpickle(data, allowed=consumer.unpickles) if kind == PICKLE else decode_body(kind, data)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The messages of a unit of work in their order; empty for any other message (W-96)."""
+        block, index = self._delivery.block, self._index
+        if block.kind_of(index) != WORK:
+            return []
+        rows = zip(work_rows(block.body(index)), self.body, strict=True)
+        return [Part(row.id, body, *decode_header(row.header)[:4]) for row, body in rows]
+
+    @property
+    def body_type(self) -> str:
+        """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object" (R-17)."""
+        return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~DEFLATED, "object")
+
+    def _headers(self) -> Header:
+        if self._header is None:
+            self._header = decode_header(self._delivery.block.header(self._index))
+        return self._header
+
+    @property
+    def id(self) -> str:
+        """Unique among all messages; "" when its producer asked for none (R-16)."""
+        if self._headers().no_id:
+            return ""
+        return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        return self._headers().properties
+
+    @property
+    def property_names(self) -> list[str]:
+        """Names of its properties, of JMSXDeliveryCount, which every received message has, and of JMSXGroupID when it
+        has a unit of order: that is what ``get_string("JMSXGroupID")`` gives then."""
+        names = [name for name in self.properties if name != _DELIVERY_COUNT]
+        if GROUP_PROPERTY not in names and self.unit_of_order is not None:
+            names.append(GROUP_PROPERTY)
+        return [*names, _DELIVERY_COUNT]
+
+    def _property(self, name: str) -> Any:
+        if name == _DELIVERY_COUNT:
+            return self.delivery_count
+        found = self.properties.get(name)
+        return self.unit_of_order if found is None and name == GROUP_PROPERTY else found
+
+    def get_boolean(self, name: str) -> bool:
+        """A property as a boolean; this and its like raise MessageFormatError for one that is none (R-16)."""
+        return property_conversion.to_boolean(name, self._property(name))
+
+    def get_byte(self, name: str) -> int:
+        """A property as a whole number of 8 bits."""
+        return property_conversion.to_whole(name, self._property(name), "byte")
+
+    def get_short(self, name: str) -> int:
+        """A property as a whole number of 16 bits."""
+        return property_conversion.to_whole(name, self._property(name), "short")
+
+    def get_int(self, name: str) -> int:
+        """A property as a whole number of 32 bits."""
+        return property_conversion.to_whole(name, self._property(name), "int")
+
+    def get_long(self, name: str) -> int:
+        """A property as a whole number of 64 bits."""
+        return property_conversion.to_whole(name, self._property(name), "long")
+
+    def get_float(self, name: str) -> float:
+        """A property as a number of single precision."""
+        return property_conversion.to_float(name, self._property(name))
+
+    def get_double(self, name: str) -> float:
+        """A property as a number of double precision."""
+        return property_conversion.to_double(name, self._property(name))
+
+    def get_string(self, name: str) -> str | None:
+        """A property as text; None when the message does not have it."""
+        return property_conversion.to_string(name, self._property(name))
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self._headers().correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where an answer should go: the name of a queue, or "topic:name"; ``session.producer`` takes both."""
+        text = self._headers().reply_to
+        return text[len(_QUEUE) :] if text is not None and text.startswith(_QUEUE) else text
+
+    @property
+    def dedup_id(self) -> str | None:
+        """The name by which its sender made it unique (B25)."""
+        return self._headers().dedup_id
+
+    @property
+    def type(self) -> str | None:
+        return self._headers().type
+
+    @property
+    def destination(self) -> str:
+        return self._delivery.consumer.name
+
+    @property
+    def timestamp(self) -> int:
+        """When its producer packed it, milliseconds since 1970; 0 when its producer asked for none (R-16)."""
+        return self._delivery.block.timestamp_ms
+
+    @property
+    def expiration(self) -> int:
+        """When it expires, milliseconds since 1970; 0 never."""
+        return self._delivery.block.expires_of(self._index)
+
+    @property
+    def delivery_time(self) -> int:
+        """The earliest time at which it could be delivered, milliseconds since 1970 (W-65)."""
+        return self._delivery.block.deliver_at_of(self._index) or self.timestamp
+
+    @property
+    def priority(self) -> int:
+        return self._delivery.block.priority_of(self._index)
+
+    @property
+    def persistent(self) -> bool:
+        return self._delivery.block.persistent
+
+    @property
+    def tag(self) -> int:
+        """Number of this delivery among those of its consumer."""
+        return self._delivery.tag + self._index
+
+    @property
+    def redelivered(self) -> bool:
+        """True when it was, or may have been, delivered to some application before (R-11)."""
+        return self.delivery_count > 1
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered to an application, this time included (R-11).
+
+        What a consumer only had in its buffer when it recovered, rolled back or was closed does not count. When its
+        connection was lost, or its broker restarted, nobody knows what it had handed out, and all of it counts.
+        """
+        return self._delivery.attempt + self._headers().doubtful
+
+    @property
+    def unit_of_order(self) -> str | None:
+        """The unit of order that it belongs to (W-76)."""
+        return self._headers().unit
+
+    def __bool__(self) -> bool:
+        """True, also with an empty body: ``while m := consumer.receive(2)`` must not end at one."""
+        return True
+
+    def __len__(self) -> int:
+        """Bytes of the body."""
+        return self._delivery.block.body(self._index).nbytes
+
+    def acknowledge(self) -> Any:
+        """Acknowledge everything the session has consumed so far, or with acknowledgePolicy=Previous up to this message
+        (R-08, W-40); ignored unless the session is "client".
+
+        Returns when the broker has confirmed it; with asyncio this and the others are to be awaited. A message that is
+        acknowledged already is no error. This and the others raise, and change nothing, when the message went back:
+        ConnectionLostError when the connection to its broker was lost, and IllegalStateError after ``recover``, after
+        the ack deadline, and when its consumer, session or connection is closed.
+        """
+        return self._delivery.consumer.session.acknowledge_by_policy(self)
+
+    def acknowledge_this(self) -> Any:
+        """Acknowledge this message alone (R-08)."""
+        return self._delivery.consumer.session.acknowledge_one(self)
+
+    def acknowledge_up_to(self) -> Any:
+        """Acknowledge what the session consumed up to and including this message (R-08)."""
+        return self._delivery.consumer.session.acknowledge(self)
+
+    def reject(self, reason: str | BaseException | None = None) -> Any:
+        """It can never be processed: it is dead at once, and not delivered again (B9).
+
+        reason  text for whoever looks at the dead message, or an exception, whose type, text and traceback are taken.
+                Raises MessageFormatError for anything else.
+        """
+        return self._delivery.consumer.session.settle_as(self, "reject", None, reason_text(reason))
+
+    def release(self) -> Any:
+        """Give it back unprocessed, for anybody; that does not count as a failure (B9)."""
+        return self._delivery.consumer.session.settle_as(self, "release", None, "")
+
+    def fail(self, delay_ms: int | None = None, reason: str | BaseException | None = None) -> Any:
+        """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often (B9).
+
+        None: the redelivery delay of the session or its destination. Raises MessageFormatError for a delay that is no
+        whole number from 0 to 3,660 days. ``reason``: as for :meth:`reject`, written on the message when it is dead.
+        """
+        check_delay_ms(delay_ms)
+        return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, reason_text(reason))
+
+    def reply(self, body: Any, **options: Any) -> Any:
+        """Send an answer to its ``reply_to`` and return the answer's id; ``options`` as for :meth:`Producer.send`.
+
+        Its correlation id is that of this message, or without one this message's id. In a transacted session it is
+        sent with the commit. Raises IllegalStateError when this message has no reply_to, InvalidDestinationError when
+        the queue for the answer is gone; with asyncio it is to be awaited.
+        """
+        return self._delivery.consumer.session.reply(self, body, options)
+
+    def extend(self) -> Any:
+        """Start its ack deadline again: it is still being worked on (B7)."""
+        return self._delivery.consumer.session.extend(self)
+
+    def __reduce__(self) -> Any:
+        """A copy in another process has its content, and cannot be acknowledged there."""
+        from raybroker.client.pickled import reduce_message
+
+        return reduce_message(self)
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"

@@ -1,0 +1,352 @@
+"""A consumer of several places at once: the members of a destination on all brokers, or all topics that match (D-05).
+
+    a destination            one member on every broker that is there (K-04 … K-06)
+    one that is distributed  one member, chosen when it is opened (W-113)
+    a pattern of topics      of every broker those that match, followed as they come and go
+
+All members share one limit (``credit_pool.py``), one lock and those who wait.  The first member is that of the broker
+that keeps the order of consumers, the coordinator: a consumer that is a backup there is nowhere else until it is
+promoted (D-15, D-16).  A member that is lost comes back by itself while its broker is there; what it had sent is void,
+and the others go on (K-19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.connection.addresses import reconnect_time
+from raybroker.client.connection.broker_members import Key, Section
+from raybroker.client.connection.cluster_view import alive, coordinator
+from raybroker.client.connection.directory import View
+from raybroker.client.consumer.consumer import IDENTITY_BYTES, ConsumerCore, ConsumerOptions
+from raybroker.client.consumer.member_choice import is_pinned, place
+from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.prefetch_buffers import Buffers
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.unit_routing import ONLY_HERE
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
+from raybroker.system.entropy import token
+
+if TYPE_CHECKING:
+    from raybroker.client.session.session import SessionCore
+
+
+class SpreadConsumer(Buffers):
+    """What a face does with a ConsumerCore, over all members."""
+
+    def __init__(
+        self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
+    ) -> None:
+        """``create``: a missing destination is made (D-21)."""
+        super().__init__(session, options)
+        self.destination = destination
+        self.name = destination.name
+        self.identity = token(IDENTITY_BYTES).hex()
+        self.left = None
+        self.members: dict[Key, ConsumerCore] = {}
+        self._options = options
+        self._create = create
+        self._joining: set[ConsumerCore] = set()
+        self._sections: dict[str, Section] = {}
+        self._follows = False
+        """It is open, and follows the brokers."""
+        self._wide = False
+        """It has members on all brokers, not on the coordinator alone."""
+        self._only = self._policy = ""
+        """The one broker that it has a member on; loadBalancingPolicy where it is pinned to it (W-113)."""
+        self._listener: Callable[[Message], object] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # ---- opening, and following the brokers --------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Raises what the coordinator answers, or the last retryable error."""
+        brokers = self._connection.brokers
+        self._connection.at_close.append(self._end)
+        try:
+            if brokers.alone:
+                await self._begin("")
+            else:
+                await self._open_in_cluster()
+        except BaseException:
+            self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} was not opened")
+            await self.close()
+            raise
+
+    async def _open_in_cluster(self) -> None:
+        brokers = self._connection.brokers
+        brokers.listeners.append(self._brokers_changed)
+        await self._choose()
+        await self._open_first()
+        if self._widens():
+            await self._open_elsewhere()
+        self._brokers_changed(await brokers.view())
+
+    async def _choose(self) -> None:
+        """Find out whether it is to have one member only, and where."""
+        if self.destination.is_pattern:
+            return
+        kind, name, directory = self.destination.kind, self.destination.name, self._connection.directory
+        found = await self._connection.patiently(name, lambda: directory.locate(kind, name, self._create))
+        if found.traits.get(ONLY_HERE):
+            self._only = directory.home
+        elif is_pinned(self.destination, found.traits, self._options):
+            self._policy = str(found.traits["loadBalancingPolicy"])
+
+    async def _begin(self, broker: str) -> None:
+        section = self._section(broker)
+        await section.begin()
+        section.follow()
+
+    async def _open_first(self) -> None:
+        """Open the member that decides whether the consumer is active; elsewhere when the coordinator goes meanwhile,
+        or has the destination for its own clients alone (D-20)."""
+        closed: set[str] = set()
+        while True:
+            view = await self._connection.brokers.view()
+            if self._policy and self._only not in alive(view):
+                self._only = await place(self._connection, self.destination, self._policy)
+            first = self._only or next(
+                (name for name in (coordinator(view), *alive(view)) if name not in closed), view.home
+            )
+            try:
+                await self._begin(first)
+            except LocalDestinationError:
+                if first in closed:
+                    raise
+                closed.add(first)
+                self._sections.pop(first).stop()
+            except BrokerError:
+                if first in self._sections:
+                    raise
+            else:
+                self._follows = True
+                return
+
+    async def _open_elsewhere(self) -> None:
+        """Members on the other brokers; one that cannot be opened now is tried again while its broker is there."""
+        view = await self._connection.brokers.view()
+        others = [self._section(name) for name in alive(view) if name not in self._sections]
+        await asyncio.gather(*(section.begin() for section in others), return_exceptions=True)
+        for section in others:
+            section.follow()
+
+    def _section(self, broker: str) -> Section:
+        section = self._sections.get(broker)
+        if section is None:
+            section = self._sections[broker] = Section(
+                self._connection, self.destination, broker, self.members, self._join, create=self._create
+            )
+        return section
+
+    def _brokers_changed(self, view: View) -> None:
+        there = alive(view)
+        for broker in [broker for broker in self._sections if broker not in there]:
+            self._sections.pop(broker).stop()
+            for member in [m for m in (*self.members.values(), *self._joining) if m.broker == broker]:
+                if not member.attached:
+                    self._drop(member)
+        if self._follows and not self.closed and self._policy and self._only not in there:
+            self._connection.spawn(self._move())
+        elif self._follows and not self.closed and not self._only:
+            for broker in there if self._wide else [coordinator(view)]:
+                if broker not in self._sections:
+                    self._section(broker).follow()
+
+    def _widens(self) -> bool:
+        """The coordinator has answered, or promoted the consumer: whether it goes on to the other brokers, as active
+        ones do whose destination is there."""
+        if self._wide or self._only or not (self._follows and self.active):
+            return False
+        self._wide = True
+        return True
+
+    def _promoted(self) -> None:
+        if self._widens():
+            self._connection.spawn(self._open_elsewhere())
+
+    async def _move(self) -> None:
+        """The broker of the member that it is pinned to is gone: choose another one, as if it were opened now."""
+        self._policy, policy = "", self._policy
+        with contextlib.suppress(BrokerError):
+            self._only = await place(self._connection, self.destination, policy)
+            if not self.closed:
+                self._section(self._only).follow()
+        self._policy = policy
+
+    # ---- members ---------------------------------------------------------------------------------------------------
+
+    async def _join(self, broker: str, destination: Destination, create: bool) -> None:
+        key = (broker, destination.name)
+        if key in self.members or any((m.broker or "", m.name) == key for m in self._joining):
+            raise ConnectionLostError(f"{destination.name} is being joined at broker {broker}")  # From before it left.
+        member = ConsumerCore(
+            self.session, destination, self._options, self._arrivals, broker=broker or None, identity=self.identity,
+            credit_pool=self._credit_pool,
+        )  # fmt: skip
+        member.left, member.lost, member.promoted = self._leave, self._is_over, self._promoted
+        member.listener = self._listener
+        with self._arrivals.lock:
+            self._holders[member.share] = member
+        self._joining.add(member)
+        try:
+            await self._connection.join(member, create=create)
+        except BaseException:
+            self._drop(member)
+            raise
+        finally:
+            self._joining.discard(member)
+        if member.closed:
+            await member.close()
+            raise IllegalStateError(f"the consumer of {self.name} is closed")
+        self.members[key] = member
+        self._members_changed()
+        self._promoted()
+
+    def _members_changed(self) -> None:
+        """With one member the hot path is the member's own."""
+        only = next(iter(self.members.values())) if len(self.members) == 1 else None
+        self.take_one = self._take_one_of_all if only is None else only.take_one
+        if self.members and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _is_over(self, member: ConsumerCore) -> bool:
+        """A member has lost its channel: whether its broker is gone as well."""
+        if member.broker is None or member.broker in self._sections:
+            return False
+        self._drop(member)
+        return True
+
+    def _drop(self, member: ConsumerCore) -> None:
+        """Go on without a member."""
+        member.abandon()
+        with self._arrivals.lock:
+            self._credit_pool.leave(member.share)
+            self._holders.pop(member.share, None)
+        self.session.forget(member)
+        key = (member.broker or "", member.name)
+        if self.members.get(key) is member:
+            del self.members[key]
+            self._members_changed()
+        if not self.members and not self.destination.is_pattern and self._follows and not self.closed:
+            self._wait_for_members()
+
+    def _leave(self, member: ConsumerCore) -> None:
+        """A member has failed. The last one takes the consumer with it, unless there is hope of another."""
+        error = member.failure or ConnectionLostError(f"{self.name} cannot be reached")
+        self._drop(member)
+        section = self._sections.get(member.broker or "")
+        if self.closed:
+            return
+        if section is not None and self._connection.attributes["imqReconnectEnabled"]:
+            section.member_left()
+        if self.destination.is_pattern:
+            return
+        if not self.members and (len(self._sections) < 2 or not isinstance(error, ConnectionLostError)):
+            self._connection.end(self, error)
+
+    def _wait_for_members(self) -> None:
+        """There is no member left: one has to come within the reconnect time."""
+        timeout_s = reconnect_time(self._connection.attributes).timeout_s
+
+        def over() -> None:
+            error = ConnectionLostError(
+                f"no broker of {self.name} can be reached; gave up after {timeout_s:g} s"
+                " (raybroker.reconnect.timeout_ms)"
+            )
+            self._connection.end(self, error)
+
+        if self._deadline is None and timeout_s is not None:
+            self._deadline = asyncio.get_running_loop().call_later(timeout_s, over)
+
+    def fail(self, error: BrokerError) -> None:
+        """It is over: whoever waits is told."""
+        self._stop()
+        with self._arrivals.lock:
+            self._failure = error
+            self._arrivals.tell(everybody=True)
+
+    # ---- as ConsumerCore -------------------------------------------------------------------------------------------
+
+    @property
+    def listener(self) -> Callable[[Message], object] | None:
+        return self._listener
+
+    @listener.setter
+    def listener(self, listener: Callable[[Message], object] | None) -> None:
+        self._listener = listener
+        for member in (*self.members.values(), *self._joining):
+            member.listener = listener
+
+    @property
+    def active(self) -> bool:
+        return self.destination.is_pattern or self._wide or any(m.active for m in list(self.members.values()))
+
+    def shut(self) -> None:
+        """No more messages for the application; whoever waits is woken."""
+        for member in (*self.members.values(), *self._joining):
+            member.shut()
+        with self._arrivals.lock:
+            self._credit_pool.end()
+            self.closed = True
+            self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
+            self._arrivals.tell(everybody=True)
+
+    def let_go(self) -> None:
+        """Nobody can receive from it any more: its members go, each once what was received from it is settled."""
+        if self.closed:
+            return
+        self._stop()
+        if self._end in self._connection.at_close:
+            self._connection.at_close.remove(self._end)
+        with self._arrivals.lock:
+            self._credit_pool.end()
+            self.closed = True
+        for member in list(self._joining):
+            member.shut()
+        for member in list(self.members.values()):
+            member.let_go()
+
+    def _stop(self) -> None:
+        for section in self._sections.values():
+            section.stop()
+        self._sections.clear()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._brokers_changed in self._connection.brokers.listeners:
+            self._connection.brokers.listeners.remove(self._brokers_changed)
+
+    async def close(self) -> None:
+        """Detach everywhere, at the coordinator last: whoever gets its place there finds the others free."""
+        await self._end()
+        if self._end in self._connection.at_close:
+            self._connection.at_close.remove(self._end)
+        members = list(self.members.values())
+        self.members.clear()
+        faults = await asyncio.gather(*(member.close() for member in members[1:]), return_exceptions=True)
+        if members:
+            await members[0].close()
+        for fault in faults:
+            if fault is not None:
+                raise fault
+
+    async def _end(self) -> None:
+        self._stop()
+        self.shut()
+
+    def info(self) -> dict[str, Any]:
+        """For people who look: as ConsumerCore, over all members, and where they are."""
+        rows = [member.info() for member in list(self.members.values())]
+        found = {
+            "destination": self.name, "limit": max((row["limit"] for row in rows), default=self._options.limit),
+            "buffered": sum(row["buffered"] for row in rows), "consumed": sum(row["consumed"] for row in rows),
+        }  # fmt: skip
+        if self.destination.is_pattern:
+            found["topics"] = sorted({name for _, name in self.members})
+        if not self._connection.brokers.alone:
+            found["brokers"] = sorted({broker for broker, _ in self.members})
+        return found

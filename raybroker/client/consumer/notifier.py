@@ -1,0 +1,73 @@
+"""How somebody waits for messages: one place for a consumer, or for all attachments of a wildcard subscription."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from raybroker.client.connection.io_thread import fulfil
+
+if TYPE_CHECKING:
+    from raybroker.client.consumer.prefetch_buffer import Buffer
+
+
+class Arrivals:
+    """A lock that buffers share, and those who wait for something to come into one of them."""
+
+    __slots__ = ("_condition", "_futures", "_waiting", "filled", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.filled: deque[Buffer] = deque()
+        """Buffers with something in them, and maybe some that were emptied since; each once."""
+        self._condition = threading.Condition(self.lock)
+        self._futures: list[Future[None]] = []
+        self._waiting = 0
+
+    @property
+    def awaited(self) -> bool:
+        """True while somebody waits."""
+        return self._waiting > 0 or bool(self._futures)
+
+    def wait(self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None) -> bool:
+        """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting."""
+        with self.lock:
+            if ready():
+                return True
+            self._waiting += 1
+            poll()
+            try:
+                return self._condition.wait_for(ready, timeout_s)
+            finally:
+                self._waiting -= 1
+
+    def future(self, ready: Callable[[], bool], poll: Callable[[], None]) -> Future[None]:
+        """Done when :meth:`wait` would return True."""
+        future: Future[None] = Future()
+        with self.lock:
+            if ready():
+                future.set_result(None)
+            else:
+                poll()
+                self._futures.append(future)
+        return future
+
+    def first(self) -> Buffer | None:
+        """The first of the filled ones; called with the lock held."""
+        filled = self.filled
+        while filled and filled[0].unlisted():
+            pass
+        return filled[0] if filled else None
+
+    def tell(self, *, everybody: bool = False) -> None:
+        """Something came, or it is over; called with the lock held."""
+        if everybody:
+            self._condition.notify_all()
+        else:
+            self._condition.notify()
+        for future in self._futures:
+            fulfil(future, None)
+        self._futures.clear()

@@ -1,0 +1,56 @@
+"""What those who wait for a message are told once its block is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.consumer.message import message_id
+from raybroker.client.producer.producer_state import Batch
+from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
+
+NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()
+NOTHING_TO_WAIT_FOR.set_result("")
+DUPLICATE: Final = "duplicate"
+"""Code of a refusal that is none: the message was taken before (B25)."""
+Row = tuple[int, int, str, str]
+"""Of a refusal: start, end, code, text."""
+
+
+def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
+    """Tell everybody who waits for a message of a settled block: its id, or why it was refused."""
+    refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE]
+    for index, waiter in batch.waiters:
+        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
+        if hit is not None:
+            refuse(waiter, hit)
+        else:
+            fulfil(waiter, message_id(producer, batch.first_seq + max(index, 0)))
+
+
+def duplicates_in(rows: Sequence[Row]) -> int:
+    """Messages that were not taken because they had been taken before."""
+    return sum(end - start for start, end, code, _ in rows if code == DUPLICATE)
+
+
+def first_fault(rows: Sequence[Row]) -> BrokerError | None:
+    """The first real refusal."""
+    return next((from_code(code, text) for _, _, code, text in rows if code != DUPLICATE), None)
+
+
+def unknown_outcome(error: BrokerError) -> BrokerError:
+    """What those are told whose messages were on their way when a producer ended because of ``error``.
+
+    A destination that was destroyed has lost them for certain.
+    """
+    if not error.definite or isinstance(error, InvalidDestinationError):
+        return error
+    return ConnectionLostError(f"whether the message was stored is not known: {error} before the broker confirmed it")
+
+
+def refuse_all(batches: Iterable[Batch], error: BrokerError) -> None:
+    for batch in batches:
+        for _, waiter in batch.waiters:
+            refuse(waiter, error)

@@ -1,0 +1,120 @@
+"""Consumers of topics: subscriptions that outlive them, shared ones, and wildcards (D-02, D-05, D-27).
+
+A durable or shared subscription is known by the client id and its name, over all topics; the broker keeps that unique
+and is asked before a consumer is opened.  A consumer on a pattern, or in a cluster of brokers, is one handle over
+several attachments (``spread.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.consumer.multi_broker import SpreadConsumer
+from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.model.names import is_temporary_name
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.session.session import SessionCore
+
+NAME_CHARS_MAX: Final = 255
+
+
+def subscription(destination: Destination, name: object, *, durable: bool, shared: bool) -> dict[str, Any]:
+    """What a consumer of a named subscription asks for; raises InvalidDestinationError for what has none."""
+    if destination.kind != "topic":
+        raise InvalidDestinationError(f"{destination.text} has no subscriptions; they are for topics")
+    if destination.is_pattern:
+        raise InvalidDestinationError(f"a subscription with a name is to one topic, not to the pattern {destination}")
+    if durable and is_temporary_name(destination.name):
+        raise InvalidDestinationError(
+            f"{destination.text} is temporary and ends with its connection: it has no durable subscriptions"
+        )
+    if not isinstance(name, str) or not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
+        raise InvalidDestinationError(
+            f"subscription name {name!r} is not allowed: it is 1 to {NAME_CHARS_MAX} printable characters"
+        )
+    return {"name": name, "durable": durable, "shared": shared}
+
+
+async def open_consumer(
+    session: SessionCore, destination: Destination, options: ConsumerOptions
+) -> ConsumerCore | SpreadConsumer:
+    """A consumer of any kind; on the IO loop.
+
+    Raises IllegalStateError for a durable subscription without a client id or in use, InvalidDestinationError for a
+    temporary destination of another connection, and what the broker answers.
+    """
+    connection = session.connection
+    if is_temporary_name(destination.name) and destination not in connection.temporaries:
+        raise InvalidDestinationError(
+            f"{destination.text} is temporary: only the connection that made it may receive from it"
+        )
+    wanted = options.subscription
+    if wanted is not None and wanted["durable"]:
+        if not wanted["shared"] and connection.client_id is None:
+            raise IllegalStateError(
+                f"the durable subscription {wanted['name']!r} needs a client id, which it is known by together with its"
+                " name: connect with client_id=…, or set imqConfiguredClientID"
+            )
+        await connection.patiently(destination.name, lambda: _announce(session, destination, options, wanted))
+    if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
+        spread = SpreadConsumer(session, destination, options)
+        await spread.open()
+        return spread
+    create = destination not in connection.temporaries
+    return await connection.open_consumer(session, destination, options, create=create)
+
+
+async def _announce(
+    session: SessionCore, topic: Destination, options: ConsumerOptions, wanted: dict[str, Any]
+) -> None:
+    """Tell the broker which durable subscription is about to be opened; it ends what of that identity is in the way."""
+    connection = session.connection
+    await connection.directory.subscribe(
+        topic.name, connection.client_id, wanted["name"], durable=True, shared=wanted["shared"],
+        selector=options.selector, no_local=options.no_local,
+    )  # fmt: skip
+
+
+async def unsubscribe(session: SessionCore, name: str) -> None:
+    """End a durable subscription and what waits in it; raises IllegalStateError while a consumer is open on it, and
+    InvalidDestinationError when there is none (D-27)."""
+    connection = session.connection
+    await connection.patiently(
+        f"subscription {name}", lambda: connection.directory.unsubscribe(connection.client_id, name)
+    )  # fmt: skip
+
+
+async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) -> str:
+    """A new temporary destination of this connection; returns its name (D-23)."""
+    connection = session.connection
+    name: str = await connection.patiently(
+        "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)
+    )  # fmt: skip
+    if not connection.temporaries:
+        connection.at_close.append(lambda: _delete_all(connection))
+    connection.temporaries.add(kind(name))
+    return name
+
+
+async def delete_temporary(connection: ConnectionCore, destination: Destination) -> None:
+    """End a temporary destination of this connection; raises IllegalStateError while a consumer is open on it."""
+    if destination not in connection.temporaries:
+        return
+    for session in connection.sessions:
+        if any(consumer.destination == destination for consumer in session.consumers):
+            raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
+    await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
+    connection.temporaries.discard(destination)
+
+
+async def _delete_all(connection: ConnectionCore) -> None:
+    """The connection ends, and its temporary destinations with it."""
+    for destination in list(connection.temporaries):
+        with contextlib.suppress(BrokerError):
+            await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
+    connection.temporaries.clear()

@@ -1,0 +1,396 @@
+"""Takes messages from a queue of one cluster and puts them into a queue of another: store-and-forward (W-121, W-122).
+
+A *window* of messages goes at a time.  With exactly-once it is one transaction in each cluster:
+
+    the other cluster     the messages are sent in a branch, which is prepared
+    the own cluster       the messages are acknowledged in a transaction: its commit is the decision
+    the other cluster     the branch is committed
+
+The branch carries the key of that transaction and the broker that decides it.  Whoever comes after a crash finds the
+branch prepared, asks what became of the transaction, and ends it the same way; a transaction that nobody knows is
+rolled back for good by asking (T-10).  So every message is in one of the clusters, once, whatever dies.
+
+Messages travel as they are: bodies and headers are not read, units of order stay what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+from raybroker.client.blocking.connection import Connection, Session, XaConnection
+from raybroker.client.consumer.message import Message
+from raybroker.client.forwarding.agent_transactions import RelayWork
+from raybroker.client.producer.raw_send import put_messages
+from raybroker.client.session.transaction import UNKNOWN
+from raybroker.client.session.xa import Xa
+from raybroker.model.errors import BrokerError, InvalidDestinationError
+from raybroker.model.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
+from raybroker.model.xid import Xid
+from raybroker.system.clock import SystemClock
+from raybroker.system.entropy import token
+
+T = TypeVar("T")
+FORMAT_ID: Final = 0x5341_4600
+"""Of the branches of agents."""
+NAME_BYTES: Final = 16
+KEY_BYTES: Final = 16
+ATTEMPT_BYTES: Final = 8
+LOOK_S: Final = 0.5
+"""How long an agent waits for a message before it looks whether it is to stop."""
+
+log = logging.getLogger("raybroker.forwarding")
+
+
+class _Stopped(Exception):  # noqa: N818 - it is no error
+    """The agent is to end."""
+
+
+class _Refused(Exception):  # noqa: N818 - what it is about is in it
+    """The other cluster will never take one of the messages."""
+
+
+class _Lost(Exception):  # noqa: N818
+    """The transaction of the own cluster is over, or its end is not known: begin anew."""
+
+
+class Relay:
+    """One agent. ``own`` and ``other`` connect to the two clusters, and may raise a BrokerError.
+
+    It runs in a thread of its own, see :meth:`run`; :meth:`stop` and :meth:`row` may be called from any other.
+    """
+
+    def __init__(
+        self, name: str, definition: Forwarding, own: Callable[[], Connection], other: Callable[[], XaConnection]
+    ) -> None:
+        self.name = name
+        self.definition = definition
+        self._connect_own = own
+        self._connect_other = other
+        self._stop = threading.Event()
+        self._clock = SystemClock()
+        self._tag = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES).digest()
+        self._busy_ns = 0
+        """When there was something for the other cluster last."""
+        self._own: Connection | None = None
+        self._other: XaConnection | None = None
+        self._session: Session
+        self._consumer: Any
+        self._far: Any
+        """The session at the other cluster, and its producer."""
+        self._producer: Any
+        self._xa: Xa
+        self._row: dict[str, Any] = {
+            "name": name, "state": "CONNECTING", "forwarded": 0, "discarded": 0, "redirected": 0, "retries": 0,
+            "error": "",
+        }  # fmt: skip
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def row(self) -> dict[str, Any]:
+        """name, state (CONNECTING, RUNNING, IDLE, RETRYING, STOPPED), forwarded, discarded, redirected, retries, error.
+
+        IDLE: the connection to the other cluster is closed until there is something for it.
+        """
+        return dict(self._row)
+
+    # ---- the agent's thread ------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Forward until :meth:`stop`."""
+        try:
+            while not self._stop.is_set():
+                self._patiently(self._begin)
+                try:
+                    while not self._stop.is_set():
+                        self._window()
+                except (BrokerError, _Lost) as error:
+                    # What was in hand comes again from the queue when the connections are made anew.
+                    self._failed(error, 1)
+        except _Stopped:
+            pass
+        finally:
+            self._close()
+            self._row["state"] = "STOPPED"
+
+    def _begin(self) -> None:
+        """Connect to both, and end what an earlier life left open."""
+        self._close()
+        self._own = self._connect_own()
+        self._own.start()
+        self._session = self._own.session(transacted=True)
+        self._session._core.work = RelayWork(self._session._core)
+        self._reach()
+        self._consumer = self._session.consumer(self.definition.queue, prefetch=self.definition.windowSize)
+        self._row.update(state="RUNNING", error="")
+
+    def _reach(self) -> None:
+        """Connect to the other cluster."""
+        self._leave()
+        self._busy_ns = self._clock.monotonic_ns()
+        self._other = self._connect_other()
+        self._other.start()
+        exactly = self.definition.qos == EXACTLY_ONCE
+        self._far = self._other.session() if exactly else Connection(self._other._core).session()
+        self._producer = self._far.producer(self.definition.target)
+        if exactly:
+            self._xa = self._far.xa
+            self._recover()
+
+    def _leave(self) -> None:
+        """Close the connection to the other cluster."""
+        if self._other is not None:
+            _quietly(self._other.close)
+        self._other = None
+
+    def _close(self) -> None:
+        for connection in (self._own, self._other):
+            if connection is not None:
+                _quietly(connection.close)
+        self._own = self._other = None
+
+    # ---- one window --------------------------------------------------------------------------------------------------
+
+    def _window(self) -> None:
+        """Take what there is, and forward it."""
+        taken = self._take()
+        if not taken:
+            self._rest()
+            return
+        self._busy_ns = self._clock.monotonic_ns()
+        batch = self._without_old(taken)
+        try:
+            if batch:
+                self._patiently(lambda: self._forward(batch), again=self._reach)
+            else:
+                self._commit()
+        except _Refused:
+            self._one_by_one(batch)
+
+    def _rest(self) -> None:
+        """Nothing to forward: no window is open, and the other cluster need not hear of us for ever."""
+        most_ms = self.definition.conversationIdleTimeMaximum
+        idle_ns = self._clock.monotonic_ns() - self._busy_ns
+        if most_ms and self._other is not None and idle_ns >= most_ms * 1_000_000:
+            self._leave()
+            self._row["state"] = "IDLE"
+
+    def _take(self) -> list[Message]:
+        first = self._consumer.receive(timeout=LOOK_S)
+        if first is None:
+            return []
+        batch, definition = [first], self.definition
+        until_ns = self._clock.monotonic_ns() + definition.wait_ms * 1_000_000
+        while len(batch) < definition.windowSize:
+            left_s = (until_ns - self._clock.monotonic_ns()) / 1e9
+            more = self._consumer.receive(timeout=left_s) if left_s > 0 else self._consumer.receive_nowait()
+            if more is None:
+                break
+            batch.append(more)
+        return batch
+
+    def _without_old(self, batch: list[Message]) -> list[Message]:
+        """Put aside messages whose time is over (W-122)."""
+        if self.definition.errorPolicy == ALWAYS_FORWARD:
+            return batch
+        now_ms, most_ms = self._clock.now_ms(), self.definition.timeToLive
+        old = [
+            message for message in batch
+            if 0 < message.expiration <= now_ms or (most_ms >= 0 and message.timestamp + most_ms < now_ms)
+        ]  # fmt: skip
+        for message in old:
+            self._give_up(message, "it is too old")
+        return [message for message in batch if message not in old]
+
+    def _one_by_one(self, batch: list[Message]) -> None:
+        """The other cluster refuses one of the messages for good: find out which, and forward the others."""
+        good = []
+        for message in batch:
+            try:
+                self._patiently(lambda one=message: self._try([one]), again=self._reach)  # type: ignore[misc]
+                good.append(message)
+            except _Refused as refused:
+                self._give_up(message, str(refused))
+        if good and self.definition.qos == EXACTLY_ONCE:
+            self._patiently(lambda: self._forward(good), again=self._reach)
+        else:
+            self._commit()
+            self._row["forwarded"] += len(good)
+
+    def _give_up(self, message: Message, why: str) -> None:
+        """What errorPolicy says; all of it is part of the transaction here."""
+        definition = self.definition
+        if definition.errorPolicy == REDIRECT:
+            to = self._session.producer(definition.errorDestination)
+            put_messages(to._core, [message], keep_expiry=False)
+            self._row["redirected"] += 1
+        else:
+            self._row["discarded"] += 1
+        if definition.errorPolicy == LOG:
+            log.warning("agent %s gives up message %s of %s: %s", self.name, message.id, definition.queue, why)
+
+    # ---- both clusters -----------------------------------------------------------------------------------------------
+
+    def _forward(self, batch: list[Message]) -> None:
+        """Raises a BrokerError when it may be tried again, _Refused when that is of no use, _Lost when the messages are
+        not in hand any more."""
+        if self._other is None:
+            self._reach()
+        if self.definition.qos == EXACTLY_ONCE:
+            self._exactly_once(batch)
+        elif self.definition.qos == AT_MOST_ONCE:
+            self._commit()
+            self._send(batch)
+        else:
+            self._send(batch)
+            self._commit()
+        self._row["forwarded"] += len(batch)
+        self._row.update(state="RUNNING", error="")
+
+    def _commit(self) -> None:
+        try:
+            self._session.commit()
+        except BrokerError as error:
+            raise _Lost(str(error)) from error
+
+    def _send(self, batch: list[Message]) -> None:
+        try:
+            for done in put_messages(self._producer._core, batch, keep_expiry=self._keeps_expiry):
+                done.result()
+        except BrokerError as error:
+            if self.definition.qos == AT_MOST_ONCE:
+                log.warning("agent %s lost %d messages of %s: %s", self.name, len(batch), self.definition.queue, error)
+                raise _Lost(str(error)) from error
+            raise self._judged(error) from error
+
+    def _exactly_once(self, batch: list[Message]) -> None:
+        work = self._session._core.work
+        assert isinstance(work, RelayWork)
+        key = work.transaction.key
+        xid = self._xid(key)
+        self._prepare(xid, batch)
+        try:
+            self._session.commit()
+        except UNKNOWN as error:
+            raise _Lost(str(error)) from error  # The branch is found again, and the transaction asked for.
+        except BrokerError as error:
+            _quietly(lambda: self._xa.rollback(xid))
+            raise _Lost(str(error)) from error
+        try:
+            self._xa.commit(xid)
+        except BrokerError as error:
+            self._row["forwarded"] += len(batch)
+            raise _Lost(str(error)) from error
+        _quietly(lambda: self._session._run(work.forget(key)))
+
+    def _xid(self, key: bytes) -> Xid:
+        """The branch for the transaction of that key, another one at each attempt; with the broker that decides."""
+        consumers = self._session._core.consumers
+        place = next((c.place for c in consumers if c.consumed and c.place is not None), None)
+        broker = place[0].place.broker if place is not None else ""
+        return Xid(FORMAT_ID, self._tag + key, token(ATTEMPT_BYTES) + broker.encode())
+
+    def _prepare(self, xid: Xid, batch: list[Message]) -> None:
+        xa, branches = self._xa, self._other._core.branches if self._other is not None else {}
+        try:
+            xa.start(xid)
+            put_messages(self._producer._core, batch, keep_expiry=self._keeps_expiry)
+            xa.end(xid)
+            xa.prepare(xid)
+        except BrokerError as error:
+            branch = branches.get(xid)
+            cause = branch.refusal if branch is not None and branch.refusal is not None else error
+            _quietly(lambda: xa.rollback(xid))
+            raise self._judged(cause) from error
+
+    def _try(self, batch: list[Message]) -> None:
+        """Whether the other cluster takes these; with exactly-once it is as if nothing had been sent."""
+        if self.definition.qos == EXACTLY_ONCE:
+            xid = self._xid(token(KEY_BYTES))
+            self._prepare(xid, batch)
+            self._xa.rollback(xid)
+        else:
+            self._send(batch)
+
+    @property
+    def _keeps_expiry(self) -> bool:
+        return self.definition.errorPolicy != ALWAYS_FORWARD
+
+    def _judged(self, error: BrokerError) -> Exception:
+        """What a failure means: try again, or give up one of the messages."""
+        never = error.code in NEVER and self.definition.errorPolicy != ALWAYS_FORWARD
+        return _Refused(str(error)) if never else error
+
+    # ---- what an earlier life left -----------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """End branches of this agent that are prepared at the other cluster as their transactions ended here."""
+        assert self._own is not None
+        for xid in self._xa.recover():
+            if xid.format_id != FORMAT_ID or xid.gtrid[:NAME_BYTES] != self._tag:
+                continue
+            key, broker = xid.gtrid[NAME_BYTES:], xid.bqual[ATTEMPT_BYTES:].decode()
+            state = self._own._core.io.run(self._outcome(key, broker))
+            log.info("agent %s finds branch %s, whose transaction was %s", self.name, xid, state)
+            try:
+                if state == "committed":
+                    self._xa.commit(xid)
+                else:
+                    self._xa.rollback(xid)
+            except InvalidDestinationError:
+                continue  # It is ended.
+
+    async def _outcome(self, key: bytes, broker: str) -> str:
+        assert self._own is not None
+        core = self._own._core
+        work = self._session._core.work
+        assert work is not None
+        if work.current is not None and work.current.key == key:
+            return "open"  # It is in hand, and is forwarded anew.
+        place = await core.directory.locate("queue", self.definition.queue, False, broker or None)
+        answer = await (await core.channel(place)).call("txn_outcome", {"key": key})
+        return str(answer["state"])
+
+    # ---- failures ----------------------------------------------------------------------------------------------------
+
+    def _patiently(self, work: Callable[[], T], again: Callable[[], None] | None = None) -> T:
+        """Do ``work`` again and again, with the delays of the definition; ``again`` comes before each attempt but the
+        first. Raises _Refused and _Lost."""
+        failures = 0
+        while True:
+            try:
+                if failures and again is not None:
+                    again()
+                return work()
+            except (_Refused, _Lost):
+                raise
+            except BrokerError as error:
+                failures += 1
+                self._failed(error, failures)
+                self._wait(self.definition.delay_ms(failures))
+
+    def _failed(self, error: Exception, failures: int) -> None:
+        self._row["retries"] += 1
+        self._row.update(state="RETRYING", error=str(error))
+        log.info("agent %s has failed %d times: %s", self.name, failures, error)
+
+    def _wait(self, ms: int) -> None:
+        if self._stop.wait(ms / 1000):
+            raise _Stopped
+
+
+NEVER: Final = frozenset({"message_too_large", "message_format"})
+"""Codes of errors that trying again does not cure."""
+
+
+def _quietly(work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except BrokerError:
+        return

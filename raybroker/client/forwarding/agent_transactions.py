@@ -1,0 +1,27 @@
+"""The transactions of a forwarding agent in its own cluster (W-122)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.client.connection.channel import Channel
+from raybroker.client.session.transaction import Acks, Transaction, Work, tell
+
+
+class RelayWork(Work):
+    """Transactions whose outcome another cluster may ask for, until it is told that it need not be kept."""
+
+    vouches = True
+
+    def __init__(self, session: Any) -> None:
+        super().__init__(session)
+        self.decided: list[Channel] = []
+        """The hosts that remember how the last one ended."""
+
+    async def _decide(self, transaction: Transaction, acks: dict[Channel, Acks]) -> None:
+        self.decided = list(transaction.numbers)[:1]
+        await super()._decide(transaction, acks)
+
+    async def forget(self, key: bytes) -> None:
+        """The other cluster has ended its part."""
+        await tell([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})

@@ -1,0 +1,99 @@
+"""``rb.deploy``: the instances of a listener, as actors of Ray, or in this process beside a loopback broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raybroker.client.blocking.connection import Connection
+from raybroker.client.listener.instance import Instance
+from raybroker.client.listener.listener import Listener
+from raybroker.client.listener.pool import Pool, check_scaling
+from raybroker.client.loopback import attach_loopback
+from raybroker.model.errors import ConfigError
+
+
+def deploy(
+    listener: Listener,
+    instances: int | None = None,
+    actor_options: dict[str, Any] | None = None,
+    *,
+    cluster: str = "default",
+    loopback: str | None = None,
+    min: int | None = None,  # noqa: A002 - public name
+    max: int | None = None,  # noqa: A002 - public name
+    target_backlog: int | None = None,
+) -> Pool:
+    """Run a function marked with ``@rb.listener`` in instances that are attached when this returns (F-01).
+
+    instances       how many, 1 to 1000; 1, or ``min``
+    actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}
+    cluster         by name
+    loopback        name of a broker of this process (``rb.loopback(broker=name)``): the instances run on threads here,
+                    without Ray, as a test of the function wants it
+    min, max        scale by backlog between these numbers of instances; min is 1 when it is not given
+    target_backlog  messages that wait or are being handled, for each instance; 1000
+
+    Instances survive what happens to their destination and attach again; an actor that dies is restarted by Ray.
+    Raises ConfigError for what cannot be, NoClusterError without the cluster or loopback broker, and why an instance
+    could not attach; then none is left.
+    """
+    if not isinstance(listener, Listener):
+        raise ConfigError("rb.deploy takes a function marked with @rb.listener(queue=…) or @rb.listener(topic=…)")
+    first, scaler = check_scaling(listener, instances, min, max, target_backlog)
+    if loopback is not None:
+        if actor_options is not None:
+            raise ConfigError("actor_options= are for actors of Ray; a loopback has none")
+        pool = _in_process(listener, loopback)
+    else:
+        from raybroker.client.connection.ray_seam import deploy_actors
+
+        pool = deploy_actors(listener, cluster, actor_options or {}, backlog_of)
+    try:
+        pool.scale(first)
+    except BaseException:
+        pool.stop()
+        raise
+    if scaler is not None:
+        pool.follow(scaler)
+    return pool
+
+
+class _Local:
+    """An instance in this process."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.actor = instance
+        self.ready, self.stats, self.stop = instance.ready, instance.stats, instance.stop
+
+    def end(self) -> None:
+        """Its threads have ended, or will with the call that runs."""
+        self.actor.stopping.set()
+
+
+def _in_process(listener: Listener, broker: str) -> Pool:
+    looking = attach_loopback(broker, None)
+
+    def make() -> _Local:
+        return _Local(Instance(listener, lambda client_id: attach_loopback(broker, client_id), _nothing))
+
+    return Pool(listener, make, backlog_of(listener, looking), looking.close)
+
+
+def _nothing() -> None:
+    """The instance's stats say that it has stopped."""
+
+
+def backlog_of(listener: Listener, connection: Connection) -> Callable[[], int]:
+    """What asks how many messages wait for a listener or are being handled."""
+    where = listener.destination
+
+    def ask() -> int:
+        admin = connection.admin()
+        if where.kind == "queue":
+            found = admin.query_destination("queue", where.name)
+            return int(found["messages"]) - int(found["delayed"])
+        rows = admin.list_subscriptions(where.name)
+        return sum(int(row["messages"]) for row in rows if row["name"] == listener.subscription)
+
+    return ask

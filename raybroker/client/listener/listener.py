@@ -1,0 +1,132 @@
+"""Message-driven consumers: a function and where its messages come from (the seeds' message-driven beans)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from raybroker.client.consumer.subscriptions import subscription as checked_subscription
+from raybroker.client.destinations import Destination, Queue, destination_of
+from raybroker.client.listener.handler import Backoff, Retries, Types, check_function, name_of
+from raybroker.client.session.opening import topic_of
+from raybroker.model.errors import ConfigError
+
+BATCH_MAX: Final = 10_000
+CONCURRENCY_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What ``rb.deploy`` needs: still callable as the plain function it was."""
+
+    function: Callable[[Any], object]
+    destination: Destination
+    subscription: str | None = None
+    durable: bool = False
+    shared: bool = False
+    client_id: str | None = None
+    selector: str | None = None
+    prefetch: int | None = None
+    batch: int = 1
+    transacted: bool = False
+    concurrency: int = 1
+    serializer: str | None = None
+    retries: Retries = field(default_factory=Retries)
+
+    def __call__(self, message: Any) -> object:
+        return self.function(message)
+
+    @property
+    def name(self) -> str:
+        """Of the function, for logs."""
+        return name_of(self.function)
+
+    @property
+    def sharing(self) -> bool:
+        """Several consumers share the messages, rather than getting a copy each."""
+        return self.destination.kind == "queue" or self.shared
+
+
+def listener(
+    *,
+    queue: Destination | str | None = None,
+    topic: Destination | str | None = None,
+    subscription: str | None = None,
+    shared: bool = False,
+    durable: bool = True,
+    client_id: str | None = None,
+    selector: str | None = None,
+    prefetch: int | None = None,
+    batch: int = 1,
+    transacted: bool = False,
+    concurrency: int = 1,
+    serializer: str | None = None,
+    retry_on: Types | type[BaseException] = (),
+    reject_on: Types | type[BaseException] = (),
+    backoff: Backoff = None,
+) -> Callable[[Callable[[Any], object]], Listener]:
+    """Make a function, plain or ``async def``, a message-driven consumer for :func:`raybroker.deploy`.
+
+    queue, topic  where its messages come from: one of them; a topic may be a pattern
+    subscription  name of the topic's subscription; None: what is published while it runs, and each instance gets all
+    shared        instances share the subscription's messages; without, a subscription has one instance alone
+    durable       the subscription is kept while nobody runs; one that is not shared needs ``client_id``
+    selector, prefetch, serializer   as for ``session.consumer``
+    batch         1: called with one message; more: with a list of up to so many
+    transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
+                  no next message is at hand (W-42)
+    concurrency   calls that run at the same time in one instance, each with a session of its own: on threads, or for
+                  coroutines on one event loop. 1 to 1000
+    retry_on, reject_on, backoff   as for ``consumer.on_message``
+
+    A message is acknowledged when the function returns, or the coroutine it returned has ended. When it raises, that is
+    logged and its messages come again, flagged. Those of a batch or transaction that failed are tried again one by one.
+    Raises ConfigError for what cannot be, InvalidDestinationError for a bad name.
+    """
+    where = _where(queue, topic)
+    for name, value, most in (("batch", batch, BATCH_MAX), ("concurrency", concurrency, CONCURRENCY_MAX)):
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise ConfigError(f"{name}={value!r}; it is a whole number from 1 to {most}")
+    for name, truth in (("transacted", transacted), ("shared", shared), ("durable", durable)):
+        if not isinstance(truth, bool):
+            raise ConfigError(f"{name}={truth!r}; it is True or False")
+    if subscription is None:
+        if shared:
+            raise ConfigError("shared=True needs subscription=, the name that its consumers share")
+        durable = False
+    else:
+        checked_subscription(where, subscription, durable=durable, shared=shared)
+        if not shared and not durable:
+            raise ConfigError("subscription= names one that is durable or shared; leave it out, or add shared=True")
+        if durable and not shared and client_id is None:
+            raise ConfigError(
+                f"the durable subscription {subscription!r} that is not shared needs client_id=…; or share it:"
+                " shared=True"
+            )
+    retries = Retries.checked(retry_on, reject_on, backoff)
+    if concurrency > 1 and where.kind == "topic" and not shared:
+        raise ConfigError(
+            f"concurrency={concurrency}: each session of {where.text} would get every message; share them with"
+            " subscription=… and shared=True"
+        )
+
+    def mark(function: Callable[[Any], object]) -> Listener:
+        return Listener(
+            check_function(function), where, subscription, durable, shared, client_id, selector, prefetch, batch,
+            transacted, concurrency, serializer, retries,
+        )  # fmt: skip
+
+    return mark
+
+
+def _where(queue: Destination | str | None, topic: Destination | str | None) -> Destination:
+    if (queue is None) == (topic is None):
+        raise ConfigError("rb.listener takes queue=… or topic=…, one of them")
+    if topic is not None:
+        found = topic_of(topic)
+    else:
+        found = Queue.checked(queue) if isinstance(queue, str) else destination_of(queue)
+    if found.kind != ("queue" if topic is None else "topic"):
+        raise ConfigError(f"{found.text} is a {found.kind}; name it with {found.kind}=…")
+    return found

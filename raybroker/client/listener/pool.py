@@ -1,0 +1,209 @@
+"""A deployed listener: its instances, how many there are, and what they have done in all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
+from raybroker.client.listener.instance import COUNTS, STOP_S
+from raybroker.client.listener.listener import Listener
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
+
+INSTANCES_MAX: Final = 1000
+AT_A_TIME: Final = 16
+"""Instances that are asked at the same time."""
+
+log = logging.getLogger("raybroker.listener")
+
+
+class Handle(Protocol):
+    """An instance, wherever it runs. Each method raises BrokerError when it cannot answer."""
+
+    @property
+    def actor(self) -> Any:
+        """What runs it."""
+        ...
+
+    def ready(self) -> None: ...
+
+    def stats(self) -> dict[str, Any]: ...
+
+    def stop(self) -> dict[str, Any]: ...
+
+    def end(self) -> None:
+        """It is not needed any more."""
+        ...
+
+
+class Pool:
+    """Made by :func:`raybroker.deploy`. The instances end with the process that deployed them, or with ``stop()``."""
+
+    def __init__(
+        self, listener: Listener, make: Callable[[], Handle], backlog: Callable[[], int],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.listener = listener
+        self._make = make
+        self._backlog = backlog
+        self._close = close
+        self._handles: list[Handle] = []
+        self._gone = dict.fromkeys(COUNTS, 0)
+        self._scaling = threading.Lock()
+        self._over = threading.Event()
+        self._autoscaling: threading.Thread | None = None
+
+    @property
+    def actors(self) -> list[Any]:
+        """The Ray actors, in the order of ``stats()``; in a loopback the instances themselves."""
+        return [handle.actor for handle in self._handles]
+
+    def scale(self, instances: int) -> int:
+        """Have so many instances from now on, 1 to 1000; returns their number before.
+
+        New ones are attached when this returns, and those that are too many have ended after the call that ran there.
+        Where scaling is automatic, that goes on from here. Raises why a new instance could not attach; then the number
+        is what it was. Raises IllegalStateError once the pool has stopped.
+        """
+        _check("instances", instances)
+        if instances > 1 and not self.listener.sharing and self.listener.subscription is not None:
+            raise ConfigError(
+                f"instances={instances}: the subscription {self.listener.subscription!r} is not shared, and has one"
+                " consumer alone; add shared=True"
+            )
+        with self._scaling:
+            if self._over.is_set():
+                raise IllegalStateError("the pool has stopped")
+            before = len(self._handles)
+            if instances > before:
+                self._grow(instances - before)
+            elif instances < before:
+                self._end(instances)
+            return before
+
+    def _grow(self, count: int) -> None:
+        new = [self._make() for _ in range(count)]
+        try:
+            for handle in new:
+                handle.ready()
+        except BaseException:
+            for handle in new:
+                handle.end()
+            raise
+        self._handles += new
+
+    def _end(self, left: int) -> list[dict[str, Any]]:
+        """End all but the first ``left``; returns their last stats."""
+        ending, self._handles = self._handles[left:], self._handles[:left]
+        found = _asked(ending, lambda handle: handle.stop())
+        for handle, row in zip(ending, found, strict=True):
+            for name in COUNTS:
+                self._gone[name] += row.get(name, 0)
+            handle.end()
+        return found
+
+    def stats(self) -> list[dict[str, Any]]:
+        """One dict an instance: messages, batches, redelivered, failures, rejected (dead at once), reattached, state,
+        buffered, pid, last_error. One that cannot answer now, because Ray restarts it, has only "error".
+
+        state  "running"; "attaching": its destination is gone, and it waits until it is there again; "unreachable":
+               no broker can be reached
+        """
+        return _asked(list(self._handles), lambda handle: handle.stats())
+
+    def totals(self) -> dict[str, int]:
+        """Sums over all instances, also those that were stopped by ``scale``: the counts of ``stats()``, and now
+        instances, running, buffered. An instance that Ray restarted counts from 0 again."""
+        rows = self.stats()
+        found = {name: self._gone[name] + sum(row.get(name, 0) for row in rows) for name in COUNTS}
+        running = sum(row.get("state") == "running" for row in rows)
+        return {
+            **found, "instances": len(rows), "running": running, "buffered": sum(row.get("buffered", 0) for row in rows)
+        }  # fmt: skip
+
+    def stop(self) -> list[dict[str, Any]]:
+        """Stop every instance after the call that runs; returns their last stats."""
+        self._over.set()
+        if self._autoscaling is not None and self._autoscaling is not threading.current_thread():
+            self._autoscaling.join()
+        with self._scaling:
+            found = self._end(0)
+        self._close()
+        return found
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- scaling by backlog ----------------------------------------------------------------------------------------
+
+    def follow(self, scaler: Autoscaler, look_s: float = LOOK_S) -> None:
+        """Scale by backlog until the pool is stopped."""
+        self._autoscaling = threading.Thread(
+            target=self._follow, args=(scaler, look_s), name="raybroker-autoscaling", daemon=True
+        )
+        self._autoscaling.start()
+
+    def _follow(self, scaler: Autoscaler, look_s: float) -> None:
+        told = ""
+        while not self._over.wait(look_s):
+            try:
+                backlog, now = self._backlog(), len(self._handles)
+                wanted = scaler.wanted(backlog, now)
+                if wanted != now:
+                    self.scale(wanted)
+                    log.info("%s: %d instances for a backlog of %d", self.listener.name, wanted, backlog)
+                told = ""
+            except BrokerError as error:
+                if str(error) != told and not self._over.is_set():
+                    log.warning("%s cannot be scaled now: %s", self.listener.name, error)
+                told = str(error)
+
+
+def _asked(handles: Iterable[Handle], ask: Callable[[Handle], dict[str, Any]]) -> list[dict[str, Any]]:
+    def answer(handle: Handle) -> dict[str, Any]:
+        try:
+            return ask(handle)
+        except BrokerError as error:
+            return {"error": str(error)}
+
+    with ThreadPoolExecutor(AT_A_TIME) as some:
+        return list(some.map(answer, handles))
+
+
+def _check(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= INSTANCES_MAX:
+        raise ConfigError(f"{name}={value!r}; it is a whole number from 1 to {INSTANCES_MAX}")
+
+
+def check_scaling(
+    listener: Listener, instances: int | None, low: int | None, high: int | None, target: int | None
+) -> tuple[int, Autoscaler | None]:
+    """(instances to begin with, how they are scaled); raises ConfigError for what does not go together."""
+    for name, value in (("instances", instances), ("min", low), ("max", high)):
+        if value is not None:
+            _check(name, value)
+    if low is None and high is None and target is None:
+        return instances or 1, None
+    if high is None:
+        raise ConfigError("max= is needed to scale by backlog: the most instances there may be")
+    if target is None:
+        target = 1000
+    if not isinstance(target, int) or isinstance(target, bool) or target < 1:
+        raise ConfigError(f"target_backlog={target!r}; it is a whole number of messages for each instance, from 1")
+    low = 1 if low is None else low
+    first = low if instances is None else instances
+    if not low <= first <= high:
+        raise ConfigError(f"min={low}, instances={first}, max={high}: they are to ascend")
+    if listener.destination.kind == "topic" and not (listener.shared and listener.durable):
+        raise ConfigError("min=, max= and target_backlog= are for a queue, or for a shared durable subscription")
+    return first, Autoscaler(low, high, target)
+
+
+STOP_TIMEOUT_S: Final = STOP_S + 5.0
+"""How long an instance may take to say that it has stopped."""

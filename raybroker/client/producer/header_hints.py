@@ -1,0 +1,40 @@
+"""What a producer may leave out of its messages: their ids and when they were packed (R-16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raybroker.client.arguments import check_arguments
+
+if TYPE_CHECKING:
+    from raybroker.client.session.opening import OwnProducer
+
+
+class Hints:
+    """The producer of either face; what is set holds for the messages sent from then on."""
+
+    _core: OwnProducer
+
+    @property
+    def disable_message_id(self) -> bool:
+        """True: who receives a message sees no id ("", and none in selectors).
+
+        It travels with one all the same, by which the broker recognises what is sent twice: that is what ``send``
+        returns, and what administrators see.
+        """
+        return not self._core.shared.named
+
+    @disable_message_id.setter
+    def disable_message_id(self, value: bool) -> None:
+        check_arguments(disable_message_id=value)
+        self._core.shared = self._core.shared._replace(named=not value)
+
+    @property
+    def disable_message_timestamp(self) -> bool:
+        """True: the timestamp of a message is 0. Its expiration and delivery time are what they would be."""
+        return not self._core.shared.stamped
+
+    @disable_message_timestamp.setter
+    def disable_message_timestamp(self, value: bool) -> None:
+        check_arguments(disable_message_timestamp=value)
+        self._core.shared = self._core.shared._replace(stamped=not value)

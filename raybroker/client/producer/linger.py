@@ -1,0 +1,58 @@
+"""When what a producer has accepted leaves although nobody waits for it: raybroker.producer.linger_ms after it came.
+
+While messages keep coming the time begins anew by itself, so that the IO thread is woken for the first of them only.
+Messages of a transaction leave when they have been there for the whole of it: most are taken along by a commit before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from raybroker.client.producer.producer_state import Producing
+from raybroker.model.block import BLOCK_BYTES_TARGET
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+
+LINGERING_BYTES_MAX: Final = BLOCK_BYTES_TARGET // 2
+"""More than this in a transaction does not wait for its commit."""
+
+
+class Lingering:
+    """The linger time of one producer, whose ``state`` is guarded by ``lock``; ``flush`` writes what is there."""
+
+    __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_running", "_seq", "_state", "_transacted")
+
+    def __init__(
+        self, state: Producing, lock: threading.Lock, flush: Callable[[], None], connection: ConnectionCore,
+        *, transacted: bool,
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._lock = lock
+        self._flush = flush
+        self._io = connection.io
+        self._linger_s: float = connection.attributes["raybroker.producer.linger_ms"] / 1000
+        self._transacted = transacted
+        self._running = False
+        self._seq = 0
+        """Of the next message, when the time was over the last time."""
+
+    def begin(self) -> None:
+        """A message is here; with the lock held, in any thread."""
+        if not self._running:
+            self._running = True
+            self._io.post(self._wait)
+
+    def _wait(self) -> None:
+        self._io.loop.call_later(self._linger_s, self._over)
+
+    def _over(self) -> None:
+        if self._state.held_bytes and (not self._transacted or self._state.floor < self._seq):
+            self._flush()
+        with self._lock:
+            before, self._seq = self._seq, self._state.next_seq
+            self._running = before != self._seq
+        if self._running:
+            self._wait()

@@ -1,0 +1,561 @@
+"""The producer behind every face: thread safe to feed, and on the IO loop it writes, settles and recovers.
+
+A handle holds at most ``raybroker.producer.buffer_bytes`` of unsettled messages; whoever sends more waits.  Blocks go
+out when they are full, when somebody waits for one, or ``raybroker.producer.linger_ms`` after the first message.
+
+In a transacted session blocks belong to the open transaction and wait for its commit at most twice the linger time:
+once written they are the host's, and what becomes of them is the commit's business; they are never sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.connection.channel import Channel, ended_by
+from raybroker.client.connection.io_thread import fulfil
+from raybroker.client.consumer.message import message_id
+from raybroker.client.consumer.settlement import (
+    DUPLICATE,
+    NOTHING_TO_WAIT_FOR,
+    Row,
+    complete,
+    duplicates_in,
+    first_fault,
+    refuse_all,
+    unknown_outcome,
+)
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.block_split import by_bytes
+from raybroker.client.producer.body_encoding import encode_any
+from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Lingering
+from raybroker.client.producer.producer_state import Batch, Producing, Shared
+from raybroker.client.producer.send_many import MANY_MESSAGES, Each, encoded, encoded_one
+from raybroker.client.producer.send_timeout import Completion
+from raybroker.client.producer.xml_validation import Encode, validating
+from raybroker.content.bodies import encode_body
+from raybroker.model.errors import (
+    BrokerError,
+    DestinationPausedError,
+    IllegalStateError,
+    RequestTimeoutError,
+    TransactionRolledBackError,
+)
+from raybroker.model.record import Buffer
+from raybroker.wire.native import frames as wire
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.session.transaction import Transaction, Work
+
+log = logging.getLogger("raybroker.client")
+
+
+class ProducerCore:
+    """See the module. ``shared`` is what messages have unless a send says otherwise; ``work``: the transactions of its
+    session, or None."""
+
+    def __init__(
+        self, connection: ConnectionCore, destination: Destination, producer: int, shared: Shared, *, pickles: bool,
+        work: Work | None = None,
+    ) -> None:  # fmt: skip
+        self.destination = destination
+        self.name = destination.name
+        self.shared = shared
+        self.closed = False
+        self.broker: str | None = None
+        """Whose member of the destination; None: that of the home broker."""
+        self.bound = False
+        """Its messages can go to that broker and to no other (U13)."""
+        self.traits: Mapping[str, Any] = {}
+        self.recovered_at = 0.0
+        self.failure: BrokerError | None = None
+        """Why it ended without being closed."""
+        self._wrote_in: Transaction | None = None
+        """The open transaction, once it has written something in it."""
+        self._spoils = 0
+        """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
+        self.left: Callable[[ProducerCore], None] | None = None
+        """Called when it fails and is one of several attachments."""
+        self.fails_as: Callable[[BrokerError], BrokerError] = lambda error: error
+        """What those who wait are told for an error."""
+        self.turned: Callable[[], None] = lambda: None
+        """Called when it is attached, lost or paused, or no longer."""
+        self.duplicates = 0
+        """Messages that the broker had taken before, by their deduplication ids."""
+        self._connection = connection
+        self._io = connection.io
+        self._work = work
+        self._encode: Encode = encode_any if pickles else encode_body
+        self._state = Producing(producer)
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._completion = Completion(self._state, self._lock, self.name, connection)
+        self._lingering = Lingering(self._state, self._lock, self._flush, connection, transacted=work is not None)
+        self._room_waiters: list[Future[None]] = []
+        self._idle_waiters: list[Future[None]] = []
+        self._scheduled = False
+        self._stopped: BrokerError | None = None
+        """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
+        self._slow = False
+        self._ending: BrokerError | None = None
+        """Why nobody waits for room any more: its session is being closed."""
+        self.refused = 0
+        """Messages that were refused and that nobody waited for."""
+        self._ack_timeout_ms: int = connection.attributes["imqAckTimeout"]
+        self._channel: Channel | None = None
+        self._handle = 0
+        self._generation = 0
+        self._buffer_bytes: int = connection.attributes["raybroker.producer.buffer_bytes"]
+        self._linger_bytes = min(LINGERING_BYTES_MAX, self._buffer_bytes // 2)
+        self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
+        self._body_bytes_max: int = connection.message_bytes_max
+        self._window_of_ids = True
+        """The destination looks for deduplication ids that it has taken before."""
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def put(
+        self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
+    ) -> str | None:
+        """Accept one message; returns its id, or None when there is no room and ``block`` is False.
+
+        ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever (R-02).
+        """
+        if self._io.unusable:
+            self._io.require_usable()
+        kind, data, header = encoded_one(body, self._encode, header, self._body_bytes_max)
+        with self._lock:
+            state = self._state
+            full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
+            # What nobody waits for waits for credit here; in a transaction the commit may be what makes room.
+            if state.credit and self._work is None:
+                if self._ending is not None and (self._slow or state.crowded):
+                    raise self._ending
+                full = full or (waiter is None and self._is_crowded)
+            if full and not self._wait_for_room(block=block):
+                return None
+            since_ns = 0 if waiter is None or urgent else self._connection.clock.monotonic_ns()
+            seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
+            if urgent or state.ready:
+                self._schedule()
+            else:
+                self._lingering.begin()
+        return message_id(self._state.producer, seq)
+
+    def put_many(
+        self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
+    ) -> Iterator[tuple[int, Future[str]]]:
+        """Accept messages as full blocks; yields how many, and a future to be waited for, for each block.
+
+        In a transaction there is nothing to wait for but its commit. ``each``: what each message has of its own.
+        """
+        self._io.require_usable()
+        source, most = iter(bodies), self._body_bytes_max
+        while chunk := list(islice(source, MANY_MESSAGES)):
+            kinds, data, own = encoded(chunk, self._encode, each, most)
+            for start, end in self._blocks(data):
+                done: Future[str] = Future() if self._work is None else NOTHING_TO_WAIT_FOR
+                with self._lock:
+                    self._wait_for_room(block=True)
+                    now_ms = self._connection.clock.now_ms()
+                    self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done, own.part(start, end))
+                    if self._work is None or self._state.held_bytes > self._linger_bytes:
+                        self._schedule()
+                    else:  # A commit is likely to follow, and takes it along.
+                        self._lingering.begin()
+                yield end - start, done
+
+    def _blocks(self, bodies: list[bytes]) -> Iterator[tuple[int, int]]:
+        """Where blocks of these bodies start and end; none has more messages than the credit."""
+        for start, end in by_bytes(bodies):
+            most = self._state.credit if self._work is None else 0
+            step = most or end - start
+            yield from ((at, min(at + step, end)) for at in range(start, end, step))
+
+    def check_window(self) -> None:
+        """A message with a deduplication id is about to be sent: log, once, when the destination ignores it."""
+        if not self._window_of_ids:
+            self._window_of_ids = True
+            log.warning(
+                "dedup_id of messages to %s does nothing: the destination has duplicateWindowMs=0; set it with"
+                " raybroker update dst -t %s -n %s -o duplicateWindowMs=60000",
+                self.name, self.destination.kind[0], self.name,
+            )  # fmt: skip
+
+    def room_future(self) -> Future[None]:
+        """Done when there may be room again."""
+        future: Future[None] = Future()
+        with self._lock:
+            if self.has_room():
+                future.set_result(None)
+            else:
+                self._room_waiters.append(future)
+        return future
+
+    @property
+    def transacted(self) -> bool:
+        """True when its messages belong to transactions."""
+        return self._work is not None
+
+    def has_room(self) -> bool:
+        """Whether a message would be taken, or refused, without waiting."""
+        return self._ending is not None or self._takes_more
+
+    @property
+    def _takes_more(self) -> bool:
+        if self._stopped is not None:
+            return True
+        return self._state.held_bytes < self._buffer_bytes and not (self._work is None and self._is_crowded)
+
+    @property
+    def _is_crowded(self) -> bool:
+        """The destination slows its producers, and this one has used up its credit (D-10)."""
+        return self._state.credit > 0 and (self._slow or self._state.crowded)
+
+    def _wait_for_room(self, *, block: bool) -> bool:
+        timeout_s, since_ns = (self._ack_timeout_ms / 1000) or None, self._connection.clock.monotonic_ns()
+        while not self._takes_more:
+            if self._ending is not None:
+                raise self._ending
+            if not block:
+                return False
+            left_s = timeout_s and timeout_s - (self._connection.clock.monotonic_ns() - since_ns) / 1e9
+            if left_s is not None and left_s <= 0:
+                raise RequestTimeoutError(
+                    f"{self.name} made no room within imqAckTimeout={self._ack_timeout_ms / 1000:g} s;"
+                    " the message was not sent"
+                )
+            self._room.wait(left_s)
+        if self._stopped is not None:
+            raise self._stopped
+        return True
+
+    def stop(self, error: BrokerError | None) -> None:
+        """Nothing may be sent because of ``error``, or anything again; with the lock held. What is final stays."""
+        if self.failure is None and not self.closed:
+            self._stopped = error
+            self._made_room()
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        """Whoever sent a message waits no longer: True when it has not left, and will not."""
+        with self._lock:
+            taken = self._state.take_back(waiter)
+            self._made_room()
+            return taken
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """Its session is being closed: who waits for a full destination gets ``error``; what has left is settled."""
+        with self._lock:
+            self._ending = error
+            self._made_room()
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        """Refuse what has not left for a full destination, if nobody is to wait for that any more."""
+        error = self._ending
+        if error is None:
+            return
+        with self._lock:
+            batches = self._state.unsent() if self._slow else []
+            self._made_room()
+        refuse_all(batches, error)
+
+    def refuse_sends(self, error: BrokerError | None) -> None:
+        """:meth:`stop` from outside."""
+        with self._lock:
+            self.stop(error)
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._connection.io.post(self._flush)
+
+    # ---- the IO loop -----------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write everything that is ready, as far as the connection takes it; an error ends the producer."""
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - whoever waits for a message has to be told
+            self._connection.broke(self, error)
+
+    def _write(self) -> None:
+        self._completion.watch()
+        if self._work is not None:
+            self._flush_in_transaction(self._work)
+            return
+        done: list[Batch] = []
+        with self._lock:
+            self._scheduled = False
+            channel, state = self._channel, self._state
+            if channel is None or channel.lost or self._slow:
+                return
+            state.seal()
+            buffers: list[Buffer] = []
+            window = self._window_bytes
+            while (
+                state.ready and state.unsettled_bytes < window and state.may_write() and not channel.link.congested
+            ):  # fmt: skip
+                floor = state.floor
+                batch = state.next_ready()
+                assert batch is not None
+                buffers.extend(wire.send(self._handle, floor, batch.data))
+                if not batch.shared.persistent:
+                    done.append(batch)
+                if len(buffers) >= 32:
+                    channel.link.write(*buffers)
+                    buffers.clear()
+            if buffers:
+                channel.link.write(*buffers)
+            if done:
+                self._made_room()
+        for batch in done:
+            self._complete(batch, ())
+
+    def _flush_in_transaction(self, work: Work) -> None:
+        """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
+
+        Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
+        """
+        written: list[Batch] = []
+        transaction = work.current
+        if transaction is not None and transaction.lost and not transaction.complete:
+            self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))
+        with self._lock:
+            self._scheduled = False
+            channel, state = self._channel, self._state
+            if transaction is None or transaction.complete or channel is None or channel.lost:
+                return  # A full destination (D-10) is no reason to wait: the commit itself may be what makes room.
+            state.seal()
+            while state.ready and not channel.link.congested:
+                self._wrote_in = transaction
+                number = transaction.number_on(channel, self.destination)
+                floor = state.floor
+                batch = state.next_ready()
+                assert batch is not None
+                channel.link.write_soon(*wire.send_tx(self._handle, floor, number, batch.data))
+                state.settle(batch.first_seq)
+                batch.data = b""
+                written.append(batch)
+            self._made_room()
+        for batch in written:
+            self._complete(batch, ())
+
+    def discard(self, error: BrokerError) -> None:
+        """The transaction is not to be: what did not leave yet never will."""
+        with self._lock:
+            batches = self._state.abandon()
+            self._made_room()
+        refuse_all(batches, error)
+
+    def handed_over(self) -> bool:
+        """Write what is here; True when everything has left."""
+        if self._state.held_bytes:
+            self._flush()
+        return not self._state.held_bytes
+
+    @property
+    def spoils(self) -> BrokerError | None:
+        """Why the open transaction lacks something that was sent in it here; a producer that had no part in the
+        transaction it failed in spoils none."""
+        return self.failure if self._spoils else None
+
+    def end_transaction(self) -> None:
+        """The transaction was committed, or rolled back: the next one may send."""
+        self._wrote_in = None
+        self._spoils = max(self._spoils - 1, 0)
+        if self._stopped is not None:
+            with self._lock:
+                self.stop(None)
+
+    def _made_room(self) -> None:
+        if self.has_room():
+            self._room.notify_all()
+            for future in self._room_waiters:
+                fulfil(future, None)
+            self._room_waiters.clear()
+        if not self._state.held_bytes:
+            for future in self._idle_waiters:
+                fulfil(future, None)
+            self._idle_waiters.clear()
+
+    @property
+    def attached(self) -> bool:
+        return self._channel is not None and not self._channel.lost
+
+    async def attach(self, channel: Channel) -> None:
+        """Open on a channel, and send again what the last one left unsettled."""
+        handle = channel.new_handle(self)
+        self._generation += 1
+        with self._lock:
+            self._gate("open")
+        args = {
+            "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
+            "generation": self._generation,
+        }  # fmt: skip
+        try:
+            answer = await channel.call("open_producer", args)
+            self._window_of_ids = bool(answer.get("dedup"))
+            self._encode = await validating(self._encode, self.name, answer.get("xml"))
+        except BaseException:
+            if channel.endpoints.pop(handle, None) is not None:
+                channel.leave("close_producer", handle)
+            raise
+        with self._lock:
+            self._channel, self._handle = channel, handle
+            self._state.send_again(channel.place.broker)
+            self._state.credit = int(answer.get("credit", 0))
+            if answer.get("gate"):
+                self._gate(str(answer["gate"]))
+        self._flush()
+        self.turned()
+
+    def _gate(self, state: str) -> None:
+        """The destination takes messages, takes them slowly, or not at all (D-10, D-26); with the lock held."""
+        self._slow = state == "slow"
+        if state == "paused":
+            self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused"))
+        elif isinstance(self._stopped, DestinationPausedError):
+            self.stop(None)
+
+    def on_frame(self, frame: wire.Frame) -> None:
+        if isinstance(frame, wire.Sent | wire.Refused):
+            rows = frame.rows if isinstance(frame, wire.Refused) else ()
+            if self._work is not None:
+                self._refused_in_transaction(rows, self._work)
+                return
+            with self._lock:
+                batch = self._state.settle(frame.first_seq)
+                self._made_room()
+                if self._state.ready:
+                    self._schedule()
+            if batch is not None:
+                self._complete(batch, rows)
+            if rows and (batch is None or not batch.shared.persistent):
+                self._lost_some(rows, counted=batch is not None)
+        elif isinstance(frame, wire.Event):
+            if frame.name == "credit":
+                self._take_credit(int(frame.data.get("credit", 0)))
+                return
+            if frame.name != "gate":
+                self._connection.end(self, ended_by(frame, self.name))
+                return
+            with self._lock:
+                self._gate(str(frame.data.get("state")))
+                self._made_room()
+            self._end_waiting()
+            self._flush()
+            self.turned()
+
+    def _take_credit(self, credit: int) -> None:
+        """The limits of its destination have changed."""
+        with self._lock:
+            self._state.credit = credit
+            if not credit:
+                self._state.forget_volatile()
+            self._made_room()
+        self._flush()
+
+    def _lost_some(self, rows: Sequence[Row], *, counted: bool) -> None:
+        """Messages were refused that nobody waits for: they are counted, and the application is told (D-13)."""
+        if not counted:
+            self.duplicates += duplicates_in(rows)
+        fault = first_fault(rows)
+        count = sum(end - start for start, end, code, _ in rows if code != DUPLICATE)
+        if fault is not None:
+            self.refused += count
+            channel = self._channel
+            address = channel.place.key if channel is not None else ""
+            self._connection.events.refused(address, self.name, count, fault)
+
+    def _refused_in_transaction(self, rows: Sequence[Row], work: Work) -> None:
+        """What a host refuses keeps the transaction from being committed."""
+        with self._lock:
+            fault = first_fault(rows)
+            if fault is not None:
+                work.refused(fault)
+                self.stop(fault)
+        self.duplicates += duplicates_in(rows)
+
+    def on_writable(self) -> None:
+        self._flush()
+
+    def has_ended(self) -> bool:
+        """True once the application has closed it."""
+        return self.closed
+
+    def on_lost(self) -> None:
+        channel, self._channel = self._channel, None
+        self.turned()
+        if self._work is not None:
+            self._work.lose(f"the connection to {self.name} was lost", channel)
+        if not self.closed:
+            self._connection.recover(self)
+
+    def fail(self, error: BrokerError) -> None:
+        """It is over: everybody who waits gets ``error``."""
+        error = self.failure = self.fails_as(error)
+        current = self._work.current if self._work is not None else None
+        ending = current is not None and current.complete
+        if self._state.held_bytes:
+            self._spoils = 2 if ending else 1
+        elif current is not None and self._wrote_in is current and not ending:
+            self._spoils = 1
+        if self.left is not None:
+            self.left(self)
+        self._completion.stop()
+        with self._lock:
+            self._stopped = error
+        self._give_up(error)
+
+    async def close(self) -> None:
+        """Close the handle on the host; what is unsettled has been waited for by the caller."""
+        channel = self._channel
+        self._completion.stop()
+        with self._lock:
+            self._stopped = self.failure or IllegalStateError(f"the producer for {self.name} is closed")
+            self.closed = True
+            self._made_room()
+        if channel is not None and not channel.lost:
+            try:  # What was refused of messages that nobody waited for is told before the answer.
+                await channel.call("close_producer", {"handle": self._handle})
+            finally:
+                channel.endpoints.pop(self._handle, None)
+        self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
+
+    def _give_up(self, error: BrokerError) -> None:
+        """Nothing more is sent: whoever waits is told, and whether the message may be stored all the same."""
+        with self._lock:
+            doubtful = self._state.in_doubt()
+            batches = self._state.abandon()
+            self._made_room()
+        refuse_all(doubtful, unknown_outcome(error))
+        refuse_all(batches, error)
+
+    @property
+    def throttled(self) -> bool:
+        """The destination is full and has said so: what is here may never leave (D-10)."""
+        return self._slow and self._state.held_bytes > 0
+
+    def settled_futures(self) -> list[Future[None]]:
+        return [self.settled_future()]
+
+    def settled_future(self) -> Future[None]:
+        """Done when everything accepted so far is settled, or the producer has failed."""
+        done: Future[None] = Future()
+        with self._lock:
+            if not self._state.held_bytes or self.failure is not None:
+                done.set_result(None)
+            else:
+                self._idle_waiters.append(done)
+                self._schedule()
+        return done
+
+    def _complete(self, batch: Batch, rows: Sequence[Row]) -> None:
+        self.duplicates += duplicates_in(rows)
+        complete(batch, self._state.producer, rows)

@@ -1,0 +1,348 @@
+"""What a producer handle has accepted and not settled: a machine without IO or threads.
+
+Messages collect in an open batch, which is sealed into a block when it is full, when a message with the other delivery
+mode comes, or when somebody flushes; priority, time to live and delivery delay may differ from message to message.
+Sealed persistent blocks stay until the broker settles them and are sent again, in order and with their old sequence
+numbers, after a reconnect (the broker recognises them).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from raybroker.content.possible_duplicates import in_doubt
+from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
+
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a waiting message costs beside its body, for the bound on a handle's memory."""
+
+
+class Shared(NamedTuple):
+    """What a message has beside body and headers; usually the same object for all messages of a producer.
+
+    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once (W-64, W-65); ``named``: receivers see a
+    message id, ``stamped``: and when it was packed (R-16); ``unit``: its unit of order, which its headers have too.
+    """
+
+    persistent: bool
+    priority: int
+    ttl_ms: int = 0
+    delay_ms: int = 0
+    named: bool = True
+    stamped: bool = True
+    unit: str | None = None
+
+
+Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
+
+
+class Batch:
+    """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them.
+
+    ``timed``: those of them that do not wait for ever, with the time from which they wait, nanoseconds (R-02).
+
+    ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
+    """
+
+    __slots__ = (
+        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "headers", "kinds", "priorities",
+        "shared", "size", "timed", "timestamp_ms", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
+        self.first_seq = first_seq
+        self.shared = shared
+        self.timestamp_ms = timestamp_ms if shared.stamped else 0
+        self.count = 0
+        self.size = 0
+        self.bodies: list[bytes] = []
+        self.kinds = bytearray()
+        self.headers: list[bytes] | None = None
+        self.priorities: bytearray | None = None
+        self.expires: array[int] | None = None
+        self.deliver_at: array[int] | None = None
+        self.waiters: list[tuple[int, Any]] = []
+        self.timed: list[tuple[int, Any]] = []
+        self.data = b""
+        self._mixed = bool(shared.ttl_ms or shared.delay_ms)
+        """Every message has to be looked at for the columns."""
+
+    def add(self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int) -> None:
+        if self._mixed or shared is not self.shared:
+            self._add_columns(shared, now_ms)
+        if self.headers is not None:
+            self.headers.append(header)
+        elif header:
+            self.headers = [b""] * self.count
+            self.headers.append(header)
+        self.bodies.append(body)
+        self.kinds.append(kind)
+        self.count += 1
+
+    def _add_columns(self, shared: Shared, now_ms: int) -> None:
+        """Note what the next message has of its own; those before it have what the block says or nothing."""
+        if self.priorities is None and shared.priority != self.shared.priority:
+            self.priorities = bytearray((self.shared.priority,)) * self.count
+        if self.priorities is not None:
+            self.priorities.append(shared.priority)
+        if self.expires is None and shared.ttl_ms:
+            self.expires = array("Q", bytes(8 * self.count))
+        if self.expires is not None:
+            self.expires.append(now_ms + shared.ttl_ms if shared.ttl_ms else 0)
+        if self.deliver_at is None and shared.delay_ms:
+            self.deliver_at = array("Q", bytes(8 * self.count))
+        if self.deliver_at is not None:
+            self.deliver_at.append(now_ms + shared.delay_ms if shared.delay_ms else 0)
+        self._mixed = not (self.priorities is None and self.expires is None and self.deliver_at is None)
+
+    def take(self, kinds: bytes, bodies: list[bytes], now_ms: int, own: Columns) -> None:
+        """Be a batch of these bodies and no others, with the attributes of ``shared`` where ``own`` says nothing."""
+        self.bodies = bodies
+        self.kinds = bytearray(kinds)
+        self.count = len(bodies)
+        self.size = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * self.count
+        if self.shared.ttl_ms:
+            self.expires = array("Q", (now_ms + self.shared.ttl_ms,)) * self.count
+        if self.shared.delay_ms:
+            self.deliver_at = array("Q", (now_ms + self.shared.delay_ms,)) * self.count
+        headers, priorities, ttls_ms = own
+        if headers is not None:
+            self.headers = headers
+            self.size += sum(map(len, headers))
+        if priorities is not None:
+            self.priorities = bytearray(priorities)
+        if ttls_ms is not None:
+            self.expires = array("Q", [now_ms + ttl_ms if ttl_ms else 0 for ttl_ms in ttls_ms])
+
+    def takes(self, shared: Shared) -> bool:
+        """Whether a message with these attributes can be in the same block."""
+        mine = self.shared
+        return shared is mine or (shared.persistent == mine.persistent and shared.stamped == mine.stamped)
+
+    def full_for(self, size: int) -> bool:
+        return self.count >= BLOCK_MESSAGES_MAX or (self.count > 0 and self.size + size > BLOCK_BYTES_TARGET)
+
+    def encode(self, producer: int) -> None:
+        """Make the block; bodies are not needed after that."""
+        kinds = self.kinds
+        first = kinds[0]
+        uniform = kinds.count(first) == self.count
+        self.data = encode_block(
+            self.bodies,
+            producer=producer,
+            first_seq=self.first_seq,
+            timestamp_ms=self.timestamp_ms,
+            persistent=self.shared.persistent,
+            kinds=first if uniform else bytes(kinds),
+            headers=self.headers,
+            priority=self.shared.priority,
+            priorities=None if self.priorities is None else bytes(self.priorities),
+            expires=self.expires,
+            deliver_at=self.deliver_at,
+        )
+        self.bodies = []
+        self.headers = self.priorities = self.expires = self.deliver_at = None
+
+
+class Producing:
+    """State of one producer handle; ``producer`` is its identity for as long as it lives.
+
+    Whoever uses it from several threads holds a lock around every call.
+    """
+
+    __slots__ = (
+        "_broker", "_open", "_written", "credit", "held_bytes", "next_seq", "producer", "ready", "unsettled",
+        "unsettled_bytes", "unsettled_messages",
+    )  # fmt: skip
+
+    def __init__(self, producer: int) -> None:
+        self.producer = producer
+        self.next_seq = 1
+        self._open: Batch | None = None
+        self.ready: deque[Batch] = deque()
+        """Sealed and not written to a connection."""
+        self.unsettled: deque[Batch] = deque()
+        """Persistent, written to the present connection, and not settled."""
+        self.unsettled_bytes = 0
+        """Of what is written and not settled, for the window."""
+        self.unsettled_messages = 0
+        self.credit = 0
+        """Messages that may be written and not settled, 0 for no limit: then those that are not persistent are settled
+        by the broker as well (D-10)."""
+        self.held_bytes = 0
+        """All of the above, for the bound on memory."""
+        self._written = 0
+        """So many of those that are ready were written to a connection before."""
+        self._broker = ""
+        """Where the last connection led."""
+
+    def add(
+        self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Any, since_ns: int = 0
+    ) -> int:
+        """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
+        size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
+        batch = self._open
+        if batch is None or batch.full_for(size) or not batch.takes(shared) or batch.count == self.credit > 0:
+            self.seal()
+            batch = self._open = Batch(self.next_seq, shared, now_ms)
+        seq = self.next_seq
+        self.next_seq += 1
+        if waiter is not None:
+            batch.waiters.append((batch.count, waiter))
+            if since_ns:
+                batch.timed.append((since_ns, waiter))
+        batch.add(kind, body, header, shared, now_ms)
+        batch.size += size
+        self.held_bytes += size
+        return seq
+
+    def add_many(
+        self,
+        kinds: bytes,
+        bodies: list[bytes],
+        shared: Shared,
+        now_ms: int,
+        waiter: Any,
+        own: Columns = (None, None, None),
+    ) -> None:
+        """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them, unless it is done or None.
+
+        ``own``: headers, priorities and times to live in milliseconds, one a message, or None.
+        """
+        self.seal()
+        batch = Batch(self.next_seq, shared, now_ms)
+        batch.take(kinds, bodies, now_ms, own)
+        if waiter is not None and not waiter.done():
+            batch.waiters.append((-1, waiter))
+        batch.encode(self.producer)
+        self.next_seq += batch.count
+        self.held_bytes += batch.size
+        self.ready.append(batch)
+
+    def seal(self) -> None:
+        """Close the open batch, if there is one."""
+        batch = self._open
+        if batch is not None:
+            batch.encode(self.producer)
+            self._open = None
+            self.ready.append(batch)
+
+    def next_ready(self) -> Batch | None:
+        """Take the next block to write; a persistent one then waits to be settled, another one is done."""
+        if not self.ready:
+            return None
+        batch = self.ready.popleft()
+        self._written = max(self._written - 1, 0)
+        if batch.shared.persistent or self.credit:
+            self.unsettled.append(batch)
+            self.unsettled_bytes += batch.size
+            self.unsettled_messages += batch.count
+        else:
+            self.held_bytes -= batch.size
+        return batch
+
+    def may_write(self) -> bool:
+        """Whether the next block is within the credit; one that is larger than all of it goes alone."""
+        if not self.credit or not self.unsettled_messages:
+            return True
+        return self.unsettled_messages + self.ready[0].count <= self.credit
+
+    @property
+    def crowded(self) -> bool:
+        """As many messages are here as the credit allows to be under way."""
+        if not self.credit:
+            return False
+        waiting = sum(batch.count for batch in self.ready) + (self._open.count if self._open is not None else 0)
+        return self.unsettled_messages + waiting >= self.credit
+
+    def forget_volatile(self) -> None:
+        """What was written and is not persistent will not be settled: the connection or the credit has gone."""
+        for batch in [batch for batch in self.unsettled if not batch.shared.persistent]:
+            self.settle(batch.first_seq)
+
+    def take_back(self, waiter: Any) -> bool:
+        """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
+        if self._open is not None and any(other is waiter for _, other in self._open.waiters):
+            self.seal()
+        for batch in list(islice(self.ready, self._written, None)):
+            if batch.count == 1 and batch.waiters and batch.waiters[0][1] is waiter:
+                self.ready.remove(batch)
+                self.held_bytes -= batch.size
+                return True
+        return False
+
+    def unsent(self) -> list[Batch]:
+        """Give up what was never written to a connection; returns it so that those who wait can be told."""
+        self.seal()
+        gone = [self.ready.pop() for _ in range(len(self.ready) - self._written)]
+        self.held_bytes -= sum(batch.size for batch in gone)
+        return gone[::-1]
+
+    def late(self, until_ns: int) -> tuple[list[Any], int]:
+        """Those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one waits.
+
+        The second is 0 when there is nobody else. Their messages stay.
+        """
+        gone, first = [], 0
+        for batch in (*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())):
+            count = bisect_right(batch.timed, until_ns, key=itemgetter(0))
+            gone += [waiter for _, waiter in batch.timed[:count]]
+            del batch.timed[:count]
+            if batch.timed and (not first or batch.timed[0][0] < first):
+                first = batch.timed[0][0]
+        return gone, first
+
+    @property
+    def floor(self) -> int:
+        """No sequence number below this one will be sent again."""
+        if self.unsettled:
+            return self.unsettled[0].first_seq
+        if self.ready:
+            return self.ready[0].first_seq
+        return self._open.first_seq if self._open is not None else self.next_seq
+
+    def settle(self, first_seq: int) -> Batch | None:
+        """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
+        unsettled = self.unsettled
+        for batch in unsettled:
+            if batch.first_seq == first_seq:
+                unsettled.remove(batch)
+                self.held_bytes -= batch.size
+                self.unsettled_bytes -= batch.size
+                self.unsettled_messages -= batch.count
+                return batch
+        return None
+
+    def send_again(self, broker: str = "") -> None:
+        """The connection was lost: everything unsettled goes out again, before what never went out.
+
+        To another broker than before it goes as what may come twice: it cannot know what the last one has stored.
+        """
+        self.forget_volatile()
+        self.ready.extendleft(reversed(self.unsettled))
+        self._written += len(self.unsettled)
+        self.unsettled.clear()
+        self.unsettled_bytes = self.unsettled_messages = 0
+        if self._broker not in ("", broker):
+            for batch in islice(self.ready, self._written):
+                batch.data = in_doubt(batch.data)
+        self._broker = broker
+
+    def in_doubt(self) -> list[Batch]:
+        """Those that were written to some connection and not settled: the broker may have stored them."""
+        return [*self.unsettled, *islice(self.ready, self._written)]
+
+    def abandon(self) -> list[Batch]:
+        """Give up everything; returns it so that those who wait can be told."""
+        batches = [*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())]
+        self._open = None
+        self._written = 0
+        self.unsettled.clear()
+        self.ready.clear()
+        self.held_bytes = self.unsettled_bytes = self.unsettled_messages = 0
+        return batches

@@ -1,0 +1,58 @@
+"""Sends received messages on as they are: bodies are not read, headers, priorities, times and units stay."""
+
+from __future__ import annotations
+
+from array import array
+from concurrent.futures import Future
+from itertools import groupby
+from typing import Any
+
+from raybroker.client.consumer.message import Message
+from raybroker.client.producer.block_split import by_bytes
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_many import Own
+from raybroker.client.producer.unit_routing import RoutedProducer
+from raybroker.model.block import Block
+from raybroker.model.setting import PRIORITY_DEFAULT
+from raybroker.system.clock import SystemClock
+
+
+def put_messages(core: Any, batch: list[Message], *, keep_expiry: bool) -> list[Future[str]]:
+    """Send received messages as they are, in their order; futures of their parts.
+
+    ``keep_expiry`` False: they do not expire any more.
+    """
+    done: list[Future[str]] = []
+    for (member, persistent, stamp_ms), some in groupby(batch, lambda message: _way(core, message)):
+        rows = [(message._delivery.block, message._index) for message in some]
+        now_ms = stamp_ms or SystemClock().now_ms()
+        ttls = [block.expires_of(i) - now_ms if keep_expiry and block.expires_of(i) else 0 for block, i in rows]
+        own = Own(
+            headers=[_header(block, i) for block, i in rows],
+            priorities=bytes([block.priority_of(i) for block, i in rows]),
+            ttls_ms=array("Q", [max(ttl, 0) for ttl in ttls]) if any(ttls) else None,
+        )
+        shared = Shared(persistent, PRIORITY_DEFAULT, stamped=stamp_ms > 0)
+        kinds, bodies = bytes([block.kind_of(i) for block, i in rows]), [bytes(block.body(i)) for block, i in rows]
+        for start, end in by_bytes(bodies):
+            future: Future[str] = Future()
+            with member._lock:
+                member._wait_for_room(block=True)
+                part = own.part(start, end)
+                member._state.add_many(kinds[start:end], bodies[start:end], shared, now_ms, future, part)
+                member._schedule()
+            done.append(future)
+    return done
+
+
+def _header(block: Block, index: int) -> bytes:
+    return bytes(block.header(index) or b"")
+
+
+def _way(core: ProducerCore | RoutedProducer, message: Message) -> tuple[ProducerCore, bool, int]:
+    """The member that a message goes to, and what it shares with others of a block."""
+    block = message._delivery.block
+    if isinstance(core, RoutedProducer):
+        core = core.member_for(_header(block, message._index), persistent=block.persistent)
+    return core, block.persistent, block.timestamp_ms

@@ -1,0 +1,64 @@
+"""Asynchronous sends whose answer does not come: their futures end after imqAsyncSendCompletionWaitTimeout (R-02).
+
+Only the waiting ends.  The message itself is held, sent again after a lost connection and settled as any other, since
+nobody can know whether the broker has it already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Final
+
+from raybroker.client.connection.io_thread import refuse
+from raybroker.client.producer.producer_state import Producing
+from raybroker.model.errors import RequestTimeoutError
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+
+ATTRIBUTE: Final = "imqAsyncSendCompletionWaitTimeout"
+
+
+class Completion:
+    """Watches over one producer's ``state``, which ``lock`` guards; on the IO loop."""
+
+    __slots__ = ("_clock", "_lock", "_name", "_state", "_timeout_ns", "_timer")
+
+    def __init__(
+        self, state: Producing, lock: threading.Lock, name: str, connection: ConnectionCore
+    ) -> None:
+        self._state = state
+        self._lock = lock
+        self._name = name
+        self._clock = connection.clock
+        self._timeout_ns: int = connection.attributes[ATTRIBUTE] * 1_000_000
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Something may wait."""
+        if self._timer is None and self._timeout_ns:
+            self._wait(self._timeout_ns)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self, wait_ns: int) -> None:
+        self._timer = asyncio.get_running_loop().call_later(wait_ns / 1e9, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now_ns = self._clock.monotonic_ns()
+        with self._lock:
+            late, first_ns = self._state.late(now_ns - self._timeout_ns)
+        if first_ns:
+            self._wait(max(first_ns + self._timeout_ns - now_ns, 1_000_000))
+        if late:
+            error = RequestTimeoutError(
+                f"no answer from {self._name} within {ATTRIBUTE}={self._timeout_ns // 1_000_000} ms; the message is"
+                " still on its way"
+            )
+            for waiter in late:
+                refuse(waiter, error)

@@ -1,0 +1,183 @@
+"""A producer for a pattern of topics: an attachment to every topic that matches on the home broker (D-05).
+
+The set is followed while the handle is open: a topic that appears is joined, one that is destroyed is left, and nobody
+is told of either.  Consumers of patterns are ``spread.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from raybroker.client.connection.broker_members import Key, Section
+from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.consumer.message import message_id
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_many import Each
+from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.system.entropy import token
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.session.session import SessionCore
+
+class PatternProducer:
+    """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
+
+    def __init__(
+        self, connection: ConnectionCore, pattern: Destination, shared: Shared, *, pickles: bool,
+        session: SessionCore | None,
+    ) -> None:  # fmt: skip
+        self.destination = pattern
+        self.name = pattern.name
+        self.shared = shared
+        self.closed = False
+        self._connection = connection
+        self._pickles = pickles
+        self._session = session
+        self._members: dict[Key, ProducerCore] = {}
+        self._section = Section(connection, pattern, "", self._members, self._join)
+        self._identity = int.from_bytes(token(8), "little")
+        self._unsent = 0
+
+    async def open(self) -> None:
+        await self._section.begin()
+        self._section.follow()
+
+    async def _join(self, broker: str, topic: Destination, create: bool) -> None:
+        member = await self._connection.open_producer(
+            topic, self.shared, pickles=self._pickles, session=self._session, create=create
+        )
+        member.left = self._leave
+        self._members[broker, topic.name] = member
+
+    def _leave(self, member: ProducerCore) -> None:
+        self._members.pop(("", member.name), None)
+        self._section.member_left()
+        self._connection.forget_producer(member)
+
+    # ---- as ProducerCore -------------------------------------------------------------------------------------------
+
+    @property
+    def transacted(self) -> bool:
+        return self._session is not None and self._session.work is not None
+
+    @property
+    def duplicates(self) -> int:
+        return sum(member.duplicates for member in list(self._members.values()))
+
+    def put(
+        self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
+    ) -> str | None:
+        """The id is that of the first copy; ``waiter`` is told when the last one is settled."""
+        if self.closed:
+            raise IllegalStateError(f"the producer for {self.name} is closed")
+        members = list(self._members.values())
+        if not block and not all(member.has_room() for member in members):
+            return None
+        if not members:
+            self._unsent += 1
+            sent = message_id(self._identity, self._unsent)
+            if waiter is not None:
+                fulfil(waiter, sent)
+            return sent
+        parts: list[Future[str] | None] = [None] * len(members)
+        if waiter is not None:
+            parts = list(_parts(waiter, len(members)))
+        ids = []
+        for member, part in zip(members, parts, strict=True):
+            ids.append(member.put(body, header, shared, part, urgent=urgent))
+        return ids[0]
+
+    def put_many(
+        self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
+    ) -> Iterator[tuple[int, Future[str]]]:
+        """As ProducerCore; each piece counts once however many topics get it."""
+        if self.closed:
+            raise IllegalStateError(f"the producer for {self.name} is closed")
+        members = list(self._members.values())
+        collected = list(bodies)
+        owns = [None for _ in members] if each is None else each.copies(len(members))
+        streams = [member.put_many(collected, shared, own) for member, own in zip(members, owns, strict=True)]
+        if not streams:
+            done: Future[str] = Future()
+            fulfil(done, message_id(self._identity, self._unsent + 1))
+            self._unsent += len(collected)
+            yield len(collected), done
+            return
+        for rows in zip(*streams, strict=True):
+            whole: Future[str] = Future()
+            for part, (_, future) in zip(_parts(whole, len(rows)), rows, strict=True):
+                future.add_done_callback(lambda done, part=part: _pass_on(done, part))
+            yield rows[0][0], whole
+
+    def room_future(self) -> Future[None]:
+        return next(
+            (member.room_future() for member in list(self._members.values()) if not member.has_room()), _done()
+        )  # fmt: skip
+
+    @property
+    def refused(self) -> int:
+        return sum(member.refused for member in list(self._members.values()))
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """As ProducerCore."""
+        for member in list(self._members.values()):
+            member.wait_no_longer(error)
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        """As ProducerCore."""
+        return False
+
+    @property
+    def throttled(self) -> bool:
+        return any(member.throttled for member in self._members.values())
+
+    def settled_futures(self) -> list[Future[None]]:
+        return [future for member in list(self._members.values()) for future in member.settled_futures()]
+
+    async def close(self) -> None:
+        self.closed = True
+        self._section.stop()
+        for member in list(self._members.values()):
+            await member.close()
+            self._connection.forget_producer(member)
+        self._members.clear()
+
+
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+def _parts(whole: Future[str], count: int) -> Iterator[Future[str]]:
+    """So many futures that ``whole`` waits for: it gets a result of one of them, or the first error."""
+    left, sent = count, ""
+
+    def one_is_done(part: Future[str]) -> None:
+        nonlocal left, sent
+        left -= 1
+        error = part.exception()
+        if error is None:
+            sent = sent or part.result()
+        elif not isinstance(error, InvalidDestinationError):  # A topic that was destroyed meanwhile gets no copy.
+            refuse(whole, error)
+        if left == 0:
+            fulfil(whole, sent)
+
+    for _ in range(count):
+        part: Future[str] = Future()
+        part.add_done_callback(one_is_done)
+        yield part
+
+
+def _pass_on(done: Future[str], part: Future[str]) -> None:
+    error = done.exception()
+    if error is not None:
+        refuse(part, error)
+    else:
+        fulfil(part, done.result())

@@ -1,0 +1,115 @@
+"""A producer without a destination of its own: each send names one (W-135).
+
+Behind it is one producer for each destination that was sent to lately, opened when it is first needed.  It is the way
+to answer many requests, whose queues are many and short-lived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.producer_state import Shared
+from raybroker.model.errors import BrokerError, IllegalStateError
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.session.opening import AnyProducer
+    from raybroker.client.session.session import SessionCore
+
+DESTINATIONS_MAX: Final = 32
+"""Destinations whose producers are kept open; the one that was not used for the longest time is closed for another."""
+
+
+class UnnamedProducer:
+    """``open(destination, shared)`` opens a producer; ``let_go(producer)`` closes one once it is settled."""
+
+    name = "(named by each send)"
+    destination = None
+    throttled = False
+
+    def __init__(
+        self, session: SessionCore, shared: Shared, opener: Callable[[Destination, Shared], Coroutine[Any, Any, Any]],
+        let_go: Callable[[Any], Coroutine[Any, Any, None]],
+    ) -> None:  # fmt: skip
+        self.shared = shared
+        self.closed = False
+        self.transacted = session.work is not None
+        self._connection: ConnectionCore = session.connection
+        self._open = opener
+        self._let_go = let_go
+        self._lock = threading.Lock()
+        self._opening = asyncio.Lock()
+        self._producers: OrderedDict[Destination, Any] = OrderedDict()
+        self._gone = 0
+        """Duplicates that producers had which are closed."""
+        self._refused = 0
+        """As :attr:`_gone`, of messages that were refused and that nobody waited for."""
+
+    def known(self, destination: Destination) -> AnyProducer | None:
+        """The producer for a destination, if one is open; in any thread."""
+        with self._lock:
+            found: AnyProducer | None = self._producers.get(destination)
+            if found is not None:
+                self._producers.move_to_end(destination)
+        if self.closed:
+            raise IllegalStateError("the producer is closed")
+        return found if found is not None and getattr(found, "failure", None) is None else None
+
+    async def find(self, destination: Destination) -> AnyProducer:
+        """The same, opened if there is none; on the IO loop. Raises what opening a producer raises."""
+        async with self._opening:
+            found = self.known(destination)
+            if found is not None:
+                return found
+            opened: AnyProducer = await self._open(destination, self.shared)
+            with self._lock:
+                failed = self._producers.pop(destination, None)
+                self._producers[destination] = opened
+                old = [failed] if failed is not None else []
+                while len(self._producers) > DESTINATIONS_MAX:
+                    old.append(self._producers.popitem(last=False)[1])
+            for producer in old:
+                self._gone += producer.duplicates
+                self._refused += producer.refused
+                self._connection.spawn(self._let_go(producer))
+            return opened
+
+    @property
+    def duplicates(self) -> int:
+        with self._lock:
+            return self._gone + sum(producer.duplicates for producer in self._producers.values())
+
+    @property
+    def refused(self) -> int:
+        with self._lock:
+            return self._refused + sum(producer.refused for producer in self._producers.values())
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """As ProducerCore."""
+        for producer in self._all():
+            producer.wait_no_longer(error)
+
+    def settled_futures(self) -> list[Future[None]]:
+        return [future for producer in self._all() for future in producer.settled_futures()]
+
+    async def close(self) -> None:
+        self.closed = True
+        fault: BrokerError | None = None
+        for producer in self._all():
+            try:
+                await producer.close()
+            except BrokerError as error:
+                fault = fault or error
+            self._connection.forget_producer(producer)
+        if fault is not None:
+            raise fault
+
+    def _all(self) -> list[Any]:
+        with self._lock:
+            return list(self._producers.values())

@@ -1,0 +1,210 @@
+"""What both faces ask the cores for, with the arguments that users give: each function returns work for the IO loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any
+
+from raybroker.client.arguments import check_arguments, check_names
+from raybroker.client.connection.options import consumer_options, producer_shared
+from raybroker.client.consumer.browser import BrowserCore, check_browsable
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.multi_broker import SpreadConsumer
+from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary, open_consumer, subscription
+from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.producer.body_encoding import check_serializer
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.topic_pattern import PatternProducer
+from raybroker.client.producer.unit_routing import RoutedProducer
+from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.client.session.session import SessionCore
+from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
+from raybroker.model.names import is_temporary_name
+
+AnyConsumer = ConsumerCore | SpreadConsumer
+AnyProducer = ProducerCore | PatternProducer | RoutedProducer
+OwnProducer = AnyProducer | UnnamedProducer
+"""What a handle is made of."""
+
+
+def consumer(
+    core: SessionCore,
+    destination: object,
+    selector: str | None,
+    prefetch: int | None,
+    threshold: int | None,
+    no_local: bool,
+    serializer: str | None,
+    ack_timeout_ms: int | None,
+    *,
+    name: str | None = None,
+    durable: bool = False,
+    shared: bool = False,
+) -> Coroutine[Any, Any, AnyConsumer]:
+    """A consumer; with ``durable`` or ``shared`` of the subscription ``name``."""
+    found = destination_of(destination)
+    wanted = subscription(found, name, durable=durable, shared=shared) if durable or shared else None
+    options = consumer_options(
+        core.connection.attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted
+    )
+    return open_consumer(core, found, options)
+
+
+def topic_of(topic: Destination | str) -> Destination:
+    """Where only a topic can stand, a name alone is a topic's."""
+    if isinstance(topic, str) and ":" not in topic:
+        return Topic.checked(topic)
+    return destination_of(topic)
+
+
+def subscriber_options(options: dict[str, Any]) -> list[Any]:
+    """prefetch, threshold, serializer and ack_timeout_ms of a subscriber; raises TypeError for another name."""
+    names = ("prefetch", "threshold", "serializer", "ack_timeout_ms")
+    check_names(options, names, "consumer")
+    return [options.get(name) for name in names]
+
+
+def producer(
+    core: SessionCore,
+    destination: object,
+    persistent: bool | None,
+    priority: int | None,
+    ttl_ms: int | None,
+    delivery_delay_ms: int | None,
+    unit_of_order: str | None,
+    serializer: str | None,
+) -> Coroutine[Any, Any, OwnProducer]:
+    """A producer; without a destination one whose sends name theirs."""
+    shared, pickles = producer_shared(
+        core.connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core
+    )
+    if destination is None:
+        return _unnamed(core, shared, pickles=pickles)
+    return _open_producer(core, destination_of(destination), shared, pickles=pickles)
+
+
+async def _unnamed(core: SessionCore, shared: Shared, *, pickles: bool) -> UnnamedProducer:
+    def opener(destination: Destination, common: Shared) -> Coroutine[Any, Any, AnyProducer]:
+        return _open_producer(core, destination, common, pickles=pickles)
+
+    return UnnamedProducer(core, shared, opener, let_go)
+
+
+async def _open_producer(
+    core: SessionCore, found: Destination, shared: Shared, *, pickles: bool
+) -> AnyProducer:
+    connection = core.connection
+    if found.is_pattern:
+        pattern = PatternProducer(connection, found, shared, pickles=pickles, session=core)
+        await pattern.open()
+        return pattern
+    create = found not in connection.temporaries
+    opened: ProducerCore | RoutedProducer
+    if connection.brokers.alone or is_temporary_name(found.name):
+        opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
+    else:
+        opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
+        await opened.open(create=create)
+    if core.work is not None and core.work.current is None:
+        opened.refuse_sends(core.work.nothing_open())
+    return opened
+
+
+def own_or_named(own: OwnProducer, destination: Destination | str | None) -> AnyProducer | Destination:
+    """Where a send goes: the producer itself, or for an unnamed one the destination that the send names.
+
+    Raises IllegalStateError when there are two destinations, or none (W-135).
+    """
+    if destination is None:
+        if isinstance(own, UnnamedProducer):
+            raise IllegalStateError("this producer has no destination of its own: send(body, destination=…) names one")
+        return own
+    if not isinstance(own, UnnamedProducer):
+        raise IllegalStateError(
+            f"this producer sends to {own.name}; destination= is for one that session.producer() made without"
+        )
+    found = destination_of(destination)
+    return own.known(found) or found
+
+
+def check_window(core: AnyProducer) -> None:
+    """A message with a deduplication id is about to be sent: log, once, when the destination does not look at it."""
+    home = core.home if isinstance(core, RoutedProducer) else core
+    if isinstance(home, ProducerCore):
+        home.check_window()
+
+
+async def let_go(core: OwnProducer) -> None:
+    """Close a producer that nobody has a reference to, once what it sent is settled; on the IO loop.
+
+    What a destination that stays full has not taken by then is lost, as when closing a handle.
+    """
+    if core.closed:
+        return
+    with contextlib.suppress(BrokerError):
+        for settled in core.settled_futures():
+            waiting = asyncio.wrap_future(settled)
+            while not waiting.done():
+                await asyncio.wait([waiting], timeout=closing_s(core))
+                if core.throttled or core._connection.closed:
+                    break
+        await core.close()
+        core._connection.forget_producer(core)
+
+
+def browser(core: SessionCore, destination: object, selector: str | None, serializer: str | None) -> BrowserCore:
+    """A browser that is not open yet; raises InvalidDestinationError for a topic (R-12)."""
+    found = destination_of(destination)
+    check_browsable(found)
+    looking = SessionCore(core.connection, "none", core.finish)
+    check_arguments(selector=selector)
+    return BrowserCore(looking, found, selector or None, unpickles=check_serializer(serializer))
+
+
+async def temporary_queue(core: SessionCore, run: Any) -> TemporaryQueue:
+    """``run(work)`` is how the face waits for work on the IO loop."""
+    name = await make_temporary(core, Queue)
+    return TemporaryQueue(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
+
+
+async def temporary_topic(core: SessionCore, run: Any) -> TemporaryTopic:
+    name = await make_temporary(core, Topic)
+    return TemporaryTopic(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
+
+
+def closed_consumer(core: AnyConsumer) -> IllegalStateError:
+    """What a receive of a closed consumer raises."""
+    core._connection.io.require_usable()
+    return IllegalStateError(f"the consumer of {core.name} is closed")
+
+
+def closing_s(core: OwnProducer) -> float:
+    """How long closing a producer waits for a destination that is full, seconds."""
+    return float(core._connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)
+
+
+def closed_while_full(core: OwnProducer) -> IllegalStateError:
+    return IllegalStateError(
+        f"the producer was closed while {core.name} was full for {closing_s(core):g} s"
+        " (raybroker.reconnect.timeout_ms); what it had not taken by then is lost, and those futures say so"
+    )
+
+
+def unconfirmed(core: AnyProducer, waiter: Future[str], timeout_s: float | None) -> RequestTimeoutError:
+    """What a send raises when its time is over; a message that has not left never will."""
+    text = f"no acknowledgement from {core.name} within imqAckTimeout={timeout_s or 0:g} s"
+    full = core.throttled
+    if core.take_back(waiter):
+        text += "; the message was not sent" + (f": {core.name} is full" if full else "")
+    return RequestTimeoutError(text)
+
+
+def no_room(core: AnyProducer, timeout_s: float | None) -> RequestTimeoutError:
+    """What a send of a message that nobody waits for raises when there was no room in time."""
+    return RequestTimeoutError(
+        f"{core.name} made no room within imqAckTimeout={timeout_s or 0:g} s; the message was not sent"
+    )

@@ -1,0 +1,344 @@
+"""The session behind every face: one acknowledgement mode, and the consumers that share it (R-04, R-07 … R-10).
+
+    auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
+                its listener returns: after a failure at most the last message (or ``receive_many``) comes again
+    client      the application acknowledges: all, this one, or up to this one
+    dups_ok     acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
+    none        the broker counts a message as acknowledged when it hands it to the connection
+    transacted  acknowledged by commit(), together with what was sent (``transaction.py``)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.arguments import check_arguments
+from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.returned_deliveries import not_settled
+from raybroker.client.session.transaction import Work
+from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
+from raybroker.model.setting import INT_MAX
+from raybroker.system.entropy import token
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.destinations import Destination
+    from raybroker.client.producer.producer import ProducerCore
+
+MODES: Final = ("auto", "client", "dups_ok", "none")
+TRANSACTED: Final = "transacted"
+DUPS_OK_MESSAGES: Final = 10
+DUPS_OK_S: Final = 7.0
+RECEIVED_FIRST_S: Final = 0.05
+"""A transaction that has received something and is open for so long is told to its hosts."""
+RECEIVED_AGAIN_S: Final = 1.0
+"""What it receives after that is told so often."""
+OWNER_BYTES: Final = 4
+RECEIVED_MAX: Final = 100
+"""Destinations for which ``session.receive`` keeps a consumer."""
+OUTCOMES: Final = ("reject", "release", "fail")
+GIVEN_BACK: Final = ("release", "fail")
+"""Outcomes after which a message comes again, and the later ones of its unit of order too."""
+
+
+def no_reply(message: Message, body: Any, options: dict[str, Any]) -> Any:
+    """For sessions that only look."""
+    raise IllegalStateError("a message that was only looked at cannot be replied to; receive it")
+
+
+class SessionCore:
+    """``finish`` is how this face waits for confirmations: blocking, or by returning something to await."""
+
+    def __init__(
+        self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
+        redelivery_delay_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        self.connection = connection
+        self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
+        """Names the session to all hosts: a unit of order is with one session at a time (W-81)."""
+        self.mode = mode
+        self.keeps_track = mode != "none"
+        self.finish = finish
+        self.closed = False
+        self.consumers: list[ConsumerCore] = []
+        self.producers: list[ProducerCore] = []
+        self.unsettled = 0
+        """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
+        self.abandoned = False
+        """Nothing is acknowledged any more (:meth:`leave_in_hand`)."""
+        self.comes_back = mode == "auto"
+        """Something happens when the application comes back for more (:meth:`before_more`)."""
+        self.in_hand: Message | None = None
+        """What a listener is called with at the moment."""
+        self._listened: int | None = None
+        """With listeners: serial of the last message whose call has ended."""
+        self.work: Work | None = Work(self) if mode == TRANSACTED else None
+        self.holds_back = 0
+        """Messages of units of order that are being given back: until that is done nothing is handed out (W-82)."""
+        self.wake_listeners: Callable[[], None] = lambda: None
+        self.reply: Callable[[Message, Any, dict[str, Any]], Any] = no_reply
+        """How this face sends a reply to a message."""
+        self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
+        if redelivery_delay_ms is not None:
+            self.redelivery_delay_ms = redelivery_delay_ms
+        self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
+        self._serial = 0
+        self._lazy = False
+
+    @property
+    def redelivery_delay_ms(self) -> int:
+        """Pause before what recover() and rollback() give back comes again; the destination's own wins (W-67)."""
+        return self._redelivery_delay_ms
+
+    @redelivery_delay_ms.setter
+    def redelivery_delay_ms(self, value: int) -> None:
+        if value is None:
+            raise ConfigError(f"redelivery_delay_ms=None; it is 0 to {INT_MAX}")
+        check_arguments(redelivery_delay_ms=value)
+        self._redelivery_delay_ms = value
+
+    def handed_out(self, count: int) -> int:
+        """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
+        serial = self._serial + 1
+        self._serial += count
+        self.unsettled += count
+        if self.mode == "dups_ok":
+            if self.unsettled >= DUPS_OK_MESSAGES:
+                self.connection.io.post(self.flush_lazily)
+            elif not self._lazy:
+                self._lazy = True
+                self.connection.io.post(self._arm)
+        elif self.work is not None and not self._lazy:
+            self._lazy = True
+            self.connection.io.post(self._tell_received, RECEIVED_FIRST_S)
+        return serial
+
+    def _tell_received(self, delay_s: float) -> None:
+        """Hosts are told what an open transaction has received, so that they can list it and end it (A-43)."""
+
+        def over() -> None:
+            if self.work is not None and not self.connection.closed and self.work.tell_received():
+                self._tell_received(RECEIVED_AGAIN_S)
+            else:
+                self._lazy = False
+
+        self.connection.io.loop.call_later(delay_s, over)
+
+    def _arm(self) -> None:
+        def over() -> None:
+            self._lazy = False
+            self.flush_lazily()
+
+        self.connection.io.loop.call_later(DUPS_OK_S, over)
+
+    def leave_in_hand(self) -> None:
+        """The application failed: what it received and did not acknowledge itself is given back when it closes."""
+        if self.mode in ("auto", "dups_ok"):
+            self.comes_back = False
+            self.abandoned = True
+
+    def flush_lazily(self) -> None:
+        """Acknowledge without asking for a confirmation (R-09); not what a listener has in hand."""
+        self.unsettled = 0
+        for consumer in list(self.consumers) if not self.abandoned else ():
+            epoch, ranges = consumer.settle(self._listened)
+            if ranges:
+                consumer.acknowledge(epoch, ranges, None)
+        if self._listened is not None and self._listened < self._serial and not self._lazy:
+            self._lazy = True
+            self._arm()
+
+    def listen(self) -> None:
+        """From now on messages go to listeners, one at a time."""
+        self._listened = self._serial
+
+    def call_ended(self) -> None:
+        """A listener has returned, or what it had in hand has its end otherwise."""
+        self._listened = self._serial
+
+    def settle(self, up_to: int | None = None) -> Confirmations:
+        """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for (B-06)."""
+        self.unsettled = 0
+        confirmations: Confirmations = []
+        for consumer in list(self.consumers):
+            epoch, ranges = consumer.settle(up_to)
+            if ranges:
+                confirmed = Confirmation(consumer, epoch, ranges)
+                consumer.acknowledge(epoch, ranges, confirmed)
+                confirmations.append(confirmed)
+        return confirmations
+
+    def before_more(self) -> Confirmations:
+        """The application comes back for more: what "auto" handed out before is acknowledged (R-07).
+
+        Raises IllegalStateError in an XA session outside of its branches.
+        """
+        if self.mode == "auto":
+            return self.settle()
+        if self.work is not None:
+            assert self.work.transaction is not None
+        return []
+
+    def require_open(self) -> None:
+        """Raises IllegalStateError when the session or its connection is closed."""
+        self.connection.require_open()
+        if self.closed:
+            raise IllegalStateError("the session is closed")
+
+    def bound_receivers(self, received: dict[Destination, Any]) -> None:
+        """Keep RECEIVED_MAX consumers of ``session.receive``; the others are not used any more."""
+        while len(received) > RECEIVED_MAX:
+            core = received.pop(next(iter(received)))._core
+            self.connection.io.post(core.let_go)
+
+    # ---- called through messages -----------------------------------------------------------------------------------
+
+    def acknowledge_by_policy(self, message: Message) -> Any:
+        """What ``message.acknowledge()`` means: all that was consumed, or with acknowledgePolicy=Previous up to this
+        message (R-08, W-40)."""
+        if self._to_previous:
+            return self.acknowledge(message)
+        self.require_open()
+        if self.mode == "client":
+            self._require_here(message, "acknowledge()")
+        return self.acknowledge(None)
+
+    def acknowledge(self, up_to: Message | None) -> Any:
+        """All that the session has consumed, or up to a message; ignored in other modes than "client" (R-08)."""
+        self.require_open()
+        if self.mode != "client":
+            return self.finish([])
+        if up_to is None:
+            return self.finish(self.settle())
+        serial = up_to._delivery.consumer.serial_of(up_to)
+        if serial is None:
+            self._require_here(up_to, "the acknowledgement")
+        return self.finish(self.settle(serial) if serial is not None else [])
+
+    def acknowledge_one(self, message: Message) -> Any:
+        self.require_open()
+        if self.mode != "client":
+            return self.finish([])
+        consumer = message._delivery.consumer
+        ranges = consumer.settle_one(message)
+        if not ranges:
+            self._require_here(message, "acknowledge_this()")
+            return self.finish([])
+        confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
+        consumer.acknowledge(message._delivery.epoch, ranges, confirmed)
+        return self.finish([confirmed])
+
+    def _require_here(self, message: Message, what: str) -> None:
+        """Raises when a message went back unsettled: ``what`` would do nothing for it."""
+        why = message._delivery.consumer.why_returned(message)
+        if why is not None:
+            raise not_settled(what, why)
+
+    def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
+        """End one message otherwise than by acknowledging it: "reject", "release" or "fail" (B8, B9).
+
+        ``delay_ms`` None: the session's redelivery delay, and without one the destination's.  Raises IllegalStateError
+        unless the session is "client", or is "auto" and its listener has the message in hand; and for a message that is
+        settled or went back.
+        """
+        assert outcome in OUTCOMES
+        self.require_open()
+        if self.mode != "client" and not (self.mode == "auto" and self.in_hand is not None):
+            raise IllegalStateError(
+                f"{outcome}() is for sessions with ack=\"client\" and for listeners of \"auto\" sessions;"
+                f" this one is {self.mode!r}"
+            )
+        if delay_ms is None or delay_ms < 0:
+            delay_ms = self.redelivery_delay_ms or -1
+        confirmed = self.conclude(message, outcome, delay_ms, reason)
+        if confirmed is None:
+            self._require_here(message, f"{outcome}()")
+            raise IllegalStateError(f"{outcome}() did nothing: the message is settled already")
+        return self.finish([confirmed])
+
+    def conclude(self, message: Message, outcome: str, delay_ms: int, reason: str) -> Confirmation | None:
+        """End one message, in a session of any mode that keeps track; None when it is settled or went back before."""
+        consumer = message._delivery.consumer
+        ranges = consumer.settle_one(message)
+        if not ranges:
+            return None
+        confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
+        if outcome in GIVEN_BACK and message.unit_of_order is not None:
+            self.holds_back += 1
+            confirmed.add_done_callback(lambda _: self.connection.io.post(self._let_go))
+        consumer.conclude(message._delivery.epoch, ranges, outcome, delay_ms, reason, confirmed)
+        return confirmed
+
+    def _let_go(self) -> None:
+        """Later messages of the unit that were here are void by now; the others can go on."""
+        self.holds_back -= 1
+        for consumer in list(self.consumers):
+            consumer.started()
+
+    def extend(self, message: Message) -> Any:
+        """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for.
+
+        Raises for a message that is known to have gone back.
+        """
+        self.require_open()
+        self._require_here(message, "extend()")
+        message._delivery.consumer.extend(message)
+        return self.finish([])
+
+    # ---- the IO loop -----------------------------------------------------------------------------------------------
+
+    async def recover(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Stop, give everything unacknowledged back, start with the oldest of it (R-11); see :meth:`give_back`."""
+        self.require_open()
+        if self.mode == "none":
+            raise IllegalStateError("recover() in a session that does not acknowledge")
+        if self.work is not None:
+            raise IllegalStateError("recover() in a transacted session; use rollback()")
+        await self.give_back(delay_ms, reason)
+
+    async def give_back(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Every consumer gives back what is not acknowledged, and starts again.
+
+        What was handed out has failed: it comes again after ``delay_ms`` milliseconds (None: the session's redelivery
+        delay), or is dead, with ``reason`` written on it.
+        One whose connection is lost has given it back by that. Raises the first other error, after all of them.
+        """
+        self.unsettled = 0
+        fault: BrokerError | None = None
+        for consumer in list(self.consumers):
+            try:
+                await consumer.release(delay_ms, reason)
+            except ConnectionLostError:
+                continue
+            except BrokerError as error:
+                fault = fault or error
+        if fault is not None:
+            raise fault
+
+    async def close_the_rest(self) -> None:
+        """Close the consumers that nobody refers to, and that were kept for what they gave out."""
+        for consumer in list(self.consumers):
+            consumer.shut()
+            await consumer.close()
+
+    def transacted_work(self) -> Work:
+        """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01), or is
+        closed: its transaction was rolled back."""
+        self.require_open()
+        if self.work is None:
+            raise IllegalStateError(
+                f"commit() and rollback() are for transacted sessions; this one acknowledges {self.mode!r}"
+            )
+        return self.work
+
+    def lost_some(self) -> None:
+        """A connection ended that had handed out messages of this session which are not acknowledged."""
+        if self.work is not None:
+            self.work.lose("the connection to a consumer of it was lost")
+
+    def forget(self, consumer: ConsumerCore) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)

@@ -1,0 +1,380 @@
+"""Local transactions: what a session sends and consumes between two commits happens together or not at all.
+
+Sends go to their hosts as they come, the last of them in one write with the commit, and are held there;
+acknowledgements travel with the commit (T-01 … T-04).  With one host commit is one call, atomic in its log.  With
+several the first host is the coordinator: the others prepare, the coordinator commits, and with that it is decided; the
+others are told, and one that was not told asks.
+
+    state       event                          next
+    OPEN        commit                         COMMITTING
+    OPEN        rollback, close                ended: everything comes back
+    OPEN        a connection used in it ends   LOST
+    LOST        commit                         ended; TransactionRolledBackError (T-10)
+    LOST        rollback                       ended
+    COMMITTING  the host's answer              ended
+    COMMITTING  the connection ends            the host is asked what became of it
+
+Whatever ends a transaction opens the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    RequestTimeoutError,
+    TransactionRolledBackError,
+)
+from raybroker.system.entropy import token
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.channel import Channel
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.consumer.consumer import ConsumerCore
+    from raybroker.client.destinations import Destination
+    from raybroker.client.session.session import SessionCore
+
+PREFIX_BYTES: Final = 8
+"""Of a key: what the transactions of one session have in common; a count follows. Hosts remember the latest one."""
+Acks = list[list[Any]]
+ROLLED_BACK: Final = "the transaction was rolled back: "
+UNKNOWN: Final = (ConnectionLostError, RequestTimeoutError)
+"""Errors that leave open whether a commit happened."""
+
+
+class Transaction:
+    """What one unit of work has used: its number on each connection, and a destination of each host."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.numbers: dict[Channel, int] = {}
+        self.seats: dict[Channel, Destination] = {}
+        """A destination on each host, by which the host is found again."""
+        self.lost: str = ""
+        """Why it cannot be committed any more."""
+        self.refusal: BrokerError | None = None
+        """The first of its sends that a host did not take."""
+        self.complete = False
+        """Everything of it has left for its hosts: what is sent from now on belongs to the next one, and waits."""
+
+    def number_on(self, channel: Channel, destination: Destination) -> int:
+        """Its number on a connection; the first use there takes one."""
+        number = self.numbers.get(channel)
+        if number is None:
+            number = self.numbers[channel] = channel.new_transaction()
+            self.seats[channel] = destination
+            self.joined(channel, number)
+        return number
+
+    def joined(self, channel: Channel, number: int) -> None:
+        """Called at the first use of a connection, before anything of the transaction is written to it."""
+
+
+class Work:
+    """The transactions of one session, one after the other; everything runs on the IO loop."""
+
+    tells = True
+    """Hosts are told of what it receives before its end; a branch of a distributed transaction began there anyway."""
+    vouches = False
+    """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
+
+    def __init__(self, session: SessionCore) -> None:
+        self._session = session
+        self._ending = asyncio.Lock()
+        self._told: dict[Channel, list[list[int]]] = {}
+        """What hosts were told last of what the open transaction has received."""
+        self._prefix = token(PREFIX_BYTES)
+        self._count = 0
+        self.current: Transaction | None = self._new()
+
+    @property
+    def transaction(self) -> Transaction:
+        """The open one; raises IllegalStateError outside the branches of an XA session."""
+        if self.current is None:
+            raise self.nothing_open()
+        return self.current
+
+    @property
+    def connection(self) -> ConnectionCore:
+        return self._session.connection
+
+    def nothing_open(self) -> IllegalStateError:
+        return IllegalStateError("no transaction is open in this session: call xa.start(xid) first")
+
+    def lose(self, why: str, channel: Channel | None = None) -> None:
+        """A connection ended; what it held of the open transaction is rolled back by its host."""
+        current = self.current
+        if current is not None and not current.lost and (channel is None or channel in current.numbers):
+            current.lost = why
+            for producer in self._session.producers:
+                producer.on_writable()
+
+    def refused(self, error: BrokerError) -> None:
+        """A host did not take a message of the open transaction."""
+        if self.current is not None and self.current.refusal is None:
+            self.current.refusal = error
+
+    # ---- commit and rollback ---------------------------------------------------------------------------------------
+
+    async def commit(self, *, cancellable: bool = True) -> None:
+        """All sends become visible and all that was consumed is acknowledged (T-02).
+
+        ``cancellable``: whoever waits may be cancelled; the commit goes on all the same.
+
+        Raises TransactionRolledBackError, or the refusal of one of its sends: it was rolled back, and the next one is
+        open. Raises ConnectionLostError, or RequestTimeoutError after imqAckTimeout, when it cannot be known.
+        """
+        if cancellable:
+            await self.connection.to_the_end(self._commit())
+        else:
+            await self._commit()
+
+    async def _commit(self) -> None:
+        async with self._ending:
+            self._session.unsettled = 0
+            transaction = self.transaction
+            try:
+                await self.hand_over(transaction)
+                transaction.complete = True
+                acks = self.take_acks(transaction)
+                await self._decide(transaction, acks)
+            except BrokerError as error:
+                await self._end(transaction, error)
+                if isinstance(error, (TransactionRolledBackError, *UNKNOWN)):
+                    raise
+                raise type(error)(f"{error}; the transaction was rolled back") from None
+            await self._end(transaction, None)
+
+    async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
+        """Sends are destroyed; what was consumed comes again, flagged (T-03); see :meth:`SessionCore.give_back`."""
+        await self.connection.to_the_end(self._roll_back(delay_ms, reason))
+
+    async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
+        async with self._ending:
+            self._session.unsettled = 0
+            error = TransactionRolledBackError("the transaction was rolled back")
+            await self._end(self.transaction, error, delay_ms, reason)
+
+    async def close(self) -> None:
+        """The session ends: what is not committed is not to be."""
+        await self.rollback()
+
+    async def hand_over(self, transaction: Transaction) -> None:
+        """Wait until everything sent in it has left for its host; raises what keeps it from being committed."""
+        for producer in list(self._session.producers):
+            if not producer.handed_over():
+                await asyncio.wrap_future(producer.settled_future())
+            if producer.spoils is not None:
+                raise TransactionRolledBackError(f"{ROLLED_BACK}{producer.spoils}")
+        if transaction.refusal is not None:
+            raise transaction.refusal
+        if transaction.lost:
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}")
+
+    def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
+        """Take what was consumed out of the books, as the acknowledgements of each connection."""
+        found: dict[Channel, Acks] = {}
+        for consumer in list(self._session.consumers):
+            place = consumer.place
+            epoch, ranges = consumer.settle(None)
+            if ranges and place is not None:
+                channel, handle = place
+                transaction.number_on(channel, consumer.destination)
+                found.setdefault(channel, []).append([handle, epoch, [list(r) for r in ranges]])
+        return found
+
+    async def _decide(self, transaction: Transaction, acks: dict[Channel, Acks]) -> None:
+        channels = list(transaction.numbers)
+        if not channels:
+            return
+        coordinator, others = channels[0], channels[1:]
+        voted: list[Channel] = []
+        if others:
+            voted = await self._prepare(transaction, others, host_key(coordinator), acks)
+        args = {
+            "txn": transaction.numbers[coordinator], "key": transaction.key, "acks": acks.get(coordinator, []),
+            "shared": bool(voted) or self.vouches, "delay_ms": self._session.redelivery_delay_ms,
+        }  # fmt: skip
+        try:
+            await self.answered(transaction, coordinator, "txn_commit", args)
+        except UNKNOWN:
+            raise
+        except BrokerError:
+            await tell(voted, "txn_decide", {"key": transaction.key, "commit": False})
+            raise
+        told = await tell(voted, "txn_decide", {"key": transaction.key, "commit": True})
+        if others and told == len(voted) and not self.vouches:
+            await tell([coordinator], "txn_forget", {"key": transaction.key})
+
+    async def _prepare(
+        self, transaction: Transaction, channels: list[Channel], coordinator: str, acks: dict[Channel, Acks]
+    ) -> list[Channel]:
+        """First phase: returns those that wait for the decision; raises TransactionRolledBackError."""
+        answers = await asyncio.gather(
+            *(
+                channel.call("txn_prepare", {
+                    "txn": transaction.numbers[channel], "key": transaction.key, "acks": acks.get(channel, []),
+                    "coordinator": coordinator, "delay_ms": self._session.redelivery_delay_ms,
+                })
+                for channel in channels
+            ),
+            return_exceptions=True,
+        )  # fmt: skip
+        wait = [c for c, a in zip(channels, answers, strict=True) if isinstance(a, dict) and a["vote"] == "commit"]
+        faults = [answer for answer in answers if isinstance(answer, BaseException)]
+        if faults:
+            await tell(wait, "txn_decide", {"key": transaction.key, "commit": False})
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{why(faults[0])}")
+        return wait
+
+    async def answered(self, transaction: Transaction, channel: Channel, op: str, args: dict[str, Any]) -> Any:
+        """A call that decides; if the connection ends meanwhile, the host is asked what became of it (T-10)."""
+        if channel.lost:
+            raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
+        timeout_ms: int = self.connection.attributes["imqAckTimeout"]
+        try:
+            if not timeout_ms:
+                return await channel.call(op, args)
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await channel.call(op, args)
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"no answer to a commit within imqAckTimeout={timeout_ms} ms; whether it happened is not known"
+            ) from None
+        except ConnectionLostError as error:
+            coordinator = transaction.seats[channel]
+            state = await self.connection.outcome_of(coordinator, channel.place.broker, transaction.key, error)
+        if state != "committed":
+            raise TransactionRolledBackError(
+                f"{ROLLED_BACK}the connection was lost during its commit; the host says {state!r}"
+            )
+        return None
+
+    async def _end(
+        self, transaction: Transaction, error: BrokerError | None, delay_ms: int | None = None, reason: str = ""
+    ) -> None:
+        """It is over. With an error everything it holds comes back."""
+        if error is not None:
+            for producer in self._session.producers if not transaction.complete else ():
+                producer.discard(error)
+            if not isinstance(error, UNKNOWN):  # With an unknown outcome the hosts find out by themselves.
+                await roll_back(transaction, self._only_received(transaction))
+            with contextlib.suppress(BrokerError):
+                await self._session.give_back(delay_ms, reason)
+        for producer in self._session.producers:
+            producer.end_transaction()
+        self.forget_closed()
+        self.current = self.next_one()
+        for producer in self._session.producers:
+            producer.handed_over()
+
+    def _only_received(self, transaction: Transaction) -> set[Channel]:
+        """Connections on which it has only received, and has not told so; it has numbers there from now on."""
+        found: set[Channel] = set()
+        for consumer in self._session.consumers if not transaction.lost and self.tells else ():
+            place = consumer.place
+            if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
+                transaction.number_on(place[0], consumer.destination)
+                found.add(place[0])
+        return found
+
+    def forget_closed(self) -> None:
+        """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
+        refers to have nothing left to be acknowledged."""
+        producers = self._session.producers
+        producers[:] = [producer for producer in producers if not producer.closed]
+        for consumer in list(self._session.consumers):
+            consumer.close_if_settled()
+
+    def tell_received(self) -> bool:
+        """Tell the hosts of the open transaction what it has received; False when it has received nothing."""
+        transaction = self.current
+        if transaction is None or transaction.lost or transaction.complete or not self.tells:
+            return False
+        rows: dict[Channel, list[list[int]]] = {}
+        for consumer in list(self._session.consumers):
+            place, found = consumer.place, consumer.received()
+            if place is not None and found is not None:
+                channel, handle = place
+                transaction.number_on(channel, consumer.destination)
+                rows.setdefault(channel, []).append([handle, consumer.epoch, *found])
+        for channel, received in rows.items():
+            if received != self._told.get(channel):
+                self._told[channel] = received
+                args = {"txn": transaction.numbers[channel], "received": received,
+                        "delay_ms": self._session.redelivery_delay_ms}  # fmt: skip
+                self.connection.spawn(_ignored(channel.call("txn_received", args)))
+        return bool(rows)
+
+    async def stage(self, consumer: ConsumerCore) -> None:
+        """A consumer is about to be closed: what it has consumed stays part of the transaction."""
+        transaction, place = self.current, consumer.place
+        epoch, ranges = consumer.settle(None)
+        if transaction is None or transaction.lost or place is None or not ranges:
+            return
+        channel, handle = place
+        number = transaction.number_on(channel, consumer.destination)
+        acks = [[handle, epoch, [list(r) for r in ranges]]]
+        args = {"txn": number, "acks": acks, "delay_ms": self._session.redelivery_delay_ms}
+        try:
+            await channel.call("txn_stage", args)
+        except BrokerError as error:
+            self.refused(error)
+        self.staged(transaction, channel)
+
+    def staged(self, transaction: Transaction, channel: Channel) -> None:
+        """Called when acknowledgements have joined a transaction before its end."""
+
+    def next_one(self) -> Transaction | None:
+        return self._new()
+
+    def _new(self) -> Transaction:
+        self._count += 1
+        self._told.clear()
+        return Transaction(self._prefix + self._count.to_bytes(8, "big"))
+
+
+def why(error: BaseException) -> str:
+    """The reason that an error gives, without saying twice that something was rolled back."""
+    return str(error).removeprefix(ROLLED_BACK)
+
+
+def host_key(channel: Channel) -> str:
+    """The name of a host as brokers know it: a place's key without its address."""
+    return channel.place.key.partition("@")[0]
+
+
+async def _ignored(call: Awaitable[object]) -> None:
+    """A call whose failure changes nothing."""
+    with contextlib.suppress(BrokerError):
+        await call
+
+
+async def roll_back(transaction: Transaction, untold: Collection[Channel] = ()) -> None:
+    """Tell every host that it is not to be; one that cannot be told rolls back by itself.
+
+    ``untold``: hosts that do not know it yet, since all it did there was to receive: they count it."""
+    await settled(
+        channel.call("txn_rollback", {"txn": number} | ({"received": True} if channel in untold else {}))
+        for channel, number in transaction.numbers.items()
+    )
+
+
+async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
+    """Call all of them; returns how many answered. The others ask by themselves later."""
+    if not channels:
+        return 0
+    return await settled(channel.call(op, args) for channel in channels)
+
+
+async def settled(calls: Any) -> int:
+    """Wait for calls whose failure changes nothing; returns how many succeeded."""
+    waiting: list[Awaitable[Any]] = list(calls)
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    return sum(not isinstance(answer, BaseException) for answer in answers)

@@ -1,0 +1,449 @@
+"""Branches of distributed transactions, as X/Open's XA and its Java interface define them (T-07, T-08).
+
+A transaction manager elsewhere decides; here a session's work is done in the branch that it names by an XID.  A branch
+is on every host that the session uses in it, and its key there is the packed XID.
+
+    state      call                          next
+    -          start(xid)                    ACTIVE
+    ACTIVE     end(TMSUCCESS)                IDLE
+    ACTIVE     end(TMSUSPEND)                SUSPENDED
+    ACTIVE     end(TMFAIL)                   IDLE, can only be rolled back
+    SUSPENDED  start(xid, TMRESUME)          ACTIVE
+    IDLE       start(xid, TMJOIN)            ACTIVE
+    IDLE       prepare                       PREPARED, or gone when it has only read
+    IDLE       commit(one_phase), rollback   gone
+    PREPARED   commit, rollback              gone, or remembered as an administrator ended it
+
+Any other call raises XAStateError with the XID and its state and changes nothing.  A prepared branch outlives the
+connection: recover() names it on any other.  An XID that another connection has in use is refused with XAER_DUPID: by
+start() where a host of this connection knows it, else by end(); the other's branch is not touched.
+
+An administrator may commit or roll back a prepared branch in place of its manager.  That heuristic decision stays until
+forget(xid) on any connection: recover() names the branch, start(xid) is refused, and commit(xid) and rollback(xid)
+raise XAError with the code XA_HEURCOM, XA_HEURRB, or XA_HEURMIX when some hosts have committed and others have not.
+
+Errors of these calls are XAError, whose ``code`` is one of XA's return codes (XAER_…, XA_RB… and XA_HEUR…).  A lost
+connection, or a host that cannot be asked, is a ConnectionLostError, as everywhere, and means XAER_RMFAIL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from raybroker.client.session.transaction import UNKNOWN, Transaction, Work, tell, why
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    TransactionInProgressError,
+    TransactionRolledBackError,
+    XAError,
+    XARolledBackError,
+    XAStateError,
+)
+from raybroker.model.xid import Xid
+
+if TYPE_CHECKING:
+    from raybroker.client.connection.channel import Channel
+    from raybroker.client.destinations import Destination
+    from raybroker.client.session.session import SessionCore
+
+TMNOFLAGS: Final = 0
+TMJOIN: Final = 0x0020_0000
+TMENDRSCAN: Final = 0x0080_0000
+TMSTARTRSCAN: Final = 0x0100_0000
+TMSUSPEND: Final = 0x0200_0000
+TMSUCCESS: Final = 0x0400_0000
+TMRESUME: Final = 0x0800_0000
+TMFAIL: Final = 0x2000_0000
+XA_OK: Final = 0
+XA_RDONLY: Final = 3
+XA_HEURMIX: Final = 5
+XA_HEURRB: Final = 6
+XA_HEURCOM: Final = 7
+XA_RBROLLBACK: Final = 100
+XAER_NOTA: Final = -4
+XAER_INVAL: Final = -5
+XAER_PROTO: Final = -6
+XAER_RMFAIL: Final = -7
+XAER_DUPID: Final = -8
+
+BY_KEY: Final = 0
+"""In place of a transaction's number on a connection: the host finds an ended branch by its key."""
+ACTIVE, SUSPENDED, IDLE, PREPARED = "ACTIVE", "SUSPENDED", "IDLE", "PREPARED"
+HEURISTIC: Final = {"HEURISTICALLY_COMMITTED": True, "HEURISTICALLY_ROLLED_BACK": False}
+"""State of a branch that an administrator ended → whether it was committed."""
+
+
+class Branch(Transaction):
+    """One branch: it is begun on each host before anything else of it goes there."""
+
+    def __init__(self, xid: Xid) -> None:
+        super().__init__(xid.pack())
+        self.xid = xid
+        self.state = ACTIVE
+        self.begun: list[tuple[Channel, int, asyncio.Future[Any]]] = []
+        self.duplicate = ""
+        """What a host said that has a branch of this XID already, of another connection."""
+        self.heuristic: list[bool | None] = []
+        """What its hosts said when they were told the decision, see ``_raise_heuristic``."""
+        self.hosts: dict[Channel, Destination] = {}
+        """Where it is, with a destination there: the connections of all its parts."""
+
+    def joined(self, channel: Channel, number: int) -> None:
+        self.hosts[channel] = self.seats[channel]
+        begun = channel.request("txn_begin", {"txn": number, "key": self.key})
+        begun.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.begun.append((channel, number, begun))
+
+    @property
+    def doomed(self) -> str:
+        """Why it can only be rolled back; "" when it can be committed."""
+        if self.lost:
+            return self.lost
+        if self.duplicate:
+            return self.duplicate
+        if self.refusal is not None:
+            return str(self.refusal)
+        gone = self.state != PREPARED and any(channel.lost for channel in self.hosts)
+        return "the connection to a host of it was lost" if gone else ""
+
+
+class XaWork(Work):
+    """What an XA session works on: the branch it was started in, or nothing."""
+
+    tells = False
+
+    def __init__(self, session: SessionCore) -> None:
+        super().__init__(session)
+        session.comes_back = True
+        self.branches: dict[Xid, Branch] = session.connection.branches
+        self._leave()
+
+    def next_one(self) -> Transaction | None:
+        return None
+
+    def _leave(self) -> None:
+        """Outside of every branch nothing is sent or received."""
+        self.current = None
+        self._session.unsettled = 1
+        for producer in self._session.producers:
+            producer.refuse_sends(self.nothing_open())
+
+    def staged(self, transaction: Transaction, channel: Channel) -> None:
+        """The host takes the branch for ended there; whatever follows begins it again."""
+        transaction.numbers.pop(channel, None)
+
+    async def commit(self, *, cancellable: bool = True) -> None:
+        raise TransactionInProgressError("commit() in an XA session: the transaction manager calls xa.commit(xid)")
+
+    async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
+        raise TransactionInProgressError("rollback() in an XA session: the transaction manager calls xa.rollback(xid)")
+
+    async def close(self) -> None:
+        """A branch that is open in the session can only be rolled back."""
+        if isinstance(self.current, Branch):
+            await self.end(self.current.xid, TMFAIL)
+
+    # ---- one session's part ------------------------------------------------------------------------------------------
+
+    async def start(self, xid: Xid, flags: int) -> None:
+        check_xid(xid)
+        if isinstance(self.current, Branch):
+            raise XAStateError(
+                f"start({xid}): the session is in branch {self.current.xid}, which is ACTIVE; end it first", XAER_PROTO
+            )
+        known = self.branches.get(xid)
+        if flags == TMNOFLAGS:
+            if known is not None:
+                raise XAStateError(
+                    f"start({xid}): the branch exists and is {known.state}; join or resume it", XAER_DUPID
+                )
+            branch = self.branches[xid] = Branch(xid)
+            try:
+                await self._refuse_known(xid)
+            except BaseException:
+                del self.branches[xid]
+                raise
+        elif flags in (TMJOIN, TMRESUME):
+            branch = self._found(xid, "start", IDLE if flags == TMJOIN else SUSPENDED)
+        else:
+            raise XAStateError(
+                f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL
+            )
+        branch.state = ACTIVE
+        self.current = branch
+        self._session.unsettled = 0
+        for producer in self._session.producers:
+            producer.refuse_sends(None)
+
+    async def end(self, xid: Xid, flags: int) -> None:
+        if flags not in (TMSUCCESS, TMSUSPEND, TMFAIL):
+            raise XAStateError(f"end({xid}): flags {flags:#x}; they are TMSUCCESS, TMSUSPEND or TMFAIL", XAER_INVAL)
+        known = self.branches.get(xid)
+        if known is not None and known.state == SUSPENDED and flags != TMSUSPEND:
+            known.state = IDLE
+            known.lost = known.lost or ("it was ended with TMFAIL" if flags == TMFAIL else "")
+            return
+        branch = self._found(xid, "end", ACTIVE)
+        if self.current is not branch:
+            raise XAStateError(f"end({xid}): the branch is ACTIVE in another session", XAER_PROTO)
+        try:
+            await self._finish_part(branch, flags)
+        finally:
+            branch.state = SUSPENDED if flags == TMSUSPEND else IDLE
+            for producer in self._session.producers:
+                producer.end_transaction()
+            self.forget_closed()
+            self._leave()
+        if branch.duplicate and flags != TMFAIL:
+            raise XAStateError(f"end({xid}): {branch.duplicate}; what was done here is rolled back", XAER_DUPID)
+        if branch.doomed and flags != TMFAIL:
+            raise XARolledBackError(f"branch {xid} can only be rolled back: {branch.doomed}", XA_RBROLLBACK)
+
+    async def _finish_part(self, branch: Branch, flags: int) -> None:
+        """Everything sent in the branch is at its hosts, and the acknowledgements join it."""
+        try:
+            if flags == TMFAIL:
+                branch.lost = branch.lost or "it was ended with TMFAIL"
+                for producer in self._session.producers:
+                    producer.discard(TransactionRolledBackError(f"branch {branch.xid} is rolled back"))
+                await self._session.give_back()
+            else:
+                await self.hand_over(branch)
+            acks = self.take_acks(branch)
+            await self._begun(branch)
+            args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
+            await asyncio.gather(*(
+                channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
+                for channel, number in branch.numbers.items()
+            ))  # fmt: skip
+        except BrokerError as error:
+            branch.lost = branch.lost or str(error)
+        branch.numbers.clear()
+        branch.begun.clear()
+
+    async def _begun(self, branch: Branch) -> None:
+        """The hosts have begun it, or have refused: then what was done there is rolled back, and nothing else there."""
+        for channel, number, begun in branch.begun:
+            try:
+                await begun
+            except IllegalStateError as error:
+                branch.duplicate = str(error)
+                branch.hosts.pop(channel, None)
+                branch.numbers.pop(channel, None)
+                await tell([channel], "txn_rollback", {"txn": number})
+        if branch.duplicate:
+            await self._session.give_back()
+
+    async def _refuse_known(self, xid: Xid) -> None:
+        """Raise XAER_DUPID when a host of this connection has the branch already; it is another connection's."""
+        channels = [c for c in self._session.connection.channels() if not c.lost]
+        for answer in await asyncio.gather(
+            *(c.call("txn_known", {"key": xid.pack()}) for c in channels), return_exceptions=True
+        ):
+            if not isinstance(answer, dict) or not answer.get("state"):
+                continue
+            raise XAStateError(
+                f"start({xid}): there is a branch of that XID already, which is {answer['state']}", XAER_DUPID
+            )
+
+    # ---- the manager's part ------------------------------------------------------------------------------------------
+
+    async def prepare(self, xid: Xid) -> int:
+        branch = self._found(xid, "prepare", IDLE)
+        if branch.doomed:
+            reason = branch.doomed
+            await self._forget(branch)
+            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
+        try:
+            branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
+            waiting = await self._prepare(branch, list(branch.hosts), "", {})
+        except BrokerError as error:
+            await self._forget(branch)
+            raise XARolledBackError(f"branch {xid} was rolled back: {why(error)}", XA_RBROLLBACK) from None
+        if not waiting:
+            del self.branches[xid]
+            return XA_RDONLY
+        branch.hosts = {channel: branch.hosts[channel] for channel in waiting}
+        branch.state = PREPARED
+        return XA_OK
+
+    async def commit_branch(self, xid: Xid, one_phase: bool) -> None:
+        if not one_phase:
+            await self._settle(xid, commit=True)
+            return
+        branch = self._found(xid, "commit", IDLE)
+        if branch.doomed:
+            reason = branch.doomed
+            await self._forget(branch)
+            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
+        try:
+            branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
+            await self._decide(branch, {})
+        except UNKNOWN:
+            self.branches.pop(xid, None)
+            raise
+        except BrokerError as error:
+            await self._forget(branch)
+            raise XARolledBackError(f"branch {xid} was rolled back: {why(error)}", XA_RBROLLBACK) from None
+        del self.branches[xid]
+
+    async def rollback_branch(self, xid: Xid) -> None:
+        branch = self.branches.get(xid)
+        if branch is not None and branch.state == IDLE:
+            await self._forget(branch)
+            if self.current is None:  # What is buffered goes back too, so that the oldest comes first again.
+                await self._session.give_back()
+                self._leave()
+            return
+        await self._settle(xid, commit=False)
+
+    async def _settle(self, xid: Xid, *, commit: bool) -> None:
+        """Second phase of a prepared branch, of this connection or one that recover() named."""
+        branch = self.branches.get(xid)
+        if branch is None:
+            await self._settle_recovered(xid, commit=commit)
+            return
+        self._found(xid, "commit" if commit else "rollback", PREPARED)
+        connection = self._session.connection
+        args = {"key": branch.key, "commit": commit}
+        for channel, coordinator in list(branch.hosts.items()):
+
+            async def decide(channel: Channel = channel, coordinator: Destination = coordinator) -> None:
+                broker = channel.place.broker or None
+                there = channel if not channel.lost else await connection.channel_of(coordinator, broker=broker)
+                answer = await there.call("txn_decide", args)
+                branch.heuristic.append((answer or {}).get("heuristic"))
+
+            await connection.patiently(coordinator.name, decide)
+            del branch.hosts[channel]
+        del self.branches[xid]
+        _raise_heuristic(xid, commit, branch.heuristic)
+
+    async def _forget(self, branch: Branch) -> None:
+        await tell(list(branch.hosts), "txn_decide", {"key": branch.key, "commit": False})
+        self.branches.pop(branch.xid, None)
+
+    async def _settle_recovered(self, xid: Xid, *, commit: bool) -> None:
+        rows = await self._rows_of(xid)
+        if not rows:
+            raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
+        admin = self._session.connection.directory.admin
+        decided = any(row["state"] in HEURISTIC for row in rows)
+        for row in rows:
+            place = f"{row['host']}:{row['id']}"
+            if row["state"] == PREPARED and decided:  # All parts are remembered, so that the code stays the same.
+                await admin("commit_transaction" if commit else "rollback_transaction", {"id": place})
+            elif row["state"] == PREPARED:
+                await admin("decide_transaction", {"id": place, "commit": commit})
+        _raise_heuristic(xid, commit, [HEURISTIC.get(row["state"]) for row in rows])
+
+    async def _recoverable(self) -> list[dict[str, Any]]:
+        """Rows of the branches that wait for their manager: prepared, or with a heuristic outcome.
+
+        Raises ConnectionLostError when a host cannot be asked: its branches would seem to be settled.
+        """
+        rows: list[dict[str, Any]] = await self._session.connection.directory.admin("list_transactions", {})
+        missing = sorted(getattr(rows, "missing", ()))
+        if missing:
+            raise ConnectionLostError(f"the branches of {', '.join(missing)} cannot be asked for now; try again")
+        return [row for row in rows if row["kind"] == "xa" and (row["state"] == PREPARED or row["state"] in HEURISTIC)]
+
+    async def _rows_of(self, xid: Xid) -> list[dict[str, Any]]:
+        return [row for row in await self._recoverable() if row["key"] == xid.pack().hex()]
+
+    async def recover(self) -> list[Xid]:
+        return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._recoverable()})
+
+    async def forget(self, xid: Xid) -> None:
+        check_xid(xid)
+        branch = self.branches.get(xid)
+        rows = await self._rows_of(xid)
+        state = branch.state if branch is not None else PREPARED
+        waits = any(row["state"] == PREPARED for row in rows)
+        if waits or (branch is not None and (not rows or state != PREPARED)):
+            raise XAStateError(f"forget({xid}): the branch is {state}; only finished ones are forgotten", XAER_PROTO)
+        self.branches.pop(xid, None)
+        for row in rows:
+            await self._session.connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
+        channels = [c for c in self._session.connection.channels() if not c.lost]
+        await tell(channels, "txn_forget", {"key": xid.pack()})
+
+    def _found(self, xid: Xid, call: str, state: str) -> Branch:
+        check_xid(xid)
+        branch = self.branches.get(xid)
+        if branch is None:
+            raise XAStateError(f"{call}({xid}): this connection has no branch of that XID", XAER_NOTA)
+        if branch.state != state:
+            raise XAStateError(f"{call}({xid}): the branch is {branch.state}; it has to be {state}", XAER_PROTO)
+        return branch
+
+
+def _raise_heuristic(xid: Xid, commit: bool, outcomes: list[bool | None]) -> None:
+    """``outcomes`` of the branch's hosts: what an administrator decided there, None where the manager did just now.
+
+    Raises XAError when an administrator decided anywhere, also when the manager decided the same.
+    """
+    if all(outcome is None for outcome in outcomes):
+        return
+    ended = {commit if outcome is None else outcome for outcome in outcomes}
+    if len(ended) > 1:
+        text, code = "committed on some hosts and rolled back on others", XA_HEURMIX
+    else:
+        text, code = ("committed", XA_HEURCOM) if True in ended else ("rolled back", XA_HEURRB)
+    verb = "commit" if commit else "rollback"
+    raise XAError(f"{verb}({xid}): an administrator has decided: the branch was {text}; then call forget", code)
+
+
+def check_xid(xid: object) -> None:
+    if not isinstance(xid, Xid):
+        raise XAStateError(f"{xid!r} is no XID; make one with Xid(format_id, gtrid, bqual)", XAER_INVAL)
+
+
+class Xa:
+    """``session.xa``: what a transaction manager calls. ``run`` is how the face waits for work on the IO loop."""
+
+    def __init__(self, work: XaWork, run: Callable[[Any], Any]) -> None:
+        self._work = work
+        self._run = lambda call: run(work.connection.to_the_end(call))
+
+    def start(self, xid: Xid, flags: int = TMNOFLAGS) -> Any:
+        """From now on the session works in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
+        return self._run(self._work.start(xid, flags))
+
+    def end(self, xid: Xid, flags: int = TMSUCCESS) -> Any:
+        """The session leaves the branch: TMSUCCESS, TMSUSPEND, or TMFAIL (it can only be rolled back).
+
+        Raises TransactionRolledBackError when something of it was refused or lost.
+        """
+        return self._run(self._work.end(xid, flags))
+
+    def prepare(self, xid: Xid) -> Any:
+        """First phase: XA_OK, or XA_RDONLY when there is nothing to commit. Raises TransactionRolledBackError."""
+        return self._run(self._work.prepare(xid))
+
+    def commit(self, xid: Xid, one_phase: bool = False) -> Any:
+        """Second phase, or both in one for a branch that was not prepared.
+
+        Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
+        """
+        return self._run(self._work.commit_branch(xid, one_phase))
+
+    def rollback(self, xid: Xid) -> Any:
+        """What the branch sent is dropped; what it received comes again, flagged.
+
+        Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
+        """
+        return self._run(self._work.rollback_branch(xid))
+
+    def recover(self, flags: int = TMSTARTRSCAN | TMENDRSCAN) -> Any:
+        """The XIDs of all prepared branches of the cluster, also those of clients that are gone (T-05), and of those
+        that an administrator has ended and nobody has forgotten yet."""
+        return self._run(self._work.recover())
+
+    def forget(self, xid: Xid) -> Any:
+        """The manager will not ask for this branch again; an administrator's decision about it is dropped."""
+        return self._run(self._work.forget(xid))

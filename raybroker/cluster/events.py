@@ -1,0 +1,248 @@
+"""What a broker's member machine is told, and what it wants done.
+
+The shell carries actions out in order.  ``Send`` may lose, repeat and delay what it carries; everything else must be
+done or the broker has to stop.  Nothing here is held back for durability by the shell: what depends on a ``Persist`` is
+only asked for after its ``Persisted`` came in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raybroker.cluster.change_record import Change, RecordState
+from raybroker.cluster.member_messages import Envelope
+from raybroker.model.errors import BrokerError
+from raybroker.model.shared_record import Found, Row
+
+OK: Final = "OK"
+BAD_REQUEST: Final = "BAD_REQUEST"
+NOT_ALLOWED: Final = "NOT_ALLOWED"
+UNAVAILABLE: Final = "UNAVAILABLE"
+PRECONDITION_FAILED: Final = "PRECONDITION_FAILED"
+CHANGE_MASTER_RESULTS: Final = (OK, BAD_REQUEST, NOT_ALLOWED, UNAVAILABLE, PRECONDITION_FAILED)
+"""What ``changemaster`` answers; all but OK mean that nothing was changed (K-15)."""
+
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event, once.  Nothing was sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed.  Needed at ``Member.wake_at_ms`` or sooner; more often does no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Another broker's machine sent this."""
+
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The frames of the ``Persist`` with this token, and of all before it, are on disk."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The ``Apply`` of this number is done; ``failure`` says why not all of it, and it will be asked for again."""
+
+    number: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The active consumers of ``peer`` are known here, and ours there (K-11)."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """A client or an administrator of this broker wants a change.  ``request``: any number not in use; see Answer."""
+
+    request: int
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMaster:
+    """An administrator wants another master, while the cluster runs (A-21, K-15).  Answered with ``result``."""
+
+    request: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compress:
+    """Shorten the record: its history becomes one snapshot (K-14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """The names of the cluster's brokers are these now: the list was edited, or others were found (K-17)."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDone:
+    """The call to the shared table with this token is over (K-20).
+
+    ``error`` "": it was carried out; ``found`` is what was read, None when there is no table; ``done`` says whether it
+    was changed.  ``unknown``: after an error, it may have been changed, or be changed yet.
+    """
+
+    token: int
+    found: Found | None = None
+    done: bool = False
+    error: str = ""
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The broker shuts down in order."""
+
+
+Event = (
+    Started | Tick | Received | Persisted | Applied | Exchanged | Propose | ChangeMaster | Compress | Brokers
+    | TableDone | Leave
+)
+
+
+# ---- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Carry an envelope to broker ``to``, once, without waiting for anything.
+
+    What a machine sends to the sender of the envelope that it was just given may travel back as the answer of that
+    call: it then reaches that very instance, also when its name leads to a newer one by now.
+    """
+
+    to: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Append ``frames`` to the record file and sync, or replace its whole content by them; then say Persisted(token).
+
+    In order, one after the other; several may be done with one sync.  An error of the disk stops the broker.
+    """
+
+    token: int
+    frames: tuple[bytes, ...]
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Bring this broker's destinations, subscriptions and templates up to entry ``number``; then say Applied(number).
+
+    ``whole`` None: carry out ``changes``, in order.  Else ``whole`` is what has to be in the end, whatever is there now
+    (``record.differences`` helps); do not keep or change it after Applied.  One Apply is under way at a time.
+    Carrying out twice has to do no harm.
+    """
+
+    number: int
+    changes: tuple[Change, ...]
+    whole: RecordState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Read what the shared table has after entry ``number`` of ``record``; then say TableDone(token).
+
+    One of these three is under way at a time.  They may fail; none may be carried out after an answer without
+    ``unknown``.
+    """
+
+    token: int
+    record: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTable:
+    """Append rows to ``record`` in the shared table, all or none, if it ends just before them."""
+
+    token: int
+    record: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShortenTable:
+    """Make entry ``number``, with its hash, the end of the base of ``record`` if ``before`` is the end now (K-14)."""
+
+    token: int
+    record: str
+    before: int
+    number: int
+    digest: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Tell ``peer`` the active consumers here and learn its own; then say Exchanged(peer) (K-11)."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Clients may connect: this broker is fully integrated.  Said once a life (K-11, K-12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A Propose or ChangeMaster is over.
+
+    ``error`` None: a change is in the record for good and applied here; ``number`` is its entry, 0 without a master.
+    ``result`` is one of CHANGE_MASTER_RESULTS for a ChangeMaster, with ``text`` saying why; "" for a Propose.
+    """
+
+    request: int
+    error: BrokerError | None = None
+    number: int = 0
+    result: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChanged:
+    """``Member.membership`` shows something new under this version: wake who waits for it."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the log; ``warning`` when an administrator should look."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Stop serving at once: another instance of this broker has taken over, or the broker has left in order."""
+
+    reason: str
+
+
+OnTable = ReadTable | AppendTable | ShortenTable
+Action = Send | Persist | Apply | OnTable | Exchange | Open | Answer | ViewChanged | Note | Halt

@@ -1,0 +1,96 @@
+"""Carrying the record out on this broker: one step at a time, all at once at first and after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from raybroker.cluster.events import Apply
+from raybroker.cluster.member_state import MemberContext, MemberState
+
+CHANGES_MAX: Final = 100
+"""Changes of one Apply: a bound for what one step of the shell takes."""
+
+
+class Applier:
+    """``applied``: the entry up to which everything is carried out here; -1 before the first time."""
+
+    def __init__(self, life: MemberContext) -> None:
+        self._life = life
+        self.applied = -1
+        self.failure = ""
+        self._whole = True
+        self._busy: int | None = None
+        self._retry_ms = 0
+        self._waiting: list[tuple[int, Callable[[str], None]]] = []
+
+    def whole(self) -> None:
+        """What is here may be anything: bring all of it in line with the record."""
+        self._whole = True
+        self._retry_ms = 0
+
+    def when(self, number: int, then: Callable[[str], None]) -> None:
+        """Call ``then`` with "" once entry ``number`` is carried out, or with the reason why it is not yet."""
+        if number <= self.applied and not self._whole:
+            then("")
+        else:
+            self._waiting.append((number, then))
+
+    def anew(self, why: str) -> None:
+        """Another record is being written here: what was carried out, and is waited for, is of one that holds no more.
+
+        Its numbers mean nothing in the new one.
+        """
+        self.applied = -1
+        self.whole()
+        waiting, self._waiting = self._waiting, []
+        for _, then in waiting:
+            then(why)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to do."""
+        life = self._life
+        return self._busy is None and not self._whole and not life.queue and self.applied >= 0
+
+    def pump(self, target: int) -> None:
+        """Ask for the next step if it is time; the first one waits for the record to reach ``target``."""
+        life = self._life
+        waiting = (MemberState.STARTING, MemberState.WAITING_FOR_MASTER, MemberState.STOPPED)
+        if self._busy is not None or life.state in waiting or life.now_ms < self._retry_ms:
+            return
+        number = life.durable.number
+        if self._whole:
+            if number < target:
+                return
+            self._whole = False
+            life.queue.clear()
+            self._busy = number
+            life.out.append(Apply(number, (), life.agreed.copy()))
+        elif life.queue:
+            entries = [life.queue.popleft() for _ in range(min(CHANGES_MAX, len(life.queue)))]
+            self._busy = entries[-1].number
+            life.out.append(Apply(self._busy, tuple(entry.change for entry in entries)))
+
+    def done(self, number: int, failure: str) -> None:
+        """The shell carried out a step."""
+        if number != self._busy:
+            return
+        self._busy = None
+        overtaken = self._whole
+        self.failure = failure
+        if failure:
+            self._life.note(f"entry {number} of the configuration record is not carried out here: {failure}",
+                            warning=True)  # fmt: skip
+            self._whole = True
+            self._retry_ms = self._life.now_ms + self._life.settings.retry_ms
+        if overtaken:
+            return  # All of it is carried out anew, perhaps out of another record.
+        if not failure:
+            self.applied = number
+            if number == self._life.record.number:
+                self._life.forget_past()
+        due = [item for item in self._waiting if item[0] <= number]
+        self._waiting = [item for item in self._waiting if item[0] > number]
+        for _, then in due:
+            then(failure)

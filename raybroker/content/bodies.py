@@ -1,0 +1,169 @@
+"""What a message's body is as bytes (R-16, R-17).
+
+A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
+types here (``extensions.py``); which one is its *kind*.  A pickled
+object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
+the bit DEFLATED is that of a body whose bytes were compressed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from raybroker.content.arrays import is_array
+from raybroker.content.msgpack_types import lone_array, pack_lone_array, packing, restored
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.errors import MessageFormatError
+from raybroker.model.record import Buffer
+
+BYTES: Final = 0
+TEXT: Final = 1
+OBJECT: Final = 2
+"""A number, a truth value, None, or a map whose keys are not all text."""
+PICKLE: Final = 3
+MAP: Final = 4
+STREAM: Final = 5
+"""A list."""
+WORK: Final = 6
+"""The bodies of a unit of work (W-96): a list of (kind, headers, body, message id) in msgpack."""
+DEFLATED: Final = 0x80
+"""Added to the kind of a body that was compressed with zlib."""
+BODY_TYPES: Final = {
+    BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream",
+    WORK: "object",
+}  # fmt: skip
+"""Kind → what JMS calls a message with such a body."""
+
+COMPRESS: Final = "JMS_SUN_COMPRESS"
+COMPRESSED_SIZE: Final = "JMS_SUN_COMPRESSED_SIZE"
+UNCOMPRESSED_SIZE: Final = "JMS_SUN_UNCOMPRESSED_SIZE"
+
+_TEXT_KEYS = {str}
+_LEAVES: Final = frozenset({int, float, bool, type(None)})
+NESTING_MAX: Final = 1_024
+"""Lists and maps inside each other, as deep as msgpack reads.  At the edge: the send raises MessageFormatError."""
+_TOO_DEEP: Final = f"its lists and maps are more than {NESTING_MAX} deep in each other"
+
+
+def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
+    """(kind, bytes) of a body; raises MessageFormatError naming the type that cannot travel.
+
+    ``exact``: refuse what would come back as another type too, see ``extensions.py``.
+    """
+    kind = type(body)
+    if kind is bytes:
+        return BYTES, body
+    if kind is bytearray or kind is memoryview:
+        return BYTES, bytes(body)
+    try:
+        if kind is str:
+            return TEXT, body.encode()
+        if kind in _LEAVES:
+            return OBJECT, msgpack.packb(body)
+        if kind is not list and kind is not dict:
+            return _encode_other(body, exact=exact)
+        return _kind_of(body), _packed(body, exact=exact)
+    except RecursionError:
+        error: Exception = ValueError(_TOO_DEEP)
+    except (TypeError, ValueError, OverflowError) as found:
+        error = ValueError(_TOO_DEEP) if "recursion limit" in str(found) else found
+    raise MessageFormatError(
+        f"a body of type {kind.__qualname__} cannot travel ({error}); send str, bytes, numbers, None, dates, UUID,"
+        ' Decimal, arrays, or dict, list, tuple and dataclass of these, or make the producer with serializer="pickle"'
+    ) from None
+
+
+def _packed(body: Any, *, exact: bool) -> bytes:
+    """A list, dict or what has to become an extension type, packed inside of a list, so that it is one level less deep
+    than what can be read."""
+    data: bytes = msgpack.packb([body], use_bin_type=True, strict_types=True, default=packing(exact=exact))
+    return data[1:]
+
+
+def _kind_of(body: Any) -> int:
+    if type(body) is list:
+        return STREAM
+    return MAP if type(body) is dict and set(map(type, body)) <= _TEXT_KEYS else OBJECT
+
+
+def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
+    """A body of a type that msgpack does not have."""
+    if is_array(body):
+        return OBJECT, pack_lone_array(body)
+    plain = packing(exact=exact)(body)
+    if type(plain) in (str, bytes, list, dict):
+        return encode_body(plain, exact=exact)
+    return OBJECT, _packed(plain, exact=exact)
+
+
+def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
+    """The body of a received message; raises MessageFormatError for bytes that are not what the kind says.
+
+    ``most``: bytes that a compressed body may have when it is whole again.
+    """
+    if kind == BYTES:
+        return bytes(data)
+    if kind & DEFLATED:
+        kind, data = inflated(kind, data, most)
+        if kind == BYTES:
+            return bytes(data)
+    if kind == WORK:
+        return [decode_body(row.kind, row.body, most) for row in work_rows(data)]
+    try:
+        if kind == TEXT:
+            return str(data, "utf-8")
+        if kind in BODY_TYPES and kind != PICKLE:
+            array = lone_array(data) if kind == OBJECT else None
+            if array is not None:
+                return array
+            body = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=restored)
+            if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
+                raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
+            return body
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        raise MessageFormatError(f"a received body does not decode: {error}") from None
+    raise MessageFormatError(f"a received body has the unknown kind {kind}")
+
+
+class WorkRow(NamedTuple):
+    """One message of a unit of work."""
+
+    kind: int
+    header: bytes
+    body: bytes
+    id: str
+
+
+def work_rows(data: Buffer) -> list[WorkRow]:
+    """The messages in a body of kind WORK; raises MessageFormatError."""
+    try:
+        rows = [WorkRow(*row) for row in msgpack.unpackb(data, raw=False)]
+        if not all(list(map(type, row)) == [int, bytes, bytes, str] and row.kind != WORK for row in rows):
+            raise ValueError("its rows are not (kind, headers, body, id)")
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise MessageFormatError(f"a received unit of work does not decode: {error}") from None
+    return rows
+
+
+def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int, bytes, dict[str, Any]]:
+    """(kind, body, properties) of a message that is to travel compressed, because its COMPRESS is True (R-17)."""
+    small = zlib.compress(data)
+    return kind | DEFLATED, small, {**properties, COMPRESSED_SIZE: len(small), UNCOMPRESSED_SIZE: len(data)}
+
+
+def inflated(kind: int, data: Buffer, most: int) -> tuple[int, bytes]:
+    """(kind, body) of a compressed body; raises MessageFormatError when it is damaged or larger than ``most`` bytes."""
+    machine = zlib.decompressobj()
+    try:
+        whole = machine.decompress(data, most + 1)
+    except zlib.error as error:
+        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
+    if len(whole) > most:
+        raise MessageFormatError(f"a compressed body is larger than the {most} bytes allowed by imq.message.max_size")
+    if not machine.eof or machine.unused_data:
+        raise MessageFormatError("a compressed body does not end where it should")
+    return kind & ~DEFLATED, whole

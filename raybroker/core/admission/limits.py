@@ -1,0 +1,106 @@
+"""What a destination does when a message would exceed its limits, decided message by message at exact boundaries.
+
+N held of maxNumMsgs N is full (D-06).  A message is admitted while the bytes held are below maxTotalMsgBytes, so one
+message may overshoot (D-07).  A message of exactly maxBytesPerMsg is taken (D-08).  The behaviour at the limit is
+REJECT_NEWEST: the arriving message is refused, and its producer told if it is persistent (D-09, D-13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from raybroker.core.blocks.ranges import Ranges
+from raybroker.core.outcome import Refused
+
+_OUT_OF_ORDER: Final = (
+    "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
+    " message if it may come after them"
+)
+
+
+class Limits(NamedTuple):
+    """-1 is no limit."""
+
+    messages_max: int
+    bytes_max: int
+    message_bytes_max: int
+    message_bytes_from: str = "maxBytesPerMsg"
+    """The property that sets the line above, for the text of a refusal."""
+
+
+def of_message(own_bytes_max: int, host_bytes_max: int) -> tuple[int, str]:
+    """The smaller of what the destination (D-08) and its host (B-10) take as one message, and which property it is."""
+    if host_bytes_max >= 0 and not 0 <= own_bytes_max <= host_bytes_max:
+        return host_bytes_max, "imq.message.max_size"
+    return own_bytes_max, "maxBytesPerMsg"
+
+
+def admit(
+    name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges
+) -> tuple[Ranges, list[Refused]]:
+    """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused."""
+    if limits[:3] == (-1, -1, -1):
+        return offered, []
+    if _all_fit(limits, held_messages, held_bytes, sizes, offered):
+        return offered, []
+    admitted: Ranges = []
+    refused: list[Refused] = []
+    for start, end in offered:
+        for index in range(start, end):
+            reason = _reason(name, limits, held_messages, held_bytes, sizes[index])
+            if reason is None:
+                held_messages += 1
+                held_bytes += sizes[index]
+                _extend(admitted, index)
+            elif refused and refused[-1].end == index and refused[-1][2:] == reason:
+                refused[-1] = refused[-1]._replace(end=index + 1)
+            else:
+                refused.append(Refused(index, index + 1, *reason))
+    return admitted, refused
+
+
+def _all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges) -> bool:
+    count = sum(end - start for start, end in offered)
+    if 0 <= limits.messages_max < messages + count:
+        return False
+    if 0 <= limits.message_bytes_max < max(sizes):
+        return False
+    return limits.bytes_max < 0 or held_bytes + sum(sizes) < limits.bytes_max
+
+
+def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
+    if 0 <= limits.message_bytes_max < size:
+        too_large = (
+            f"a message of {size} bytes exceeds {limits.message_bytes_from}={limits.message_bytes_max}"
+            f" of destination {name};"
+            " send it smaller or raise the limit"
+        )
+        return "message_too_large", too_large
+    if 0 <= limits.messages_max <= messages:
+        return (
+            "quota_exceeded",
+            f"destination {name} holds its maxNumMsgs={limits.messages_max} messages; consume some or raise the limit",
+        )
+    if 0 <= limits.bytes_max <= held_bytes:
+        return (
+            "quota_exceeded",
+            f"destination {name} holds its maxTotalMsgBytes={limits.bytes_max} bytes; consume some or raise the limit",
+        )
+    return None
+
+
+def out_of_order(start: int, end: int) -> Refused:
+    """A retry of messages that were refused before later ones of their producer were taken (B-21)."""
+    return Refused(start, end, "quota_exceeded", _OUT_OF_ORDER)
+
+
+def store_full(start: int, end: int) -> Refused:
+    return Refused(start, end, "store_full", "the store's disk is full; consume messages or free space")
+
+
+def _extend(admitted: Ranges, index: int) -> None:
+    if admitted and admitted[-1][1] == index:
+        admitted[-1] = (admitted[-1][0], index + 1)
+    else:
+        admitted.append((index, index + 1))

@@ -1,0 +1,354 @@
+"""Messages that wait for a consumer, as runs of blocks on buckets.
+
+A bucket holds what has one priority and matches the same selectors, so that nobody ever walks past messages that are
+not for him: a consumer looks at the heads of the buckets that are, takes the highest priority first and within it what
+came first (B-21, B-22).  Without selectors and with one priority there is one bucket.
+
+On a bucket, fresh messages come at the end and leave at the front; what a consumer gives back goes to its old place,
+which is found by its ``place``, a number that grows with every arrival.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from typing import Final, NamedTuple
+
+from raybroker.core.blocks import message_mask as pk
+
+ANY: Final = -1
+"""The consumer has no selector."""
+UNSORTED: Final = -1
+"""Signature of a bucket whose messages were not compared with the selectors yet."""
+
+
+class Run(NamedTuple):
+    """Messages ``mask`` of block ``ordinal``, of one priority, handed out ``attempts`` times before.
+
+    place     order of arrival in the delivery queue
+    failures  how often handing them out ended in a failure
+    """
+
+    place: int
+    ordinal: int
+    mask: int
+    attempts: int
+    failures: int
+    priority: int
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return self.mask.bit_count()
+
+
+def position(run: Run) -> tuple[int, int]:
+    """What runs are ordered by: by place, and within a block by the lowest message."""
+    return run.place, run.mask & -run.mask
+
+
+def _from_last(run: Run) -> tuple[int, int]:
+    return -run.place, -(run.mask & -run.mask)
+
+
+def _backwards(run: Run) -> int:
+    return -run.place
+
+
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Runs of one block, joined where they match and cut where they overlap."""
+    left: dict[tuple[int, ...], Run] = {}
+    for run in runs:
+        same = left.get(run[3:])
+        left[run[3:]] = run if same is None else same._replace(mask=same.mask | run.mask)
+    found: list[Run] = []
+    while left:
+        lows = sorted((run.mask & -run.mask, key) for key, run in left.items())
+        first = left.pop(lows[0][1])
+        here = first.mask & (lows[1][0] - 1) if len(lows) > 1 else first.mask
+        found.append(first._replace(mask=here))
+        if first.mask != here:
+            left[lows[0][1]] = first._replace(mask=first.mask & ~here)
+    return found
+
+
+class Bucket:
+    """``fresh``: never handed out, ascending. ``returned``: given back, descending: the next one is at the end."""
+
+    __slots__ = ("fresh", "priority", "returned", "signature")
+
+    def __init__(self, priority: int, signature: int) -> None:
+        self.priority = priority
+        self.signature = signature
+        self.fresh: deque[Run] = deque()
+        self.returned: list[Run] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh or self.returned)
+
+    def head(self) -> Run:
+        returned = self._returned_next()
+        return self.returned[-1] if returned else self.fresh[0]
+
+    def _returned_next(self) -> bool:
+        if not self.returned:
+            return False
+        return not self.fresh or position(self.returned[-1]) < position(self.fresh[0])
+
+    def give_back(self, run: Run) -> None:
+        """Put a run back to its place, joined with the one after it where they match. Cheap from last to first."""
+        returned = self.returned
+        if returned:
+            following = returned[-1]
+            if run.place == following.place:
+                if run.mask >= following.mask & -following.mask:
+                    self._mix(run)
+                    return
+                if run[3:] == following[3:]:
+                    returned[-1] = following._replace(mask=following.mask | run.mask)
+                    return
+            elif run.place > following.place:
+                self._mix(run)
+                return
+        returned.append(run)
+
+    def _mix(self, run: Run) -> None:
+        """Put a run between others; where they are of one block, cut them so that its messages stay in order."""
+        returned = self.returned
+        low = bisect_left(returned, -run.place, key=_backwards)
+        high = bisect_right(returned, -run.place, lo=low, key=_backwards)
+        if low == high:
+            returned.insert(low, run)
+        else:
+            returned[low:high] = reversed(in_order([run, *returned[low:high]]))
+
+    def take(self, room: int) -> Run:
+        """The next run of at most ``room`` messages."""
+        run = self.head()
+        stop = self.stop()
+        taken = run.mask & (stop - 1) if stop else run.mask
+        return self.take_of_head(taken if taken.bit_count() <= room else pk.lowest(taken, room))
+
+    def stop(self) -> int:
+        """The bit of the first message of the head's block that stands here behind the head's run, 0 for none."""
+        fresh, returned = self.fresh, self.returned
+        at = self._returned_next()
+        place = (returned[-1] if at else fresh[0]).place
+        second = returned[-2:-1] if at else returned[-1:]
+        other = fresh[0] if at and fresh else fresh[1] if not at and len(fresh) > 1 else None
+        bits = [run.mask & -run.mask for run in (*second, other) if run is not None and run.place == place]
+        return min(bits, default=0)
+
+    def take_of_head(self, mask: int) -> Run:
+        """These messages of the head's run, which has them all."""
+        from_returned = self._returned_next()
+        run = self.returned.pop() if from_returned else self.fresh.popleft()
+        if mask == run.mask:
+            return run
+        rest = run._replace(mask=run.mask & ~mask)
+        if from_returned:
+            self.returned.append(rest)
+        else:
+            self.fresh.appendleft(rest)
+        return run._replace(mask=mask)
+
+    def runs(self) -> Iterator[Run]:
+        """All runs in order."""
+        return merge(reversed(self.returned), self.fresh, key=position)
+
+
+class Backlog:
+    """``count`` messages on ``buckets``, which are by (priority, signature); an empty bucket is taken away."""
+
+    __slots__ = ("_last", "buckets", "count")
+
+    def __init__(self) -> None:
+        self.buckets: dict[tuple[int, int], Bucket] = {}
+        self.count = 0
+        self._last: Bucket | None = None
+        """Where the last run was put; most go there again."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def bucket(self, priority: int, signature: int) -> Bucket:
+        last = self._last
+        if last is not None and last.priority == priority and last.signature == signature:
+            return last
+        bucket = self.buckets.get((priority, signature))
+        if bucket is None:
+            bucket = self.buckets[priority, signature] = Bucket(priority, signature)
+        self._last = bucket
+        return bucket
+
+    def append(self, run: Run, signature: int = 0) -> None:
+        """A run has arrived; its place is beyond all others."""
+        self.bucket(run.priority, signature).fresh.append(run)
+        self.count += run.mask.bit_count()
+
+    def give_back(self, run: Run, signature: int = 0) -> None:
+        """A run comes back to its place."""
+        self.bucket(run.priority, signature).give_back(run)
+        self.count += run.mask.bit_count()
+
+    def take(self, room: int, selector: int = ANY) -> Run | None:
+        """The next run of at most ``room`` messages for a consumer with that selector; None when nothing is for it."""
+        buckets = self.buckets
+        if len(buckets) == 1 and selector == ANY:
+            (bucket,) = buckets.values()
+            run = bucket.take(room)
+            self.count -= run.mask.bit_count()
+            if not bucket:
+                self._drop(bucket)
+            return run
+        for_him = self._for(selector)
+        return self._take_first(for_him, room) if for_him else None
+
+    def _for(self, selector: int) -> list[Bucket]:
+        """The buckets with the highest priority that there is for a consumer with that selector."""
+        for_him = [
+            s for s in self.buckets.values()
+            if selector == ANY or (s.signature != UNSORTED and s.signature >> selector & 1)
+        ]  # fmt: skip
+        if len(for_him) < 2:
+            return for_him
+        highest = max(s.priority for s in for_him)
+        return [s for s in for_him if s.priority == highest]
+
+    def first(self, selector: int = ANY) -> Run | None:
+        """The run with which :meth:`take` would begin."""
+        heads = [bucket.head() for bucket in self._for(selector)]
+        return min(heads, key=position) if heads else None
+
+    def has_for(self, selector: int) -> bool:
+        """Whether :meth:`take` would find something for a consumer with that selector."""
+        if selector == ANY:
+            return bool(self.buckets)
+        return any(s.signature != UNSORTED and s.signature >> selector & 1 for s in self.buckets.values())
+
+    def _take_first(self, buckets: list[Bucket], room: int) -> Run:
+        """The next messages of these buckets: of one block, alike, and before everything else on them."""
+        heads = [bucket.head() for bucket in buckets]
+        first = min(heads, key=position)
+        alike, stops = [], []
+        for bucket, head in zip(buckets, heads, strict=True):
+            if head.place != first.place:
+                continue
+            if head[3:] == first[3:]:
+                alike.append((bucket, head))
+                stops.append(bucket.stop())
+            else:
+                stops.append(head.mask & -head.mask)
+        taken = 0
+        for _, head in alike:
+            taken |= head.mask
+        stop = min((bit for bit in stops if bit), default=0)
+        if stop:
+            taken &= stop - 1
+        taken = pk.lowest(taken, room)
+        for bucket, head in alike:
+            if head.mask & taken:
+                bucket.take_of_head(head.mask & taken)
+                if not bucket:
+                    self._drop(bucket)
+        self.count -= taken.bit_count()
+        return first._replace(mask=taken)
+
+    def take_to_remove(self, room: int, *, lowest_priority: bool) -> Run | None:
+        """The run to discard first: the oldest (D-11), or the oldest of the lowest priority (D-12)."""
+        if not self.buckets:
+            return None
+        if lowest_priority:
+            lowest = min(bucket.priority for bucket in self.buckets.values())
+            candidates = [bucket for bucket in self.buckets.values() if bucket.priority == lowest]
+        else:
+            candidates = list(self.buckets.values())
+        return self._take_first(candidates, room)
+
+    def _drop(self, bucket: Bucket) -> None:
+        del self.buckets[bucket.priority, bucket.signature]
+        if self._last is bucket:
+            self._last = None
+
+    def runs(self) -> Iterator[Run]:
+        """All runs: the highest priority first, in order within it."""
+        for priority in sorted({bucket.priority for bucket in self.buckets.values()}, reverse=True):
+            buckets = [bucket.runs() for bucket in self.buckets.values() if bucket.priority == priority]
+            yield from merge(*buckets, key=position)
+
+    def clear(self) -> list[Run]:
+        """Take everything out; returns it in order."""
+        runs = list(self.runs())
+        self.buckets.clear()
+        self._last = None
+        self.count = 0
+        return runs
+
+    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
+        """Take messages out, given as block → picks; returns those that were here. Looks at every run once."""
+        removed: list[Run] = []
+        for bucket in list(self.buckets.values()):
+            if any(run.ordinal in chosen for run in bucket.fresh):
+                bucket.fresh = deque(_without(bucket.fresh, chosen, removed))
+            if any(run.ordinal in chosen for run in bucket.returned):
+                bucket.returned = list(_without(bucket.returned, chosen, removed))
+            if not bucket:
+                self._drop(bucket)
+        self.count -= sum(run.mask.bit_count() for run in removed)
+        return removed
+
+    # ---- selectors -------------------------------------------------------------------------------------------------
+
+    def unsort(self) -> None:
+        """The selectors have changed: everything has to be compared with them again."""
+        by_priority: dict[int, list[Bucket]] = {}
+        for bucket in self.buckets.values():
+            by_priority.setdefault(bucket.priority, []).append(bucket)
+        self.buckets = {}
+        self._last = None
+        for priority, buckets in by_priority.items():
+            whole = Bucket(priority, UNSORTED)
+            for run in merge(*(s.fresh for s in buckets), key=position):
+                if whole.fresh and whole.fresh[-1].place == run.place:
+                    whole.fresh[-1] = run._replace(mask=run.mask | whole.fresh[-1].mask)
+                else:
+                    whole.fresh.append(run)
+            for run in merge(*(s.returned for s in buckets), key=_from_last):
+                whole.give_back(run)
+            self.buckets[priority, UNSORTED] = whole
+
+    def has_unsorted(self, priority: int) -> bool:
+        return (priority, UNSORTED) in self.buckets
+
+    def sort_some(self, most: int, classify: Callable[[Run], Iterable[tuple[int, int]]]) -> bool:
+        """Compare up to about ``most`` messages with the selectors; True when some are left unsorted."""
+        for priority in sorted((p for p, signature in self.buckets if signature == UNSORTED), reverse=True):
+            whole = self.buckets[priority, UNSORTED]
+            while most > 0 and whole:
+                given_back = whole._returned_next()
+                run = whole.take(most)
+                size = run.mask.bit_count()
+                most -= size
+                self.count -= size
+                for signature, mask in classify(run):
+                    part = run._replace(mask=mask)
+                    if given_back:
+                        self.give_back(part, signature)
+                    else:
+                        self.append(part, signature)
+            if whole:
+                return True
+            self._drop(whole)
+        return False
+
+
+def _without(runs: Iterable[Run], chosen: Mapping[int, int], removed: list[Run]) -> Iterator[Run]:
+    for run in runs:
+        gone = run.mask & chosen.get(run.ordinal, 0)
+        if not gone:
+            yield run
+            continue
+        removed.append(run._replace(mask=gone))
+        if gone != run.mask:
+            yield run._replace(mask=run.mask & ~gone)

@@ -1,0 +1,284 @@
+"""The consumers of a queue: who is active, who waits as a backup, who is next, and what each one holds.
+
+Active consumers are served in turn, each as far as its window has room (D-17, F-22 … F-24): against a backlog the first
+takes a full batch before the next gets any; without one, arrivals go round.  Backups get nothing until an active
+consumer leaves, then the first registered is promoted (D-16).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import ANY, Run
+from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
+from raybroker.model.errors import ResourceAllocationError
+
+
+class Delivery(NamedTuple):
+    """The messages of a run as they were handed out, tagged tag, tag + 1, …; the run's ``attempts`` count this too.
+
+    until_ms  when its acknowledgement is due (B6); 0: it is not
+    """
+
+    tag: int
+    count: int  # type: ignore[assignment]
+    run: Run
+    until_ms: int
+
+    def not_seen(self) -> Delivery:
+        """As it was before it was handed out: it never reached the application."""
+        return self._replace(run=self.run._replace(attempts=self.run.attempts - 1))
+
+
+def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
+    """The first ``count`` messages of a delivery, and the others."""
+    run = delivery.run
+    first = pk.lowest(run.mask, count)
+    head = Delivery(delivery.tag, count, run._replace(mask=first), delivery.until_ms)
+    rest = run._replace(mask=run.mask & ~first)
+    return head, Delivery(delivery.tag + count, delivery.count - count, rest, delivery.until_ms)
+
+
+class Consumer:
+    """One attachment. ``unsettled`` is in order of tags.
+
+    flow      the rule of its window when it is not in drain mode, see make_window
+    selector  number of its selector in the delivery queue, or ANY
+    owner     its session: the messages of a unit of order are with one session at a time (W-81)
+    remote    its home broker is another one (D-19)
+    serving   it is active, and no consumer is preferred to it; :meth:`Consumers.rank` says so
+    armed     in drain mode: it is to be told when there is something for it
+    lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
+    begun     deliveries up to this tag are known to have reached the application
+    stalled   it has let a deadline pass, and gets nothing before it is heard of again (B6)
+    """
+
+    __slots__ = (
+        "active", "armed", "attachment", "begun", "flow", "held", "lease_ms", "limit", "next_tag", "no_ack", "owner",
+        "queued", "remote", "selector", "sent", "serving", "stalled", "unsettled", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        attachment: int,
+        flow: str,
+        *,
+        limit: int,
+        no_ack: bool,
+        held: bool,
+        selector: int = ANY,
+        lease_ms: int = 0,
+        drain: bool = False,
+        owner: str = "",
+        remote: bool = False,
+    ) -> None:
+        self.attachment = attachment
+        self.flow = flow
+        self.limit = limit
+        self.window: Window = DrainWindow() if drain else make_window(flow, limit)
+        self.owner = owner
+        self.remote = remote
+        self.no_ack = no_ack
+        self.held = held
+        self.selector = selector
+        self.lease_ms = lease_ms
+        self.active = False
+        self.serving = False
+        self.armed = drain
+        self.queued = False
+        self.next_tag = 1
+        self.begun = 0
+        self.stalled = False
+        self.sent = 0
+        self.unsettled: deque[Delivery] = deque()
+
+    def room(self) -> int:
+        return self.window.room() if self.serving and not self.held and not self.stalled else 0
+
+    def listening(self) -> bool:
+        """Whether it would get messages if its window had room."""
+        return self.serving and not self.held and not self.stalled
+
+    def handed(self, run: Run, now_ms: int) -> Delivery:
+        """Count a run as sent to this consumer."""
+        size = run.mask.bit_count()
+        place, ordinal, mask, attempts, failures, priority = run
+        counted = Run(place, ordinal, mask, attempts + 1, failures, priority)
+        until_ms = now_ms + self.lease_ms if self.lease_ms else 0
+        delivery = Delivery(self.next_tag, size, counted, until_ms)
+        self.next_tag += size
+        self.sent += size
+        self.window.sent(size)
+        if self.no_ack:
+            self.window.settled(size)
+        else:
+            self.unsettled.append(delivery)
+        return delivery
+
+    def count_of(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """How many of these tags are unsettled; the ranges do not overlap."""
+        total = 0
+        for first, last in ranges:
+            for item in self.unsettled:
+                if item.tag > last:
+                    break
+                total += max(0, min(item.tag + item.count - 1, last) - max(item.tag, first) + 1)
+        return total
+
+    def tagged(self, ranges: Iterable[tuple[int, int]]) -> Iterator[Delivery]:
+        """The unsettled deliveries with these tags, which stay."""
+        for first, last in ranges:
+            for item in self.unsettled:
+                if item.tag > last:
+                    break
+                if item.tag + item.count > first:
+                    part = _cut(item, first - item.tag)[1] if item.tag < first else item
+                    yield _cut(part, last + 1 - part.tag)[0] if part.tag + part.count - 1 > last else part
+
+    def settle(self, first: int, last: int) -> Iterator[Delivery]:
+        """Take the deliveries tagged first … last out of what is unsettled; yields what was found."""
+        unsettled = self.unsettled
+        kept: list[Delivery] = []
+        while unsettled and first <= last:
+            item = unsettled[0]
+            if item.tag > last:
+                break
+            unsettled.popleft()
+            if item.tag + item.count <= first:
+                kept.append(item)
+                continue
+            if item.tag < first:
+                before, item = _cut(item, first - item.tag)
+                kept.append(before)
+            if item.tag + item.count - 1 > last:
+                item, after = _cut(item, last + 1 - item.tag)
+                unsettled.appendleft(after)
+            yield item
+        unsettled.extendleft(reversed(kept))
+
+    def extend(self, ranges: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """The time for acknowledging these starts again (B7)."""
+        for first, last in ranges:
+            renewed = [item._replace(until_ms=now_ms + self.lease_ms) for item in self.settle(first, last)]
+            at = next((i for i, item in enumerate(self.unsettled) if item.tag > last), len(self.unsettled))
+            for offset, item in enumerate(renewed):
+                self.unsettled.insert(at + offset, item)
+
+    def overdue(self, now_ms: int) -> list[Delivery]:
+        """Take out what should have been acknowledged by now (B6)."""
+        found = [item for item in self.unsettled if 0 < item.until_ms <= now_ms]
+        if found:
+            self.unsettled = deque(item for item in self.unsettled if not 0 < item.until_ms <= now_ms)
+        return found
+
+    def next_due_ms(self) -> int | None:
+        """When the first acknowledgement is overdue."""
+        return min((item.until_ms for item in self.unsettled if item.until_ms), default=None)
+
+
+class Consumers:
+    """All consumers in order of registration, and the active ones with room in order of service."""
+
+    __slots__ = ("by_attachment", "draining", "turn")
+
+    def __init__(self) -> None:
+        self.by_attachment: dict[int, Consumer] = {}
+        self.draining: dict[int, Consumer] = {}
+        """Those in drain mode."""
+        self.turn: deque[Consumer] = deque()
+
+    @property
+    def active_count(self) -> int:
+        return sum(c.active for c in self.by_attachment.values())
+
+    @property
+    def backup_count(self) -> int:
+        return len(self.by_attachment) - self.active_count
+
+    def attach(self, consumer: Consumer, *, active_max: int, backup_max: int, name: str) -> None:
+        """Raises ResourceAllocationError when both active and backup places are taken (D-15)."""
+        active = self.active_count
+        consumer.active = active_max < 0 or active < active_max
+        if not consumer.active and 0 <= backup_max <= len(self.by_attachment) - active:
+            raise ResourceAllocationError(
+                f"{name} has its {active_max} active and {backup_max} backup consumers; close one, or raise"
+                f" maxNumActiveConsumers or maxNumBackupConsumers"
+            )
+        self.by_attachment[consumer.attachment] = consumer
+        if isinstance(consumer.window, DrainWindow):
+            self.draining[consumer.attachment] = consumer
+
+    def detach(self, attachment: int) -> Consumer | None:
+        consumer = self.by_attachment.pop(attachment, None)
+        self.draining.pop(attachment, None)
+        if consumer is not None:
+            consumer.active = consumer.serving = False
+        return consumer
+
+    def rank(self, *, local_first: bool, dispatching: bool = True) -> None:
+        """Say who is served: the active ones, without the remote ones while there are others (D-19)."""
+        local = local_first and any(c.active and not c.remote for c in self.by_attachment.values())
+        for consumer in self.by_attachment.values():
+            consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
+            self.offer(consumer)
+
+    def drain(self, consumer: Consumer, credit: int) -> None:
+        """It goes over to drain mode, or stays in it, and gets that much for this step."""
+        if not isinstance(consumer.window, DrainWindow):
+            consumer.window = DrainWindow(consumer.window.left())
+            self.draining[consumer.attachment] = consumer
+        consumer.window.granted(credit)
+        consumer.armed = True
+
+    def stand(self, consumer: Consumer) -> None:
+        """It leaves drain mode, if it is in it: from now on its own rule holds, with nothing granted."""
+        if self.draining.pop(consumer.attachment, None) is None:
+            return
+        consumer.armed = False
+        consumer.window = make_window(consumer.flow, 0 if consumer.flow == "credit" else consumer.limit)
+        if isinstance(consumer.window, PrefetchWindow):
+            consumer.window.take_over(sum(item.count for item in consumer.unsettled))
+
+    def restart(self, consumer: Consumer, credit: int) -> None:
+        """It holds nothing any more and begins anew; in drain mode without credit, in that mode."""
+        if credit:
+            self.stand(consumer)
+        elif consumer.attachment in self.draining:
+            consumer.armed = True
+            consumer.next_tag += 1  # What it was told before has a smaller tag than what it is told from now on.
+        consumer.window.restart(credit)
+
+    def promote(self, active_max: int) -> list[Consumer]:
+        """Make backups active while there is a place, first registered first (D-16)."""
+        promoted = []
+        vacant = len(self.by_attachment) if active_max < 0 else active_max - self.active_count
+        for consumer in self.by_attachment.values():
+            if vacant <= 0:
+                break
+            if not consumer.active:
+                consumer.active = True
+                promoted.append(consumer)
+                vacant -= 1
+        return promoted
+
+    def offer(self, consumer: Consumer) -> None:
+        """Give a consumer a turn if it has room and waits for none."""
+        if not consumer.queued and consumer.room() > 0:
+            consumer.queued = True
+            self.turn.append(consumer)
+
+    def next_with_room(self) -> Consumer | None:
+        """The consumer whose turn it is; it keeps its turn until it has no room or :meth:`rotate` is called."""
+        turn = self.turn
+        while turn:
+            if turn[0].room() > 0:
+                return turn[0]
+            turn.popleft().queued = False
+        return None
+
+    def rotate(self) -> None:
+        """The next arrival goes to the next consumer."""
+        self.turn.rotate(-1)

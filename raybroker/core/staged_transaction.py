@@ -1,0 +1,51 @@
+"""What a transaction holds at one destination until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raybroker.core.delivery.consumers import Delivery
+from raybroker.core.selector.content import Content
+
+
+class StagedBlock(NamedTuple):
+    """Messages ``mask`` of a held block wait for their transaction. ``first_seq``, ``producer``: as they were sent.
+
+    ``attachment``: their producer's, 0 after a restart. ``ids``: the deduplication id of each message of the block, if
+    any has one (B25); None after a restart too, when ``content`` is None and the headers have to be read again.
+    ``moved``: as in command.Send.
+    """
+
+    ordinal: int
+    mask: int
+    producer: int
+    first_seq: int
+    content: Content | None
+    origin: tuple[str, str]
+    persistent: bool
+    attachment: int = 0
+    ids: Sequence[str | None] | None = None
+    moved: bool = False
+
+
+@dataclass(slots=True)
+class Staged:
+    """``acks``: (delivery queue, delivery) in the order of staging. ``prepared``: all of it is written down.
+
+    ``claims``: block → which delivery queues are owed what of it, as it was when that was written down.
+    """
+
+    blocks: list[StagedBlock] = field(default_factory=list)
+    acks: list[tuple[int, Delivery]] = field(default_factory=list)
+    prepared: bool = False
+    claims: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        return sum(block.mask.bit_count() for block in self.blocks)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(delivery.count for _, delivery in self.acks)

@@ -1,0 +1,376 @@
+"""Handing out the messages of a delivery queue that has units of order (W-81, W-83, W-88, W-89).
+
+A consumer gets what anybody may have and what only its session may have, whatever comes first; when nothing of that is
+left, the next block of the line is opened for it.  In the usual case, without selectors and with one priority, a block
+is dealt out while it is opened, message by message and to several sessions at a time: units that nobody has in equal
+parts to the consumers with room, the others to the sessions that have them, at once or as a parcel for later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.outcome import Outcome
+from raybroker.core.unit_of_order.owner_batches import pack, take_parcel
+from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.unit import Owner, Unit
+from raybroker.model.block import BLOCK_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from raybroker.core.delivery.delivery_queue import DeliveryQueue
+
+OPEN_MESSAGES_MAX: Final = 8_192
+"""Messages of the line that are opened in one step for nobody; the rest has to wait for the next."""
+PART_MIN: Final = 64
+"""Free units of a block are dealt out in parts of so many at least: many small deliveries would cost more, and blocks
+that are smaller go to one consumer after the other."""
+_BIT: Final = tuple(1 << index for index in range(BLOCK_MESSAGES_MAX))
+Handed = list[tuple[Consumer, Run]]
+
+
+def dispatch(queue: DeliveryQueue, order: Order, out: Outcome) -> bool:
+    """Hand out what can go, to consumers in turn; True when the step ended before everything was looked at."""
+    consumers = queue.consumers
+    tried: list[Run] = []
+    without: list[Consumer] = []
+    budget, unfinished, news = OPEN_MESSAGES_MAX, False, order.news
+    while True:
+        consumer = consumers.next_with_room()
+        if consumer is None:
+            if not without or news == order.news:
+                break
+            news = order.news  # What others took has made something ready for those that found nothing before.
+            consumers.turn.extend(without)
+            without.clear()
+            continue
+        run = take(order, consumer)
+        if run is not None:
+            handed = [(consumer, run)]
+        elif order.line and budget > 0:
+            budget -= order.line.queue[0].mask.bit_count()
+            handed = open_block(order, consumer, out)
+            budget += sum(part.mask.bit_count() for _, part in handed)
+        else:
+            unfinished = unfinished or bool(order.line)
+            without.append(consumers.turn.popleft())
+            continue
+        for one, part in handed:
+            queue.hand_out(one, part, out, tried)
+        order.refresh()
+    if without:
+        consumers.turn.extend(without)
+        consumers.rotate()
+    queue.record_tried(tried, out)
+    return unfinished
+
+
+def has_for(order: Order, consumer: Consumer, out: Outcome) -> bool | None:
+    """Whether there is something that the consumer could have now; None: too much is unopened to know."""
+    budget = OPEN_MESSAGES_MAX
+    while True:
+        owner = order.owners.get(consumer.owner or consumer.attachment)
+        if order.queue.backlog.has_for(consumer.selector):
+            return True
+        if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
+            return True
+        if not order.line:
+            return False
+        if budget <= 0:
+            return None
+        budget -= order.line.queue[0].mask.bit_count()
+        open_block(order, None, out)
+        order.refresh()
+
+
+def open_some(order: Order) -> bool:
+    """Go on opening the line although nobody asks; True when more is left to do."""
+    budget = OPEN_MESSAGES_MAX
+    while order.line and budget > 0:
+        budget -= order.line.queue[0].mask.bit_count()
+        _open_slowly(order)
+    order.refresh()
+    return bool(order.line)
+
+
+# ---- what is opened --------------------------------------------------------------------------------------------------
+
+
+def take(order: Order, consumer: Consumer) -> Run | None:
+    """The next messages of opened blocks for a consumer with room: of one block and alike; they are held from now on.
+
+    Those that its session may have and those that anybody may have are in one order.
+    """
+    owner, backlog, selector = order.owner_of(consumer), order.queue.backlog, consumer.selector
+    if not (owner.owner_batches or owner.ready or backlog.count):
+        return None
+    entry, head = owner.first(selector), backlog.first(selector)
+    parcel = owner.owner_batches[0] if owner.owner_batches else None
+    front = entry[4].front() if entry is not None else None
+    ready = order.stretch(front)[0] if front is not None else None
+    first = min((run for run in (ready, head, parcel) if run is not None), key=_rank, default=None)
+    if first is None or (order.line and first.priority < order.line.priority):
+        return None
+    room = consumer.room()
+    if first is parcel and not any(run is not None and run.place == first.place for run in (ready, head)):
+        mask = pk.lowest(first.mask, room)
+        take_parcel(order, owner, mask)
+        return first._replace(mask=mask)
+    mask, parts, heads, packed = _together(order, owner, first, head, parcel, room, selector)
+    _take_heads(order, owner, first, heads, mask)
+    for unit, more in parts:
+        _take_part(order, owner, unit, more & mask)
+    if packed & mask:
+        take_parcel(order, owner, packed & mask)
+    return first._replace(mask=mask)
+
+
+def _rank(run: Run) -> tuple[int, int, int]:
+    """What runs are served by: priority, then place, then the first message."""
+    return -run.priority, run.place, run.mask & -run.mask
+
+
+def _together(
+    order: Order, owner: Owner, first: Run, head: Run | None, parcel: Run | None, room: int, selector: int
+) -> tuple[int, list[tuple[Unit, int]], int, int]:
+    """What a session gets of the block of ``first``, alike, up to where others come between.
+
+    All of it; by unit what is behind, which may be more; what is off the buckets, which may be more; what its parcel
+    has of it.
+    """
+    heads, stops = 0, []
+    if head is not None and head[:2] == first[:2] and head.priority == first.priority:
+        if head[3:] == first[3:]:
+            heads = order.queue.backlog.take(room, selector).mask  # type: ignore[union-attr]
+        else:
+            stops.append(head.mask & -head.mask)
+    packed = 0
+    if parcel is not None and parcel.place == first.place:
+        if parcel[3:] == first[3:]:
+            packed = parcel.mask
+        else:
+            stops.append(parcel.mask & -parcel.mask)
+    parts, mask, barrier = _gather(order, owner, first, room, selector)
+    followers, after = _followers(order, first, heads)
+    stops += [barrier, after]
+    mask |= heads | packed
+    for _, more in followers:
+        mask |= more
+    stop = min((bit for bit in stops if bit), default=0)
+    if stop:
+        mask &= stop - 1
+    return pk.lowest(mask, room), parts + followers, heads, packed
+
+
+def _gather(
+    order: Order, owner: Owner, first: Run, room: int, selector: int
+) -> tuple[list[tuple[Unit, int]], int, int]:
+    """What is ready for a session of one block, alike ``first``: by unit, all together, and where others come between.
+
+    The units are off the session's list; they get there again when they are looked at next.
+    """
+    parts: list[tuple[Unit, int]] = []
+    mask = count = 0
+    while count < room and (entry := owner.first(selector)) is not None:
+        if entry[0] != first.place or entry[3][0] != first.priority:
+            break
+        part = entry[4].front()
+        assert part is not None, f"unit {entry[4].name} has nothing that is ready"
+        if order.queue.matching:
+            part, _ = order.stretch(part)
+        if part[3:] != first[3:]:
+            return parts, mask, part.mask & -part.mask
+        owner.pop(entry)
+        parts.append((entry[4], part.mask))
+        mask |= part.mask
+        count += part.mask.bit_count()
+    return parts, mask, 0
+
+
+def _take_part(order: Order, owner: Owner, unit: Unit, mask: int) -> None:
+    """Messages that are behind go to the session that has the unit."""
+    if mask:
+        unit.take(mask)
+        count = mask.bit_count()
+        order.behind -= count
+        order.hold(unit, owner, count)
+    if unit.owner is not None:
+        order.list_again(unit)
+
+
+def _followers(order: Order, run: Run, heads: int) -> tuple[list[tuple[Unit, int]], int]:
+    """What comes after these first messages of units in the same block, alike; and where to stop.
+
+    With selectors that is after a message with followers: they may be for others, and are looked at when they are next.
+    """
+    block = order.block(run.ordinal)
+    names = block.columns.units
+    found: list[tuple[Unit, int]] = []
+    for index in pk.indexes(heads & block.ordered) if names is not None else ():
+        unit = order.units[(names or ())[index] or ""]
+        front = unit.front()
+        if front is not None and front.ordinal == run.ordinal and front[3:] == run[3:]:
+            if order.queue.matching:
+                return [], 2 << index
+            found.append((unit, front.mask))
+    return found, 0
+
+
+def _take_heads(order: Order, owner: Owner, run: Run, heads: int, mask: int) -> None:
+    """First messages of units go to a session, and others without a unit; those not among ``mask`` go back."""
+    if heads & ~mask:
+        order.queue.shelve(run._replace(mask=heads & ~mask))
+    block = order.block(run.ordinal)
+    names = block.columns.units
+    for index in pk.indexes(heads & mask & block.ordered) if names is not None else ():
+        unit = order.units[(names or ())[index] or ""]
+        unit.head = None
+        order.hold(unit, owner, 1)
+        if unit.runs:
+            order.list_again(unit)
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------------
+
+
+def open_block(order: Order, consumer: Consumer | None, out: Outcome) -> Handed:
+    """Open the first block of the line, for a consumer that has room and nothing else to get; deal it out if simple."""
+    queue, line = order.queue, order.line
+    run = line.queue[0]
+    block = order.block(run.ordinal)
+    simple = consumer is not None and not order.hasty and not run.attempts and not run.failures
+    if not simple or run.ordinal in line.barred or (len(line.queue) > 1 and line.queue[1].ordinal == run.ordinal):
+        _open_slowly(order)
+        return []
+    line.open()
+    dead = block.expired(run.mask, queue.home.now_ms)
+    if dead:
+        queue.bury(run._replace(mask=dead), "EXPIRED", "", out)
+        run = run._replace(mask=run.mask & ~dead)
+    names = block.columns.units
+    if names is None or not run.mask:
+        if run.mask:
+            queue.shelve(run)
+        return []
+    assert consumer is not None
+    return _deal(order, consumer, run, names)
+
+
+def _open_slowly(order: Order) -> None:
+    """Everything of a block gets behind, or to the buckets when it has no unit; what is barred stays barred."""
+    runs, barred = order.line.open()
+    for run in runs:
+        block = order.block(run.ordinal)
+        if run.mask & barred:
+            order.bar(run._replace(mask=run.mask & barred))
+        ordered = run.mask & block.ordered & ~barred
+        if ordered:
+            order.put_behind(run._replace(mask=ordered))
+        loose = run.mask & ~block.ordered
+        if loose:
+            order.queue.shelve(run._replace(mask=loose))
+
+
+class _Share:
+    """What one session gets of a block: through ``consumer``, up to ``room`` messages; ``later``: its parcel."""
+
+    __slots__ = ("consumer", "later", "mask", "owner", "room")
+
+    def __init__(self, owner: Owner, consumer: Consumer | None) -> None:
+        self.owner = owner
+        self.consumer = consumer
+        self.room = consumer.room() if consumer is not None else 0
+        self.mask = 0
+        self.later = 0
+
+
+def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, ...]) -> Handed:
+    """Deal a block out: free units in parts to those with room, others to the sessions that have them, the rest behind.
+
+    What has no unit is for this consumer.
+    """
+    units = order.units
+    own = _Share(order.owner_of(consumer), consumer)
+    shares: dict[Owner, _Share] = {own.owner: own}
+    takers = _takers(order, own, shares)
+    each = max(-(-run.mask.bit_count() // len(takers)), PART_MIN)
+    taker, left = takers.pop(), each
+    behind: dict[Unit, int] = {}
+    shelved = 0
+    for name, bit in zip(pk.chosen(names, run.mask), pk.chosen(_BIT, run.mask), strict=True):
+        if name is None:
+            if own.room:
+                own.room -= 1
+                own.mask |= bit
+            else:
+                shelved |= bit
+            continue
+        unit = units.get(name)
+        if unit is None:
+            unit = units[name] = Unit(name)
+            while takers and not (left and taker.room):
+                taker, left = takers.pop(), each
+            if taker.room:
+                left -= 1
+                taker.room -= 1
+                taker.mask |= bit
+                order.hold(unit, taker.owner, 1)
+            else:
+                unit.head = run.ordinal, bit
+                shelved |= bit
+            continue
+        owner = unit.owner
+        if owner is None or unit.bars or unit.staged:
+            behind[unit] = behind.get(unit, 0) | bit
+            continue
+        share = shares.get(owner) or _share_of(order, owner, shares)
+        if share.room and not unit.runs and not unit.parcelled:
+            share.room -= 1
+            share.mask |= bit
+            unit.held += 1
+        else:
+            share.later |= bit
+            unit.parcelled += 1
+    _put_off(order, run, behind, shelved)
+    for share in shares.values():
+        if share.later:
+            pack(order, share.owner, run._replace(mask=share.later))
+    return [
+        (share.consumer, run._replace(mask=share.mask))
+        for share in shares.values()
+        if share.mask and share.consumer is not None
+    ]
+
+
+def _takers(order: Order, own: _Share, shares: dict[Owner, _Share]) -> list[_Share]:
+    """Who gets free units, one part each: the consumers with room, the last first."""
+    found = [own]
+    for consumer in order.queue.consumers.turn:
+        owner = order.owner_of(consumer)
+        if owner not in shares and consumer.room() > 0 and not owner.owner_batches:
+            share = shares[owner] = _Share(owner, consumer)
+            found.append(share)
+    return found[::-1]
+
+
+def _put_off(order: Order, run: Run, behind: dict[Unit, int], shelved: int) -> None:
+    """What of a block nobody gets now and no parcel has."""
+    place, ordinal, _, attempts, failures, priority = run
+    for unit, mask in behind.items():
+        first = not unit.runs
+        unit.insert(Run(place, ordinal, mask, attempts, failures, priority))
+        order.behind += mask.bit_count()
+        if first and unit.owner is not None:
+            order.list_again(unit)
+    if shelved:
+        order.queue.shelve(run._replace(mask=shelved))
+
+
+def _share_of(order: Order, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
+    """The share of another session; without room when none of its consumers has any, or there is more before it."""
+    there = order.queue.consumers.by_attachment.values() if not owner.owner_batches else ()
+    found = (c for c in there if (c.owner or c.attachment) == owner.name and c.room() > 0)
+    share = shares[owner] = _Share(owner, next(found, None))
+    return share

@@ -1,0 +1,96 @@
+"""What comes back of a unit of order, and what comes back with it (W-82, U3, U6).
+
+When a session gives a message back, or fails it, or keeps it for too long, everything later of its unit that the
+session has is *withdrawn*: it goes back too, and the session is told that its deliveries are void.  Else it would be
+done before the one that comes again.  What is taken from a consumer because it kept it for too long is void as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.outcome import Outcome, Withdrawn
+from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.unit import Unit
+
+
+def back(order: Order, items: Iterable[Delivery], out: Outcome) -> list[Delivery]:
+    """Messages that were handed out come back; returns all later ones of their units, which come with them."""
+    first: dict[Unit, tuple[int, int]] = {}
+    for item in items:
+        for at, name in _places(order, item.run):
+            unit = order.units[name]
+            unit.held -= 1
+            first[unit] = min(first.get(unit, at), at)
+            order.changed(unit)
+    first = {unit: at for unit, at in first.items() if unit.held > unit.staged}
+    return _withdraw(order, first, out) if first else []
+
+
+def overtaken(order: Order, runs: Iterable[Run], out: Outcome) -> list[Delivery]:
+    """Messages come back that nobody had; returns all later ones of their units, which come with them."""
+    first: dict[Unit, tuple[int, int]] = {}
+    for run in runs:
+        for at, name in _places(order, run):
+            unit = order.units.get(name)
+            if unit is not None and unit.held > unit.staged:
+                first[unit] = min(first.get(unit, at), at)
+                order.changed(unit)
+    return _withdraw(order, first, out) if first else []
+
+
+def _places(order: Order, run: Run) -> Iterator[tuple[tuple[int, int], str]]:
+    """((block, index), unit) of the messages of a run that have one."""
+    block = order.block(run.ordinal)
+    names = block.columns.units
+    for index in pk.indexes(run.mask & block.ordered) if names is not None else ():
+        name = names[index] if names is not None else None
+        if name is not None:
+            yield (run.ordinal, index), name
+
+
+def _withdraw(order: Order, first: dict[Unit, tuple[int, int]], out: Outcome) -> list[Delivery]:
+    """Take from its owner whatever it has of a unit after a message."""
+    found: list[Delivery] = []
+    owners = {unit.owner.name for unit in first if unit.owner is not None}
+    for consumer in order.queue.consumers.by_attachment.values():
+        if (consumer.owner or consumer.attachment) not in owners:
+            continue
+        tags: list[int] = []
+        for item in consumer.unsettled:
+            known = dict(_places(order, item.run))
+            for tag, index in enumerate(pk.indexes(item.run.mask), item.tag) if known else ():
+                at = item.run.ordinal, index
+                unit = order.units.get(known.get(at, ""))
+                if unit is not None and unit in first and at > first[unit]:
+                    tags.append(tag)
+                    unit.held -= 1
+        if tags:
+            ranges = _ranges(tags)
+            for low, high in ranges:
+                found.extend(consumer.settle(low, high))
+            consumer.window.settled(len(tags))
+            order.queue.consumers.offer(consumer)
+            out.after_durable.append(Withdrawn(consumer.attachment, tuple(ranges)))
+    return found
+
+
+def void(consumer: Consumer, items: Iterable[Delivery], out: Outcome) -> None:
+    """Deliveries were taken from a consumer that has kept them for too long; it gets nothing before it is heard of."""
+    tags = [tag for item in items for tag in range(item.tag, item.tag + item.count)]
+    consumer.window.settled(len(tags))
+    consumer.stalled = True
+    out.after_durable.append(Withdrawn(consumer.attachment, tuple(_ranges(sorted(tags)))))
+
+
+def _ranges(tags: list[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for tag in tags:
+        if found and found[-1][1] == tag - 1:
+            found[-1] = found[-1][0], tag
+        else:
+            found.append((tag, tag))
+    return found

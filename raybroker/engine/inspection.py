@@ -1,0 +1,176 @@
+"""What administrators see of a host: plain values, taken in one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.window import CreditWindow
+from raybroker.core.destination import Destination
+from raybroker.core.queue import Queue
+from raybroker.core.topic import Topic
+from raybroker.core.unit_of_work import PARTS
+from raybroker.engine import counter_baselines
+from raybroker.engine.host import Host
+from raybroker.engine.unit_figures import unit_figures
+from raybroker.model.errors import InvalidDestinationError
+
+
+def state_of(host: Host, home: Destination) -> str:
+    """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED (D-26), or HALTED for a damaged message."""
+    if home.number in host.halted:
+        return "HALTED"
+    producing = "production" in home.paused or "insertion" in home.paused
+    consuming = "consumption" in home.paused
+    if producing and consuming:
+        return "PAUSED"
+    return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
+
+
+def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
+    """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
+    home = host.named(kind, name)
+    definition = host.definition(home)
+    block_index = home.block_index
+    queues = list(home.queues.values())
+    consumers = [c for queue in queues for c in queue.consumers.by_attachment.values()]
+    return {
+        "name": name,
+        "type": kind,
+        "state": state_of(host, home),
+        "paused": dict(home.paused),
+        "auto_created": definition.auto_created,
+        "temporary": definition.owner is not None,
+        "attributes": definition.attributes.as_dict(home.kind),
+        "messages": block_index.messages,
+        "bytes": block_index.bytes_held,
+        "waiting": sum(queue.waiting + sum(run.count for run, _ in queue.hidden) for queue in queues),
+        "unacknowledged": sum(_unsettled(c) for c in consumers),
+        "delayed": sum(queue.timetable.count for queue in queues),
+        "incomplete": home.works.count if home.works is not None else 0,
+        "in_transaction": sum(staged.messages for staged in home.staged.values()),
+        **_current(home, consumers),
+        "dying": home.dying,
+        "producers": len(home.producers.attached),
+        "active_consumers": sum(c.active for c in consumers),
+        "backup_consumers": sum(not c.active for c in consumers),
+        "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
+        **counter_baselines.row(host, home),
+        "throttled": home.slow,
+        **unit_figures(home),
+        "gathering": any(queue.consumers.by_attachment and not queue.gathering.dispatching for queue in queues),
+        "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
+    }
+
+
+def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
+    """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
+    them; ``current``: the other messages that are held (W-128)."""
+    pending = sum(staged.messages for staged in home.staged.values())
+    if home.kind == "queue":
+        pending += sum(_unsettled(c) for c in consumers)
+        pending += sum(staged.acknowledged for staged in home.staged.values())
+    return {"current": max(home.block_index.messages - pending, 0), "pending": pending}
+
+
+def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:
+    if kind is not None and name is not None:
+        return [host.named(kind, name)]
+    return [home for (k, n), home in host.destinations.items() if kind in (None, k) and name in (None, n)]
+
+
+def consumers(host: Host, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+    """The consumers of one destination, or of all (api: ``list_consumers``)."""
+    return [
+        {
+            **_consumer(home, queue, consumer),
+            "consumer": attachment.consumer,
+            "broker": attachment.broker or host.broker,
+        }
+        for home in _homes(host, kind, name)
+        for queue in home.queues.values()
+        for consumer in queue.consumers.by_attachment.values()
+        for attachment in (host.attachments[consumer.attachment],)
+    ]
+
+
+def consumer(host: Host, number: int) -> dict[str, Any]:
+    """One consumer by its id; raises InvalidDestinationError when there is none."""
+    for row in consumers(host):
+        if row["id"] == number:
+            return row
+    raise InvalidDestinationError(f"there is no consumer {number}; list_consumers shows those there are")
+
+
+def subscriptions(host: Host, topic: str | None = None) -> list[dict[str, Any]]:
+    """Named subscriptions of one topic, or of all (A-40, W-16)."""
+    return list(_subscriptions(host, topic))
+
+
+def _subscriptions(host: Host, topic: str | None) -> Iterator[dict[str, Any]]:
+    for home in _homes(host, "topic", topic):
+        for queue in home.queues.values():
+            own = queue.subscription
+            if own is None or not own.name or own == PARTS:
+                continue
+            assert queue.owes is not None
+            yield {
+                "topic": home.name,
+                "client_id": own.client_id,
+                "name": own.name,
+                "durable": own.durable,
+                "shared": own.shared,
+                "selector": own.selector,
+                "no_local": own.no_local,
+                "active": bool(queue.consumers.by_attachment),
+                "messages": sum(mask.bit_count() for mask in queue.owes.values()),
+                "consumers": len(queue.consumers.by_attachment),
+            }
+
+
+def host_state(host: Host) -> dict[str, Any]:
+    """The host's store and memory."""
+    stats = host.store.stats()
+    return {
+        "incarnation": host.incarnation,
+        "failure": str(host.failure) if host.failure else None,
+        "destinations": len(host.destinations),
+        "connections": len(host.sessions),
+        "transactions": len(host.transactions.by_number),
+        "messages": sum(home.block_index.messages for home in host.destinations.values()),
+        "bytes": sum(home.block_index.bytes_held for home in host.destinations.values()),
+        "cached_bytes": host.payloads.kept_bytes,
+        "read_back": host.payloads.read_back,
+        "store": {name: getattr(stats, name) for name in stats.__slots__},
+    }
+
+
+def _unsettled(consumer: Consumer) -> int:
+    return sum(item.count for item in consumer.unsettled)
+
+
+def _consumer(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> dict[str, Any]:
+    window = consumer.window
+    room = window.room()
+    granted = -1 if room >= 1 << 40 else room
+    own = queue.subscription
+    selector = queue.matching.selectors.get(consumer.selector) if isinstance(home, Queue) else None
+    return {
+        "id": consumer.attachment,
+        "destination": home.name,
+        "type": home.kind,
+        "subscription": own.name if own is not None else None,
+        "selector": selector.text if selector is not None else own.selector if own is not None else None,
+        "active": consumer.active,
+        "held": consumer.held,
+        "flow": "credit" if isinstance(window, CreditWindow) else "prefetch",
+        "limit": consumer.limit,
+        "granted": granted,
+        "unacknowledged": _unsettled(consumer),
+        "sent": consumer.sent,
+        "drains": consumer.attachment in queue.consumers.draining,
+        "remote": consumer.remote,
+        "owner": consumer.owner,
+    }

@@ -1,0 +1,56 @@
+"""What a destination makes of a block that comes: what it forces on messages (W-64 … W-79), and flow limits."""
+
+from __future__ import annotations
+
+from raybroker.core.blocks.block_index import PLAIN, Columns
+from raybroker.core.durable.records import PartColumn, PartKey
+from raybroker.core.unit_of_work import SINGLE
+from raybroker.engine.ports import Codec
+from raybroker.model.block import Block
+from raybroker.model.settings import DestinationAttributes
+from raybroker.model.units import default_unit
+
+
+def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
+    """The smaller of what the client wants and the destination allows, over the finite ones (F-06, D-18).
+
+    For "credit" 0 and -1 are without limit; for "prefetch" 0 polls.
+    """
+    unlimited = wanted < 0 or (wanted == 0 and flow == "credit")
+    if of_destination is None:
+        return -1 if unlimited else wanted
+    return of_destination if unlimited else min(wanted, of_destination)
+
+
+def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> Columns:
+    """What the core has to know of each message of a block."""
+    units = codec.units(block)
+    if block.plain and units is None and works is None:
+        return PLAIN
+    return Columns(block.priority, block.priorities(), block.expires(), block.deliver_at(), units, works)
+
+
+def parts_in(codec: Codec, attributes: DestinationAttributes, block: Block, now_ms: int) -> PartColumn | None:
+    """Which messages of a producer's block are parts of units of work, where the destination composes them (W-96)."""
+    if attributes.unitOfWorkHandlingPolicy != SINGLE:
+        return None
+    keys = codec.works(block)
+    return None if keys is None else PartColumn(now_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
+
+
+def in_default_unit(codec: Codec, attributes: DestinationAttributes, kind: str, name: str, block: Block) -> Block:
+    """The block with the destination's own unit of order on messages that have none, if it has one (W-79)."""
+    return codec.in_unit(block, default_unit(kind, name)) if attributes.unitOfOrder else block
+
+
+def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:
+    """The block with what the destination forces on messages, whatever their producer says (W-64, W-65, W-74)."""
+    mode = attributes.deliveryModeOverride
+    wanted = attributes.priorityOverride, attributes.timeToLiveOverride, attributes.timeToDeliverOverride
+    if wanted == (-1, -1, -1) and mode == "No-Delivery":
+        return block
+    priority, ttl_ms, delay_ms = (None if value < 0 else value for value in wanted)
+    persistent = None if mode == "No-Delivery" else mode == "Persistent"
+    return block.with_overrides(
+        now_ms=now_ms, priority=priority, persistent=persistent, ttl_ms=ttl_ms, delay_ms=delay_ms
+    )

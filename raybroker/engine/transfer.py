@@ -1,0 +1,136 @@
+"""Messages that are handed over to a destination of another host: there once and here no more, whatever fails (W-115).
+
+    here                                        there
+    set aside: nobody gets them any more
+                                                taken: held for the transaction of that key, which is prepared
+    given: gone, in one batch with the note
+    that the transaction is committed
+                                                committed
+
+Messages keep their ids, headers and times; how often they were delivered is counted anew, unless the destination has
+resetDeliveryCountOnForward=false: then their headers carry the count so far (W-73).  The host that gives is the
+transaction's coordinator.  When it stops before it has given them they are here again, and the other host, which asks
+what became of the transaction, rolls back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from raybroker.core import command as cmd
+from raybroker.core.admission import admission
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
+from raybroker.engine import transaction_log
+from raybroker.engine.dead_letters import own_send
+from raybroker.engine.executor import Step
+from raybroker.model.block import Block
+from raybroker.model.errors import IllegalStateError, ResourceAllocationError
+
+if TYPE_CHECKING:
+    from raybroker.engine.host import Host
+
+Done = Callable[[], None]
+PATIENCE_MS: Final = 60_000
+"""What was set aside and nobody asks for any more is here again after so long."""
+
+
+class _Aside(NamedTuple):
+    """Messages of one destination, as (delivery queue, block, picks)."""
+
+    home: Destination
+    rows: list[tuple[int, int, int]]
+    until_ms: int
+
+
+class Handing:
+    """What this host gives and takes. Transactions are known by keys that nobody else has."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._aside: dict[bytes, _Aside] = {}
+
+    # ---- here ------------------------------------------------------------------------------------------------------
+
+    def set_aside(self, home: Destination, key: bytes, messages_max: int, bytes_max: int) -> list[bytes]:
+        """The first messages that wait and have no unit of order, up to both limits but at least one; as blocks."""
+        if key in self._aside:
+            raise IllegalStateError("messages were set aside under that key already")
+        host, held = self._host, home.block_index.held
+        chosen: dict[int, int] = {}
+        size, found = 0, []
+        for state, run in home.queues[0].places():
+            if state != "waiting" or messages_max <= 0 or size >= bytes_max:
+                break
+            block = held[run.ordinal]
+            mask = run.mask & ~block.ordered
+            mask = pk.lowest(mask, messages_max) if mask else 0
+            if mask:
+                messages_max -= mask.bit_count()
+                size += block.bytes_of(mask)
+                chosen[run.ordinal] = chosen.get(run.ordinal, 0) | mask
+                data = b"".join(host.payloads.get(home.number, run.ordinal).pick(mask))
+                carried = 0 if home.attributes.resetDeliveryCountOnForward else run.attempts
+                found.append(host.codec.delivered(data, carried) if carried else data)
+        if chosen:
+            host.perform(home, cmd.Remove(chosen, aside=True))
+            until_ms = host.clock.now_ms() + PATIENCE_MS
+            self._aside[key] = _Aside(home, [(0, ordinal, mask) for ordinal, mask in chosen.items()], until_ms)
+            host.wake(0, until_ms)
+        return found
+
+    def give(self, key: bytes, done: Done) -> None:
+        """The other host has taken them; ``done`` when that is durable. Raises IllegalStateError for what is not set
+        aside any more."""
+        host = self._host
+        aside = self._aside.pop(key, None)
+        if aside is None or host.destinations.get((aside.home.kind, aside.home.name)) is not aside.home:
+            raise IllegalStateError("the messages are not set aside any more")
+        host.transactions.log.remember(key, True, shared=True)
+        steps = [Step(aside.home, cmd.Buried(*row, dead=False)) for row in aside.rows]
+        host.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
+
+    def keep(self, key: bytes, done: Done) -> None:
+        """The other host has not taken them, as far as is known, and never will: they wait here again."""
+        host = self._host
+        aside = self._aside.pop(key, None)
+        if host.transactions.log.outcome(key) is not None:
+            host.append([], done)
+            return
+        if aside is not None and host.destinations.get((aside.home.kind, aside.home.name)) is aside.home:
+            for row in aside.rows:
+                host.perform(aside.home, cmd.Unbury(*row))
+        host.transactions.decide(key, False, done)
+
+    def tick(self, now_ms: int) -> None:
+        for key in [key for key, aside in self._aside.items() if aside.until_ms <= now_ms]:
+            self.keep(key, _nobody)
+
+    # ---- there -----------------------------------------------------------------------------------------------------
+
+    def take(self, home: Destination, key: bytes, coordinator: str, blocks: Sequence[Block], done: Done) -> None:
+        """Hold messages of the host ``coordinator`` for its transaction, all of them; ``done`` when that is durable.
+
+        Raises ResourceAllocationError when they do not all fit, IllegalStateError when the transaction has ended.
+        """
+        host = self._host
+        if host.transactions.find(key) is not None:
+            host.append([], done)
+            return
+        if host.transactions.log.outcome(key) is not None:
+            raise IllegalStateError("the transaction that hands the messages over has ended")
+        sizes = [size for block in blocks for size in block.lengths]
+        if not admission.would_take(home, sizes) or not host.has_room(sum(block.view.nbytes for block in blocks)):
+            raise ResourceAllocationError(f"{home.kind} {home.name} does not take {len(sizes)} more messages now")
+        transaction = host.transactions.begin(None, key)
+        transaction.homes[home] = None
+        for block in blocks:
+            step = own_send(host, home, block)
+            assert isinstance(step.command, cmd.Send)
+            host.perform(home, step.command._replace(txn=transaction.number), step.block)
+        host.transactions.prepare(transaction, key, coordinator, lambda vote: done())
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,329 @@
+"""A running host: engine, committer and listening service on one event loop, with what a broker asks of it.
+
+The same object serves in a destination host actor and in the loopback; what differs is the store it is given and
+whether it listens on a network address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from raybroker.config.live import live
+from raybroker.core.subscription import Subscription
+from raybroker.engine import counter_baselines, inspection, live_settings, metrics
+from raybroker.engine.committer import InlineCommitter, ThreadCommitter
+from raybroker.engine.host import Host
+from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.slow_store import SlowStoreLog
+from raybroker.engine.unit_figures import live_units
+from raybroker.hosting.block_codec import WireCodec
+from raybroker.hosting.host_port import Row
+from raybroker.hosting.message_administration import HostMessages
+from raybroker.metrics import process
+from raybroker.model.errors import BrokerError
+from raybroker.model.names import check_destination_type, is_metrics_topic
+from raybroker.model.setting import PortRange
+from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
+from raybroker.model.xid import Xid
+from raybroker.services.native import NativeService
+from raybroker.system import entropy
+
+LOG: Final = logging.getLogger("raybroker.host")
+TICK_S: Final = 1.0
+ROUND_TRIP_TICKS: Final = 5
+"""How often the way to each client is measured."""
+METRICS_STEP: Final = 50
+"""Destinations that are looked at for metrics before messages get a turn."""
+
+
+def _nobody() -> None:
+    """Nobody waits for this one alone."""
+
+
+def _report(line: str) -> None:
+    """A line for the log: what begins with [B1…] is for information."""
+    LOG.log(logging.INFO if line.startswith("[B1") else logging.WARNING, "%s", line)
+
+
+Forwarder = Callable[[str, str, bytes], Awaitable[None]]
+"""Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
+
+
+class HostService(HostMessages):
+    """Everything here runs on the loop on which :meth:`start` was awaited."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        config: ConfigView,
+        *,
+        token: bytes,
+        incarnation: int,
+        broker: str = "",
+        failed: Callable[[BrokerError], None] | None = None,
+        forgotten: Callable[[str, str], None] | None = None,
+        forwarder: Forwarder | None = None,
+    ) -> None:
+        super().__init__()
+        self._forgotten = forgotten
+        self._forwarder = forwarder
+        self._when_failed = failed
+        self._config = live(config)
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._alarm_at_ms = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self.host = Host(
+            store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
+            identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
+            alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
+        )  # fmt: skip
+        self.service = NativeService(self.host, token=token)
+        self._store = store
+        self._committer: Committer | None = None
+        self._slow_store: SlowStoreLog | None = None
+        self.more_metrics: list[Callable[[], Row]] = []
+        """Rows of whoever runs the host."""
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self, *, threaded: bool) -> None:
+        """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own."""
+        loop = asyncio.get_running_loop()
+        committer: Committer
+        if threaded:
+            committer = ThreadCommitter(
+                self._store,
+                post=loop.call_soon_threadsafe,
+                soon=loop.call_soon,
+                monotonic_ns=self.host.clock.monotonic_ns,
+                relieved=self.service.relieved,
+                failed=self.host.fail,
+                full=self.host.disk_full,
+            )
+            clock = self.host.clock
+            self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
+        else:
+            committer = InlineCommitter(self._store, failed=self.host.fail)
+        self._committer = committer
+        self.service.use(committer)
+        self.host.start(committer)
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def listen(self, ip: str, ports: PortRange) -> tuple[str, int]:
+        return await self.service.listen(ip, ports)
+
+    async def close(self) -> None:
+        """Stop cleanly: connections end, what was submitted becomes durable, the store is closed."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in list(self._forwarding):
+            task.cancel()
+        await self.service.close()
+        await asyncio.sleep(0)
+        if self._committer is not None:
+            await asyncio.to_thread(self._committer.close)
+        self._store.close()
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.host.tick()
+            self.host.meters.tick()
+            if self._slow_store is not None:
+                self._slow_store.tick()
+            ticks += 1
+            if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
+                self.service.measure()
+
+    def _failed(self, error: BrokerError) -> None:
+        """The store is dead: what is not durable by now never will be (P-05)."""
+        self.fail_waiting(error)
+        if self._when_failed is not None:
+            self._when_failed(error)
+
+    def _idle(self, kind: str, name: str) -> None:
+        """An auto-created destination was unused for its reap time (D-22), or a temporary one has lost its owner."""
+
+        def gone() -> None:
+            if self._forgotten is not None:
+                self._forgotten(kind, name)
+
+        self.host.later(lambda: self.host.catalogue.destroy(name, gone, kind))
+
+    def _wake_at(self, at_ms: int) -> None:
+        """Something is to happen then; between two ticks only if it is sooner than the next one."""
+        if self._alarm is not None and self._alarm_at_ms <= at_ms:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay_s = max(at_ms + 1 - self.host.clock.now_ms(), 0) / 1000  # The clock's milliseconds are rounded down.
+        if delay_s > TICK_S:
+            self._alarm = None
+            return
+        self._alarm_at_ms = at_ms
+        self._alarm = asyncio.get_running_loop().call_later(delay_s, self._awake)
+
+    def _awake(self) -> None:
+        self._alarm = None
+        self.host.tick()
+
+    def _forward(self, kind: str, name: str, block: bytes, done: Callable[[bool], None]) -> None:
+        """Dead messages go to a destination on another host."""
+
+        async def send() -> None:
+            assert self._forwarder is not None
+            try:
+                await self._forwarder(kind, name, block)
+            except BrokerError as error:
+                LOG.warning("dead messages did not reach %s %s: %s", kind, name, error)
+                done(False)
+            else:
+                done(True)
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarding.discard)
+
+    # ---- what a broker asks: see services.ports ----------------------------------------------------------------------
+
+    async def create(
+        self, type: str, name: str, attributes: dict[str, Any], auto_created: bool, owner: str | None = None  # noqa: A002
+    ) -> None:
+        checked = destination_attributes(attributes, type=check_destination_type(type), name=name)
+        await self.durable(
+            lambda done: self.host.catalogue.create(
+                name, checked, auto_created=auto_created, done=done, kind=type, owner=owner
+            )
+        )
+
+    async def create_many(self, rows: list[dict[str, Any]]) -> list[str]:
+        failed: list[str] = []
+        parsed: dict[tuple[Any, ...], DestinationAttributes] = {}  # Most of them have the same.
+        for row in rows:
+            kind = check_destination_type(row["type"])
+            try:
+                given = (kind, *row["attributes"].items())
+                checked = parsed.get(given)
+                if checked is None:
+                    checked = destination_attributes(row["attributes"], type=kind, name=row["name"])
+                    parsed[given] = checked
+                self.host.catalogue.create(row["name"], checked, auto_created=False, done=_nobody, kind=kind)
+            except BrokerError as error:
+                failed.append(f"{kind} {row['name']}: {error}")
+        await self._barrier()
+        return failed
+
+    async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.update(name, changes, done, type))
+
+    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.destroy(name, done, type))
+
+    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.purge(name, done, type))
+
+    async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
+        row = inspection.describe(self.host, type, name)
+        if row["state"] == "HALTED":
+            row["damaged"] = await self.damaged_messages(type, name)
+        return row
+
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+        return live_units(self.host.find(type, name), names)
+
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.pause(name, which, until_ms, type, done))
+
+    async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.catalogue.resume(name, which, type, done))
+
+    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+        counter_baselines.reset(self.host, self.host.named(type, name))
+
+    async def destinations(self) -> list[dict[str, Any]]:
+        return [
+            {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
+             "traits": d.attributes.as_dict(check_destination_type(d.kind)),
+             "paused": dict(self.host.destinations[d.key].paused)}
+            for d in self.host.definitions.values()
+        ]  # fmt: skip
+
+    async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+        return inspection.consumers(self.host, type, name)
+
+    async def state(self) -> dict[str, Any]:
+        return inspection.host_state(self.host)
+
+    async def configure(self, changed: Row) -> None:
+        self._config.replace(changed)
+        live_settings.take(self.host)
+
+    async def metrics(self, names: str | None) -> Row:
+        """See services.ports; the loop is let go between parts, so that messages do not wait for it."""
+        host, total = self.host, metrics.Sum()
+        for kind, row in host.meters.gone.items():
+            total.add(kind, row)
+        # Metrics messages are not counted: their traffic is the broker's own.
+        homes = [home for home in list(host.destinations.values()) if not is_metrics_topic(home.name)]
+        rows: list[Row] = []
+        stats = host.store.stats()
+        disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
+        for start in range(0, len(homes), METRICS_STEP):
+            for home in homes[start : start + METRICS_STEP]:
+                total.add(home.kind, {**metrics.totals(host, home), **metrics.gauges(host, home)})
+                if names is not None and fnmatchcase(home.name, names) and home.number in host.definitions:
+                    rows.append({**metrics.destination_row(host, home), **disk})
+            await asyncio.sleep(0)
+        own = {**metrics.host_row(host, self._committer), **self.service.metrics(), **process.row("host")}
+        for more in self.more_metrics:
+            own.update(more())
+        age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
+        return {
+            "incarnation": host.incarnation, "age_s": age_s, "host": own, "types": total.done(), "destinations": rows
+        }
+
+    async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
+        return inspection.subscriptions(self.host, name)
+
+    async def subscribe(
+        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
+    ) -> None:
+        wanted = Subscription(client_id, name, True, shared, selector, no_local, client_id if no_local else "")
+        await self.durable(lambda done: self.host.catalogue.subscribe(topic, wanted, done))
+
+    async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
+        await self.durable(lambda done: self.host.catalogue.unsubscribe(topic, client_id, name, done))
+
+    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
+        await self.durable(lambda done: self.host.catalogue.purge_subscription(topic, client_id, name, done))
+
+    async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+        return self.host.schedules.rows(type, name)
+
+    async def destroy_schedule(self, id: str) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.schedules.destroy(id, done))
+
+    async def transactions(self) -> list[dict[str, Any]]:
+        rows = self.host.transactions.rows()
+        for row in rows:
+            row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
+        return rows
+
+    async def settle_transaction(self, id: int, commit: bool) -> None:  # noqa: A002
+        await self.durable(lambda done: self.host.transactions.settle(id, commit, done))
+
+    async def outcome(self, key: str) -> str:
+        return self.host.transactions.outcome(bytes.fromhex(key))
+
+    async def decide(self, key: str, commit: bool) -> None:
+        await self.durable(lambda done: self.host.transactions.decide(bytes.fromhex(key), commit, done))
+
+    async def forget(self, key: str) -> None:
+        await self.durable(lambda done: self.host.transactions.forget(bytes.fromhex(key), done))

@@ -1,0 +1,296 @@
+"""Messages of one host in the hands of administrators: seen, deleted, moved, exported, imported (W-129, B15, B23)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from raybroker.content.bodies import PICKLE, decode_body
+from raybroker.content.headers import decode_header, message_id
+from raybroker.content.quarantine_record import legible_ids
+from raybroker.core import command as cmd
+from raybroker.core.admission import admission
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
+from raybroker.core.selector import compile_selector, normalised
+from raybroker.engine import message_moves
+from raybroker.engine.browsing import Seen, look
+from raybroker.engine.dead_letters import own_send
+from raybroker.engine.destination_registry import DMQ
+from raybroker.engine.host import Host
+from raybroker.engine.quarantine import Damaged
+from raybroker.hosting.durable import Durable
+from raybroker.model.block import Block
+from raybroker.model.errors import (
+    IllegalStateError,
+    InvalidDestinationError,
+    MessageFormatError,
+    ProtocolError,
+    ResourceAllocationError,
+    StoreDamagedError,
+    StoreError,
+)
+
+MOVABLE: Final = ("waiting", "delayed", "hidden")
+ALL_STATES: Final = (*MOVABLE, "delivered")
+LOOK_STEP: Final = 32
+"""Blocks that are read for damage before messages get a turn."""
+
+
+class HostMessages(Durable):
+    """What HostService says about messages; ``host`` is the engine's."""
+
+    host: Host
+
+    async def browse(
+        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+    ) -> dict[str, Any]:
+        """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""
+        home = self.host.named(type, name)
+        first = int(start or 0)
+        rows: list[dict[str, Any]] = []
+        at = 0
+        for seen, block in self._chosen(home, selector, None, ALL_STATES):
+            for index in pk.indexes(seen.mask):
+                at += 1
+                if at <= first:
+                    continue
+                if len(rows) >= max:
+                    return {"messages": rows, "next": first + len(rows)}
+                rows.append(_row(block, index, seen, body_bytes_max))
+        return {"messages": rows, "next": None}
+
+    async def delete_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+    ) -> int:
+        home = self.host.find(type, name)
+        _require_movable(home)
+        chosen, count = _masks(seen for seen, _ in self._chosen(home, selector, ids, MOVABLE))
+        if self.host.meters.life.wanted(home):
+            for ordinal, mask in chosen.items():
+                self.host.meters.life.removed(home, ordinal, mask)
+        self.host.perform(home, cmd.Remove(chosen))
+        await self._barrier()
+        return count
+
+    async def move_messages(
+        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
+        target_type: str | None, target: str | None,
+    ) -> int:  # fmt: skip
+        """To a destination of this host, with their ids, or back to where dead ones died (no target)."""
+        home = self.host.find(type, name)
+        _require_movable(home)
+        moved = 0
+        for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
+            if target is None:
+                moved += message_moves.revive(self.host, home, seen.ordinal, seen.mask, block)
+            else:
+                there = self.host.find(target_type or type, target)
+                picked = Block(b"".join(block.pick(seen.mask)))
+                moved += message_moves.move(self.host, home, seen.ordinal, seen.mask, there, picked)
+        await self._barrier()
+        return moved
+
+    async def export_messages(
+        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+    ) -> dict[str, Any]:
+        """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out. Damaged ones are left out too."""
+        home = self.host.named(type, name)
+        first, at, size = int(start or 0), 0, 0
+        blocks: list[bytes] = []
+        for seen, block in self._chosen(home, selector, None, ALL_STATES):
+            before, at = at, at + seen.mask.bit_count()
+            if at <= first:
+                continue
+            if size >= max_bytes:
+                return {"blocks": blocks, "next": max(before, first)}
+            mask = seen.mask & ~pk.lowest(seen.mask, max(first - before, 0)) if first > before else seen.mask
+            blocks.append(b"".join(block.pick(mask)))
+            size += len(blocks[-1])
+        return {"blocks": blocks, "next": None}
+
+    async def import_messages(
+        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+    ) -> int:
+        """All of these blocks or none, for one subscription of a topic (engine.subscription_keys) if it is named.
+
+        Raises ResourceAllocationError when the destination does not take them, InvalidDestinationError when the
+        subscription is gone or does not select them.
+        """
+        home = self.host.find(type, name)
+        found = [_exported(index, data) for index, data in enumerate(blocks)]
+        sizes = [size for block in found for size in block.lengths]
+        if sizes and not admission.would_take(home, sizes):
+            raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
+        if not self.host.has_room(sum(block.view.nbytes for block in found)):
+            raise ResourceAllocationError("the store's disk is full; consume messages or free space")
+        only = None
+        for block in found if subscription else ():
+            queue, wanted = message_moves.wanted_of(self.host, home, subscription, block)
+            if queue is None or wanted.bit_count() < block.count:
+                raise InvalidDestinationError(
+                    f"subscription {subscription} of {type} {name} is gone or does not select the messages any more"
+                )
+            only = queue.number
+        steps = [own_send(self.host, home, block, only=only) for block in found]
+
+        def start(done: Callable[[], None]) -> None:
+            self.host.perform_all(steps, (), done)
+
+        await self.durable(start)
+        return len(sizes)
+
+    # ---- what cannot be read, see engine.quarantine
+
+    async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:  # noqa: A002
+        """What is damaged in a halted destination; it is looked through once, a few blocks at a time."""
+        home = self.host.named(type, name)
+        return [
+            {"block": ordinal, "messages": mask.bit_count(), "error": error,
+             "ids": legible_ids(self.host.quarantine.legible(home, ordinal), mask)}
+            for ordinal, mask, error in await self._damaged(home)
+        ]  # fmt: skip
+
+    async def _damaged(self, home: Destination) -> list[Damaged]:
+        quarantine = self.host.quarantine
+        if home.number not in self.host.halted:
+            return []
+        if home.number not in quarantine.known:
+            found: list[Damaged] = []
+            for looked, damaged in enumerate(quarantine.look(home)):
+                if damaged is not None:
+                    found.append(damaged)
+                if looked % LOOK_STEP == LOOK_STEP - 1:
+                    await asyncio.sleep(0)
+            quarantine.known[home.number] = found
+        return quarantine.known[home.number]
+
+    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+        home = self.host.named(type, name)
+        count = 0
+        for damaged in await self._damaged(home):
+            if not await self._skip(home, damaged):
+                raise StoreError(f"{DMQ} was not reached; {count} damaged messages were skipped, the others were not")
+            count += damaged.mask.bit_count()
+        if home.number in self.host.halted:
+            self.host.quarantine.forget(home.number)
+            self.host.report(f"[B2165] {count} damaged messages of {type} {name} were skipped; records are in {DMQ}")
+        return count
+
+    async def _skip(self, home: Destination, damaged: Damaged) -> bool:
+        stored: list[bool] = []
+
+        def start(done: Callable[[], None]) -> None:
+            def told(ok: bool) -> None:
+                stored.append(ok)
+                done()
+
+            self.host.quarantine.skip(home, damaged, told)
+
+        await self.durable(start)
+        return stored[0]
+
+    # ---- handed over to another host, see engine.handing
+
+    async def set_aside(
+        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+    ) -> list[bytes]:
+        home = self.host.find(type, name)
+        return self.host.handing.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
+
+    async def give(self, txn: str) -> None:
+        await self.durable(lambda done: self.host.handing.give(bytes.fromhex(txn), done))
+
+    async def keep(self, txn: str) -> None:
+        await self.durable(lambda done: self.host.handing.keep(bytes.fromhex(txn), done))
+
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+        home = self.host.find(type, name)
+        found = [_exported(index, data) for index, data in enumerate(blocks)]
+        key = bytes.fromhex(txn)
+        await self.durable(lambda done: self.host.handing.take(home, key, coordinator, found, done))
+        return sum(block.count for block in found)
+
+    # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _chosen(
+        self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
+    ) -> Iterator[tuple[Seen, Block]]:
+        """What is in one of the states and matches, by block."""
+        text = normalised(selector)
+        wanted = set(ids) if ids is not None else None
+        chooses = compile_selector(text) if text is not None else None
+        for seen in look(home, states):
+            try:
+                block = self.host.payloads.get(home.number, seen.ordinal)
+            except StoreDamagedError as error:
+                self.host.halt(home, error)
+                continue
+            mask = seen.mask
+            if chooses is not None:
+                mask = chooses.pick(self.host.codec.content(block), mask, seen.attempts)
+            if wanted is not None:
+                named = (i for i in pk.indexes(mask) if message_id(block.producer, block.seq_of(i)) in wanted)
+                mask = pk.of_indexes(named) if mask else 0
+            if mask:
+                yield seen._replace(mask=mask), block
+
+    async def _barrier(self) -> None:
+        """Wait until everything done so far is durable."""
+        await self.durable(lambda done: self.host.append([], done))
+
+
+def _exported(index: int, data: bytes) -> Block:
+    try:
+        block = Block(data)
+        block.check()
+    except ProtocolError as error:
+        raise MessageFormatError(f"block {index} is no exported message: {error}") from None
+    return block
+
+
+def _require_movable(home: Destination) -> None:
+    if home.name != DMQ and "consumption" not in home.paused:
+        raise IllegalStateError(
+            f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused;"
+            " pause it first"
+        )
+
+
+def _masks(found: Iterator[Seen]) -> tuple[dict[int, int], int]:
+    chosen: dict[int, int] = {}
+    for seen in found:
+        chosen[seen.ordinal] = chosen.get(seen.ordinal, 0) | seen.mask
+    return chosen, sum(mask.bit_count() for mask in chosen.values())
+
+
+def _row(block: Block, index: int, seen: Seen, body_bytes_max: int) -> dict[str, Any]:
+    header = decode_header(block.header(index))
+    return {
+        "id": message_id(block.producer, block.seq_of(index)),
+        "timestamp": block.timestamp_ms,
+        "expiration": block.expires_of(index),
+        "priority": block.priority_of(index),
+        "persistent": block.persistent,
+        "type": header.type,
+        "correlation_id": header.correlation_id,
+        "reply_to": header.reply_to,
+        "properties": header.properties,
+        "delivery_count": seen.attempts,
+        "size": block.lengths[index],
+        "body": _body(block, index, body_bytes_max),
+        "state": seen.state,
+    }
+
+
+def _body(block: Block, index: int, most: int) -> Any:
+    """The body when it is small enough and not an object of Python, else its first bytes."""
+    data, kind = block.body(index), block.kind_of(index)
+    if kind == PICKLE or data.nbytes > most:
+        return bytes(data[:most])
+    try:
+        return decode_body(kind, data)
+    except MessageFormatError:
+        return bytes(data[:most])
+

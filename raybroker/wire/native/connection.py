@@ -1,0 +1,175 @@
+"""The native protocol: frames over a reliable byte stream, the same at both ends.
+
+A connection opens with a *preface* of fixed length: a magic word and a token. The listening side compares the token in
+constant time before it looks at anything else; until then it keeps at most a preface and answers nothing.  After that
+both sides exchange frames (``frames.py``).
+
+:class:`Native` is the machine.  Bytes come in either with ``receive_data``, or without a copy: ``buffer()`` says where
+to put them and ``received(n)`` takes note.  Large frames are received straight into a buffer of their own, which then
+belongs to the block in it.  Whatever the peer sends, only ProtocolError or SecurityError leaves the machine, and after
+either it is closed for good.
+
+    state      input                 next
+    PREFACE    right token           OPEN       (listening side)
+    PREFACE    anything else         CLOSED     SecurityError
+    OPEN       a frame               OPEN
+    OPEN       a malformed frame     CLOSED     ProtocolError
+    CLOSED     anything              CLOSED     dropped
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.wire.native.decoding import TO_CLIENT, TO_HOST
+from raybroker.wire.native.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, FRAME_HEAD, MESSAGE_FRAMES, Frame
+from raybroker.wire.native.receive_buffers import FrameBuffers
+
+MAGIC: Final = b"RBK\x01"
+TOKEN_BYTES: Final = 32
+PREFACE_BYTES: Final = len(MAGIC) + TOKEN_BYTES
+SCRATCH_BYTES: Final = 64 * 1024
+"""Where bytes land that do not belong to a large frame; frames up to this size are copied out of it."""
+GROW_BYTES: Final = 1 << 20
+"""A large frame's buffer grows by so much as its bytes come, so that a declared length alone costs nothing."""
+
+
+def preface(token: bytes) -> bytes:
+    """What the connecting side sends first."""
+    assert len(token) == TOKEN_BYTES
+    return MAGIC + token
+
+
+class Native:
+    """One end of a connection. ``token``: what the peer must show (listening side), or None (connecting side).
+
+    ``buffers``: shared by the connections of one event loop.
+
+    After a wrong token or a malformed frame :attr:`closed` is True and further data is dropped.
+    """
+
+    __slots__ = (
+        "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch", "_token",
+        "closed", "frame_bytes_max",
+    )  # fmt: skip
+
+    def __init__(
+        self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None
+    ) -> None:
+        self._token = token
+        self._buffers = buffers or FrameBuffers()
+        self._awaits_preface = token is not None
+        self._decoders = TO_CLIENT if token is None else TO_HOST
+        self._scratch = bytearray(PREFACE_BYTES if self._awaits_preface else SCRATCH_BYTES)
+        self._end = 0
+        """Bytes of the scratch that are not taken in yet; they start at its beginning."""
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        self.closed = False
+        self.frame_bytes_max = frame_bytes_max
+
+    @property
+    def authenticated(self) -> bool:
+        """True once the peer's token was right; a connecting side has nothing to check."""
+        return not self._awaits_preface and not self.closed
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that came and are not part of a complete frame yet."""
+        return self._end + self._filled
+
+    def receive_data(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        """Take what came; returns the frames it completed. Raises SecurityError or ProtocolError and is then closed."""
+        frames: list[Frame] = []
+        view = memoryview(data)
+        while view.nbytes and not self.closed:
+            room = self.buffer()
+            size = min(room.nbytes, view.nbytes)
+            room[:size] = view[:size]
+            room.release()
+            view = view[size:]
+            frames += self.received(size)
+        return frames
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty. To be released, or not kept, before :meth:`received`."""
+        if self._frame is None:
+            return memoryview(self._scratch)[self._end :]
+        if self._filled == len(self._frame):
+            self._frame.extend(bytes(min(GROW_BYTES, self._frame_bytes - self._filled)))
+        return memoryview(self._frame)[self._filled : self._frame_bytes]
+
+    def received(self, size: int) -> list[Frame]:
+        """``size`` bytes were put into :meth:`buffer`; returns the frames that are complete now."""
+        if self.closed:
+            return []
+        try:
+            if self._frame is not None:
+                return self._fill(size)
+            self._end += size
+            if self._awaits_preface:
+                self._check_preface()
+                return []
+            return self._take_in()
+        except (ProtocolError, SecurityError):
+            self.closed = True
+            self._frame = None
+            self._end = self._filled = 0
+            raise
+
+    def _fill(self, size: int) -> list[Frame]:
+        """More of a large frame has come."""
+        assert self._frame is not None
+        self._filled += size
+        if self._filled < self._frame_bytes:
+            return []
+        frame, self._frame, self._filled = self._frame, None, 0
+        return list(self._decoders[frame[4]](memoryview(frame)[FRAME_HEAD.size : self._frame_bytes]))
+
+    def _take_in(self) -> list[Frame]:
+        """Decode the complete frames of the scratch; what is left moves to its start, or into a frame's own buffer."""
+        frames: list[Frame] = []
+        scratch, at, end = self._scratch, 0, self._end
+        view = memoryview(scratch)
+        while end - at >= FRAME_HEAD.size:
+            length, kind = FRAME_HEAD.unpack_from(scratch, at)
+            decoder = self._decoders.get(kind)
+            if decoder is None:
+                raise ProtocolError(f"a frame of unknown type {kind}")
+            most = self.frame_bytes_max if kind in MESSAGE_FRAMES else CONTROL_BYTES_MAX
+            if not 1 <= length <= most:
+                raise ProtocolError(f"a frame declares {length} bytes; allowed are 1 to {most}")
+            stop = at + 4 + length
+            if stop > end:
+                if 4 + length > SCRATCH_BYTES:
+                    self._give_room(view[at:end], 4 + length)
+                    end = at
+                break
+            body = view[at + FRAME_HEAD.size : stop]
+            frames.extend(decoder(memoryview(bytes(body)) if kind in MESSAGE_FRAMES else body))
+            at = stop
+        if at and at < end:
+            scratch[: end - at] = scratch[at:end]
+        self._end = end - at
+        return frames
+
+    def _give_room(self, start: memoryview, size: int) -> None:
+        """A large frame has begun: its bytes from here on go straight into its own buffer."""
+        self._frame_bytes = size
+        self._frame = self._buffers.take(size) if size <= GROW_BYTES else bytearray(GROW_BYTES)
+        self._frame[: start.nbytes] = start
+        self._filled = start.nbytes
+
+    def _check_preface(self) -> None:
+        """Nothing but a whole preface is looked at, in constant time."""
+        assert self._token is not None
+        if self._end < PREFACE_BYTES:
+            return
+        if not hmac.compare_digest(bytes(self._scratch), preface(self._token)):
+            raise SecurityError("the connection did not show the cluster's token")
+        self._awaits_preface = False
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._end = 0

@@ -1,0 +1,187 @@
+"""Deduplication ids: bounded in time and in number, and what a destination does with them (B25)."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybroker.core import command as cmd
+from raybroker.core.admission.deduplication import Duplicates, first_of_each
+from raybroker.core.outcome import Sent
+from raybroker.core.subscription import Subscription
+from tests.unit.core.homes import Home, of, refusals
+
+
+def test_the_oldest_ids_go_first() -> None:
+    known = Duplicates()
+    known.take([("a", 1), ("b", 2), ("c", 3)], 2)
+    assert [known.known(text) for text in ("a", "b", "c", None)] == [False, True, True, False]
+    known.take([("b", 4)], 2)
+    known.take([("d", 5)], 2)
+    assert list(known.taken) == ["b", "d"], "an id that is taken again counts from then on"
+
+
+def test_ids_leave_the_window() -> None:
+    known = Duplicates()
+    known.take([("a", 1), ("b", 2)], 9)
+    known.forget(2)
+    assert list(known.taken) == ["b"], "the window includes its first moment"
+    known.forget(3)
+    assert not known.taken
+
+
+def test_of_messages_with_one_id_the_first_is_chosen_and_those_without_one_are() -> None:
+    assert first_of_each(["a", None, "a", "b", None, "b"], 0b111111) == 0b011011
+    assert first_of_each(["a", None, "a", "b", None, "b"], 0b110110) == 0b110110
+    known = Duplicates()
+    assert known.without_known(["a", None], 0b11) == 0b11
+    known.take([("a", 1)], 9)
+    assert known.without_known(["a", None, "b", "a"], 0b0111) == 0b0110
+
+
+def test_an_id_is_taken_once_within_the_window() -> None:
+    home = Home(duplicateWindowMs=1000)
+    producer = home.producer()
+    assert refusals(home.send(producer, [1, 1], dedup_ids=["a", None])) == []
+    again = home.send(producer, [1, 1, 1], dedup_ids=["a", None, "b"])
+    assert [(r.start, r.end, r.code, r.text) for r in refusals(again)] == [(0, 1, "duplicate", "a")]
+    assert home.core.block_index.messages == 4
+    assert home.core.counters.duplicates == 1
+    assert home.core.counters.refused == 0
+    home.now_ms += 1001
+    assert refusals(home.send(producer, [1], dedup_ids=["a"])) == []
+
+
+def test_two_messages_of_one_block_have_one_id() -> None:
+    home = Home(duplicateWindowMs=1000)
+    out = home.send(home.producer(), [1, 1], dedup_ids=["a", "a"])
+    assert [(r.start, r.code) for r in refusals(out)] == [(1, "duplicate")]
+
+
+def test_without_a_window_ids_mean_nothing() -> None:
+    home = Home()
+    producer = home.producer()
+    home.send(producer, [1], dedup_ids=["a"])
+    assert refusals(home.send(producer, [1], dedup_ids=["a"])) == []
+    assert not home.core.duplicates.taken
+
+
+def test_a_message_that_was_refused_does_not_take_its_id() -> None:
+    home = Home(duplicateWindowMs=1000, maxNumMsgs=1)
+    producer = home.producer()
+    out = home.send(producer, [1, 1], dedup_ids=["a", "b"])
+    assert [(r.start, r.code) for r in refusals(out)] == [(1, "quota_exceeded")]
+    assert list(home.core.duplicates.taken) == ["a"]
+
+
+def test_ids_of_another_producer_count_as_well() -> None:
+    home = Home(duplicateWindowMs=1000)
+    home.send(home.producer(7), [1], dedup_ids=["a"])
+    out = home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])
+    assert [r.code for r in refusals(out)] == ["duplicate"]
+
+
+def test_ids_survive_a_restart() -> None:
+    home = Home(duplicateWindowMs=1000)
+    home.send(home.producer(), [1], dedup_ids=["a"])
+    home.send(home.producer(8), [1], producer=8, persistent=False, dedup_ids=["v"])
+    for checkpoint in (False, True):
+        again = home.crash(checkpoint=checkpoint)
+        out = again.send(again.producer(9), [1], producer=9, dedup_ids=["a"])
+        assert [r.code for r in refusals(out)] == ["duplicate"]
+        home = again
+
+
+def test_the_id_of_an_open_transaction_is_not_taken_before_its_commit() -> None:
+    home = Home(duplicateWindowMs=1000)
+    producer = home.producer()
+    home.send(producer, [1], dedup_ids=["a"], txn=5)
+    assert refusals(home.send(producer, [2], dedup_ids=["a"])) == [], "it may be rolled back yet"
+    home.do(cmd.Decide(5, False))
+    assert [r.code for r in refusals(home.send(producer, [1], dedup_ids=["a"]))] == ["duplicate"]
+    assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1, 2)
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("prepared", ["", "prepared", "restarted", "checkpoint"])
+@pytest.mark.parametrize("ids", [["a"], ["a", "b"], ["b", "a", None], ["b", "b", "a"]])
+def test_a_commit_leaves_out_messages_whose_ids_others_took_meanwhile(
+    kind: str, prepared: str, ids: list[str | None]
+) -> None:
+    home = Home(kind, duplicateWindowMs=1000)
+    if kind == "topic":
+        home.do(cmd.Subscribe(Subscription("c", "d", True)))
+    producer = home.producer()
+    home.send(producer, [4] * len(ids), dedup_ids=ids, txn=5)
+    home.send(producer, [1], dedup_ids=["a"])
+    if prepared:
+        home.do(cmd.Prepare(5))
+    if prepared in ("restarted", "checkpoint"):
+        home = home.crash(checkpoint=prepared == "checkpoint")
+        producer = home.producer()
+    out = home.do(cmd.Decide(5, True))
+    fresh = sum(text is None for text in ids) + ("b" in ids)
+    told = [r for effect in of(out, Sent) for r in effect.refused]
+    assert sum(r.end - r.start for r in told) == len(ids) - fresh == home.core.counters.duplicates
+    for _ in range(2):
+        assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1 + fresh, 1 + 4 * fresh)
+        for text in {"a", *ids} - {None}:
+            again = home.send(home.producer(8), [1], producer=8, dedup_ids=[text])
+            assert [r.code for r in refusals(again)] == ["duplicate"]
+        home = home.crash(checkpoint=prepared == "checkpoint")
+
+
+def test_of_two_transactions_the_one_that_commits_first_takes_the_id() -> None:
+    home = Home(duplicateWindowMs=1000)
+    producer = home.producer()
+    home.send(producer, [1], dedup_ids=["a"], txn=5)
+    home.send(producer, [2], dedup_ids=["a"], txn=6)
+    home.do(cmd.Decide(6, True))
+    home.do(cmd.Decide(5, True))
+    assert home.core.block_index.bytes_held == 2
+    home = home.crash()
+    assert home.core.block_index.bytes_held == 2
+
+
+def test_a_message_of_the_same_block_and_id_as_one_that_was_refused_is_no_duplicate() -> None:
+    home = Home(duplicateWindowMs=1000, maxBytesPerMsg=5)
+    out = home.send(home.producer(), [6, 3, 4], dedup_ids=["a", "a", "a"])
+    assert [(r.start, r.code) for r in sorted(refusals(out))] == [(0, "message_too_large"), (2, "duplicate")]
+    assert home.core.block_index.bytes_held == 3
+
+
+def test_of_equal_ids_in_a_block_one_at_most_fits_under_a_limit() -> None:
+    home = Home(duplicateWindowMs=1000, maxNumMsgs=2)
+    out = home.send(home.producer(), [1] * 5, dedup_ids=["a", "a", None, "b", "b"])
+    assert [(r.start, r.code) for r in sorted(refusals(out))] == [
+        (1, "duplicate"), (3, "quota_exceeded"), (4, "quota_exceeded")
+    ]  # fmt: skip
+
+
+def test_a_late_retry_of_two_messages_with_one_id_is_no_duplicate_of_itself() -> None:
+    home = Home(duplicateWindowMs=1000, maxNumMsgs=1)
+    producer = home.producer()
+    home.send(producer, [1], dedup_ids=["x"])
+    home.send(producer, [1, 1], first=2, dedup_ids=["a", "b"])
+    home.ack(home.consumer(), 1)
+    home.send(producer, [1], first=4, dedup_ids=["y"])
+    out = home.send(producer, [1, 1], first=2, dedup_ids=["a", "a"])
+    assert {r.code for r in refusals(out)} == {"quota_exceeded"}, "they were refused before, and are not stored now"
+
+
+def test_an_id_of_a_transaction_that_a_crash_ended_is_free_again() -> None:
+    home = Home(duplicateWindowMs=1000)
+    home.send(home.producer(), [1], dedup_ids=["a"], txn=5)
+    again = home.crash()
+    assert refusals(again.send(again.producer(8), [1], producer=8, dedup_ids=["a"])) == []
+
+
+def test_an_id_of_a_committed_transaction_is_taken() -> None:
+    for prepare in (False, True):
+        home = Home(duplicateWindowMs=1000)
+        home.send(home.producer(), [1], dedup_ids=["a"], txn=5)
+        if prepare:
+            home.do(cmd.Prepare(5))
+        home.do(cmd.Decide(5, True))
+        again = home.crash()
+        out = again.send(again.producer(8), [1], producer=8, dedup_ids=["a"])
+        assert [r.code for r in refusals(out)] == ["duplicate"]

@@ -1,0 +1,232 @@
+"""Messages that one host hands over to another: each is at one of the two, once, wherever it stops (W-115)."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybroker.content.headers import encode_header
+from raybroker.core import command as cmd
+from raybroker.errors import IllegalStateError, ResourceAllocationError
+from raybroker.model.block import Block, encode_block
+from tests.unit.engine.rig import Client, Rig
+
+KEY = b"k" * 20
+BODIES = ["a", "b", "c"]
+HERE = "b1/h1"
+
+
+def nobody() -> None: ...
+
+
+class Two:
+    """A host with three messages in q, and another one with an empty q; both may be restarted."""
+
+    def __init__(self, *, persistent: bool = True) -> None:
+        self.here, self.there = Rig(), Rig()
+        for rig in (self.here, self.there):
+            rig.create("q")
+        sender = Client(self.here)
+        sender.send(sender.producer("q"), *BODIES, persistent=persistent)
+        self.here.sync()
+        self.blocks: list[Block] = []
+
+    def set_aside(self) -> None:
+        found = self.here.host.handing.set_aside(self.here.home("q"), KEY, 100, 1000)
+        self.blocks = [Block(data) for data in found]
+
+    def take(self) -> None:
+        self.there.host.handing.take(self.there.home("q"), KEY, HERE, self.blocks, nobody)
+
+    def taken(self) -> None:
+        self.there.sync()
+
+    def give(self) -> None:
+        self.here.host.handing.give(KEY, nobody)
+
+    def given(self) -> None:
+        self.here.sync()
+
+    def decide(self) -> None:
+        self.there.host.transactions.decide(KEY, True, nobody)
+
+    def decided(self) -> None:
+        self.there.sync()
+
+    def settle(self) -> None:
+        """What a broker's sweep does about prepared transactions, and a host about what nobody asks for any more."""
+        self.here.tick(61_000)
+        here, there = self.here.host.transactions, self.there.host.transactions
+        for row in there.rows():
+            assert (row["state"], row["coordinator"], row["kind"]) == ("PREPARED", HERE, "local")
+            outcome = here.outcome(KEY)
+            if outcome == "unknown":
+                here.decide(KEY, False, nobody)
+                self.here.sync()
+            there.decide(KEY, outcome == "committed", nobody)
+            self.there.sync()
+
+    def both(self) -> tuple[list[str], list[str]]:
+        return self.here.bodies("q"), self.there.bodies("q")
+
+
+STEPS = ["set_aside", "take", "taken", "give", "given", "decide", "decided"]
+
+
+def run(two: Two, count: int) -> None:
+    for step in STEPS[:count]:
+        getattr(two, step)()
+
+
+def test_all_goes_over_with_ids_and_nothing_is_counted_as_dead() -> None:
+    two = Two()
+    ids = [two.here.host.payloads.get(1, 1).seq_of(i) for i in range(3)]
+    run(two, len(STEPS))
+    assert two.both() == ([], BODIES)
+    block = two.there.host.payloads.get(1, 1)
+    assert [block.seq_of(i) for i in range(3)] == ids
+    assert two.here.home("q").counters.dead == 0
+    assert two.here.held("q") == 0
+
+
+@pytest.mark.parametrize("count", range(1, len(STEPS) + 1))
+@pytest.mark.parametrize("who", [("here",), ("there",), ("here", "there")])
+def test_wherever_they_stop_each_message_is_at_one_of_the_two(count: int, who: tuple[str, ...]) -> None:
+    two = Two()
+    run(two, count)
+    for name in who:
+        setattr(two, name, getattr(two, name).restart())
+    two.settle()
+    here, there = two.both()
+    assert sorted(here + there) == BODIES
+    assert not (here and there), "all of them are at the same place"
+    assert (there == BODIES) or count < STEPS.index("given") + 1 or "there" in who
+    for name in ("here", "there"):
+        setattr(two, name, getattr(two, name).restart())
+    assert two.both() == (here, there)
+
+
+def test_after_the_decision_no_restart_brings_them_back() -> None:
+    two = Two()
+    run(two, STEPS.index("given") + 1)
+    two.here, two.there = two.here.restart(), two.there.restart()
+    two.settle()
+    assert two.both() == ([], BODIES)
+
+
+def test_what_was_not_taken_waits_again_at_its_place() -> None:
+    two = Two()
+    sender = Client(two.here)
+    sender.send(sender.producer("q", number=8), "last")
+    two.here.sync()
+    assert two.here.host.handing.set_aside(two.here.home("q"), KEY, 2, 1000)
+    assert two.here.bodies("q") == ["c", "last"], "nobody gets what is set aside"
+    two.here.host.handing.keep(KEY, nobody)
+    two.here.sync()
+    assert two.here.bodies("q") == [*BODIES, "last"]
+    consumer = Client(two.here)
+    consumer.consumer("q")
+    assert consumer.got() == [*BODIES, "last"], "and is not counted as delivered before"
+
+
+def test_a_late_taker_hears_that_it_is_over() -> None:
+    two = Two()
+    two.set_aside()
+    two.here.host.handing.keep(KEY, nobody)
+    two.here.sync()
+    two.take()
+    two.taken()
+    with pytest.raises(IllegalStateError):
+        two.give()
+    two.settle()
+    assert two.both() == (BODIES, [])
+
+
+def test_what_was_kept_is_rolled_back_for_good() -> None:
+    two = Two()
+    two.set_aside()
+    two.here.host.handing.keep(KEY, nobody)
+    two.here.sync()
+    assert two.here.host.transactions.outcome(KEY) == "rolled_back"
+    assert two.here.restart().host.transactions.outcome(KEY) == "rolled_back"
+    two.here.host.handing.keep(KEY, nobody)
+    assert two.here.bodies("q") == BODIES, "saying it twice changes nothing"
+
+
+def test_taking_twice_takes_once() -> None:
+    two = Two()
+    run(two, 3)
+    two.take()
+    run_rest = STEPS[3:]
+    for step in run_rest:
+        getattr(two, step)()
+    assert two.both() == ([], BODIES)
+    with pytest.raises(IllegalStateError):
+        two.take()
+
+
+def test_a_full_destination_takes_none_of_them() -> None:
+    two = Two()
+    two.there.create("small", maxNumMsgs=2)
+    two.set_aside()
+    with pytest.raises(ResourceAllocationError):
+        two.there.host.handing.take(two.there.home("small"), KEY, HERE, two.blocks, nobody)
+    assert not two.there.host.transactions.rows()
+    assert two.there.held("small") == 0
+
+
+def test_messages_that_are_not_kept_go_over_as_well() -> None:
+    two = Two(persistent=False)
+    run(two, len(STEPS))
+    assert two.both() == ([], BODIES)
+
+
+def test_limits_are_kept_and_one_message_always_fits() -> None:
+    rig = Rig()
+    rig.create("q")
+    sender = Client(rig)
+    sender.send(sender.producer("q"), *("x" * 10 for _ in range(5)))
+    sender.send(sender.producer("q", number=8), "y" * 50)
+    rig.sync()
+    handing, home = rig.host.handing, rig.home("q")
+    assert [Block(data).count for data in handing.set_aside(home, b"1", 3, 1000)] == [3]
+    assert [Block(data).count for data in handing.set_aside(home, b"2", 10, 1)] == [2]
+    assert [Block(data).count for data in handing.set_aside(home, b"3", 10, 1)] == [1]
+    assert handing.set_aside(home, b"4", 10, 1) == []
+
+
+def test_units_of_order_stay() -> None:
+    rig = Rig()
+    rig.create("q")
+    sender = Client(rig)
+    handle = sender.producer("q")
+    header = encode_header(None, None, None, None, unit="u")
+    data = encode_block(
+        [b"u1", b"plain", b"u2"], producer=7, first_seq=1, timestamp_ms=0, persistent=True, kinds=0,
+        headers=[header, b"", header],
+    )
+    sender.session.send(handle, 1, Block(data))
+    rig.sync()
+    (found,) = rig.host.handing.set_aside(rig.home("q"), KEY, 10, 1000)
+    assert bytes(Block(found).body(0)) == b"plain"
+    assert Block(found).count == 1
+
+
+def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
+    two = Two()
+    run(two, 3)
+    two.here.host.perform(two.here.home("q"), cmd.Purge())
+    for step in STEPS[3:]:
+        getattr(two, step)()
+    assert two.both() == ([], BODIES)
+
+
+def test_a_destination_that_is_gone_gives_nothing() -> None:
+    two = Two()
+    run(two, 3)
+    two.here.host.catalogue.destroy("q", nobody)
+    two.here.sync()
+    two.here.create("q")
+    with pytest.raises(IllegalStateError):
+        two.give()
+    two.settle()
+    assert two.both() == ([], [])
