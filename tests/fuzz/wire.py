@@ -256,6 +256,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="in all")
     parser.add_argument("--target", action="append", choices=sorted(targets()), help="default: all")
     parser.add_argument("--engine", choices=("atheris", "hypothesis"), help="default: atheris if it is installed")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the first round of hypothesis")
     options = parser.parse_args(arguments)
     names = options.target or sorted(targets())
     engine = options.engine or ("atheris" if importlib.util.find_spec("atheris") else "hypothesis")
@@ -264,9 +265,8 @@ def main(arguments: list[str]) -> int:
         failed = [name for name in names if by_atheris(name, options.seconds / len(names)) != 0]
         print(f"failed: {', '.join(failed)}" if failed else "nothing found")
         return 1 if failed else 0
-    first = random.randrange(1 << 32)
-    print(f"the first round is drawn from {first}")
-    for name, inputs in by_hypothesis(names, options.seconds, first).items():
+    print(f"the first round is drawn from {options.seed}")
+    for name, inputs in by_hypothesis(names, options.seconds, options.seed).items():
         print(f"{name}: {inputs} inputs, nothing found")
     return 0
 

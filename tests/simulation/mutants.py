@@ -1,4 +1,4 @@
-"""``python -m tests.simulation.mutants``: how many seeds it takes to notice that one rule is switched off.
+"""``python -m tests.simulation.mutants [MUTANT …]``: how many seeds it takes to notice that one rule is switched off.
 
 A simulation that notices nothing proves nothing.  Every mutant of ``mutant_table`` has to be caught within
 ``SEEDS_MAX`` seeds; the search stops at the first catch.
@@ -40,11 +40,15 @@ def missed(catches: list[Catch]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("mutants", nargs="*", metavar="MUTANT", help="these alone; all without")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
     args = parser.parse_args()
+    names = [m.name for m in TABLE]
+    if unknown := set(args.mutants) - set(names):
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
     catches = []
-    for catch in hunt_all([m.name for m in TABLE], args.jobs, args.seeds_max):
+    for catch in hunt_all(args.mutants or names, args.jobs, args.seeds_max):
         catches.append(catch)
         print(f"{catch.name:32} {catch.seeds or '-':>5}  {catch.how}", flush=True)
     wrong = missed(catches)

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation_control.mutants``: how many seeds it takes to notice that one rule is switched off.
+"""``python -m tests.simulation_control.mutants [MUTANT …]``: seeds until one rule that is switched off is noticed.
 
 A simulation that notices nothing proves nothing.  Every mutant has to be caught within ``SEEDS_MAX`` seeds; the search
 stops at the first catch, and the same seed has to be clean without the mutant.
@@ -362,15 +362,19 @@ def hunt_all(
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation_control.mutants", description=__doc__)
+    parser.add_argument("mutants", nargs="*", metavar="MUTANT", help="these alone; all without")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds-max", type=int, default=SEEDS_MAX)
     args = parser.parse_args()
+    if unknown := set(args.mutants) - set(TABLE):
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
+    names = args.mutants or list(TABLE)
     missed = []
-    for catch in hunt_all(list(TABLE), args.jobs, args.seeds_max):
+    for catch in hunt_all(names, args.jobs, args.seeds_max):
         print(f"{catch.name:56} {catch.seeds or '-':>5}  {catch.how}", flush=True)
         if not catch.seeds:
             missed.append(catch.name)
-    print(f"{len(TABLE) - len(missed)} of {len(TABLE)} mutants caught" + (f"; missed: {missed}" if missed else ""))
+    print(f"{len(names) - len(missed)} of {len(names)} mutants caught" + (f"; missed: {missed}" if missed else ""))
     return 1 if missed else 0
 
 

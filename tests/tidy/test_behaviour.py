@@ -80,7 +80,7 @@ def written(path: str, source: str) -> Iterator[tuple[int, str]]:
     """(line, row) of every row that a file names; those without a hyphen count in prose alone."""
     for number, line in enumerate(source.splitlines(), start=1):
         yield from ((number, found[0].removeprefix("modern-")) for found in _ANYWHERE.finditer(line))
-    if path.endswith(".py"):
+    if path.endswith(".py") and _IN_PROSE.search(source):
         for number, text in prose(source):
             yield from ((number, found[0]) for found in _IN_PROSE.finditer(text))
 
