@@ -71,7 +71,7 @@ def show(progress: Progress) -> None:
 
 
 def _connect_own(address: dict[str, Any], _plan: LoadPlan) -> Any:
-    from benchmarks.ours import connect
+    from benchmarks.ours_connection import connect
 
     return connect(address)
 

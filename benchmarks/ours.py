@@ -14,30 +14,14 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from benchmarks import ours_scale, selector_cost
+from benchmarks import ours_features, ours_scale, selector_cost
+from benchmarks.ours_connection import CLUSTER, PATIENCE_SECONDS, PREFETCH, TAKE, WARM_UP_BYTES, WARM_UPS, connect
 from benchmarks.peers.base import Address, Peer, Span, bodies_of, stream_of
 from benchmarks.ray_head import RayHead, join
 from benchmarks.readings import OURS, Amounts, Reading, Skipped
 from benchmarks.workers import Team, WorkerError
 
-CLUSTER = "bench"
-PREFETCH = 20_000
-TAKE = 4_000
-WARM_UP_BYTES, WARM_UPS = 128 << 20, 3
-"""Sent and purged, so many times, before the clock runs: the journal's segments were written before and come round, as
-the pipe's file was and does."""
-PATIENCE_SECONDS = 30.0
 CONFIG = {"imq.persist.store": "file", "imq.persist.file.sync.enabled": "true"}
-
-
-def connect(address: Address) -> Any:
-    """A connection to the benchmark's cluster, started."""
-    join(address, CLUSTER)
-    import raybroker as rb
-
-    connection = rb.connect(cluster=CLUSTER)
-    connection.start()
-    return connection
 
 
 def _boot(job: Any, address: Address, folder: str) -> None:
@@ -160,8 +144,6 @@ class Raybroker(Peer):
             return worker.result()
 
     def figures(self, address: Address, amounts: Amounts, round_no: int) -> Iterator[Reading | Skipped]:
-        from benchmarks import ours_features
-
         yield from super().figures(address, amounts, round_no)
         yield from ours_features.figures(self, address, amounts, round_no)
         for keys, work in {**ours_scale.FIGURES, ("selector_eval",): selector_cost.evaluation}.items():

@@ -18,16 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic_ns, process_time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
-from benchmarks.ours import PATIENCE_SECONDS, PREFETCH, TAKE, WARM_UP_BYTES, WARM_UPS, connect
+from benchmarks.ours_connection import PATIENCE_SECONDS, PREFETCH, TAKE, WARM_UP_BYTES, WARM_UPS, connect
 from benchmarks.ours_scale import host_pids
 from benchmarks.peers.base import Address, bodies_of, stream_of
 from benchmarks.readings import Amounts, Reading, Skipped
 from benchmarks.workers import Team, WorkerError
-
-if TYPE_CHECKING:
-    from benchmarks.ours import Raybroker
 
 Span = dict[str, float]
 
@@ -295,7 +292,19 @@ PLANS: Final = (
 )
 
 
-def figures(broker: Raybroker, address: Address, amounts: Amounts, round_no: int) -> Iterator[Reading | Skipped]:
+class System(Protocol):
+    """The running broker, as :class:`benchmarks.ours.Raybroker` gives it."""
+
+    name: str
+
+    def run(self, work: Any, *args: Any) -> Any: ...
+
+    def prepare(self, address: Address, queue: str) -> None: ...
+
+    def environment(self) -> Any: ...
+
+
+def figures(broker: System, address: Address, amounts: Amounts, round_no: int) -> Iterator[Reading | Skipped]:
     """One reading a plan; deliveries a second where there are several subscribers."""
     for plan in PLANS:
         try:
@@ -304,7 +313,7 @@ def figures(broker: Raybroker, address: Address, amounts: Amounts, round_no: int
             yield Skipped(broker.name, str(error).strip().splitlines()[-1], plan.key)
 
 
-def measure(broker: Raybroker, plan: Plan, address: Address, amounts: Amounts, round_no: int) -> Reading:
+def measure(broker: System, plan: Plan, address: Address, amounts: Amounts, round_no: int) -> Reading:
     """Prepare, let all workers go, and take the time from the first send to the last acknowledgement."""
     import psutil
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from benchmarks.ours_connection import connect
 from benchmarks.peers.base import Address, stream_of
 from benchmarks.readings import Amounts
 
@@ -52,8 +53,6 @@ def memory_bytes(pids: Iterator[int] | set[int], kind: str) -> int:
 
 @contextmanager
 def _connected(address: Address) -> Iterator[Any]:
-    from benchmarks.ours import connect
-
     with connect(address) as connection:
         yield connection
 

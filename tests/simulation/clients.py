@@ -21,9 +21,7 @@ from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ProducerPlan
 
 if TYPE_CHECKING:
-    from tests.simulation.consumers import SimConsumer
-    from tests.simulation.transactors import SimTransactor
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 Reply = Callable[[Any, "str | None"], None]
 
@@ -37,15 +35,15 @@ def shared_of(persistent: bool, priority: int, ttl_ms: int, delay_ms: int) -> Sh
 class Machine:
     """``asked``: acknowledgements under way, (connection, request) → what they are about; ``asked_many``: commits."""
 
-    def __init__(self, world: World, client_id: str | None = None) -> None:
+    def __init__(self, world: Surroundings, client_id: str | None = None) -> None:
         self.world = world
         self.client_id = client_id
         self.name = f"c{world.next_number()}"
         """The id of its connection, which reconnects do not change."""
         self.connection: Connection | None = None
         self.producers: list[SimProducer] = []
-        self.consumers: list[SimConsumer] = []
-        self.transactors: list[SimTransactor] = []
+        self.consumers: list[Any] = []
+        self.transactors: list[Any] = []
         self.asked: dict[tuple[int, int], Any] = {}
         self.asked_many: dict[tuple[int, int], list[Any]] = {}
         self._requests: dict[tuple[int, int], Reply] = {}
@@ -200,7 +198,7 @@ class Machine:
 class SimProducer:
     """Sends batches of its own size at its own pace, and settles them."""
 
-    def __init__(self, world: World, machine: Machine, plan: ProducerPlan) -> None:
+    def __init__(self, world: Surroundings, machine: Machine, plan: ProducerPlan) -> None:
         self.world = world
         self.machine = machine
         self.plan = plan

@@ -18,7 +18,7 @@ from tests.simulation.plan import MS, ConsumerPlan
 from tests.simulation.watch import values_of
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 NEVER = 1 << 62
 
@@ -26,7 +26,7 @@ NEVER = 1 << 62
 class SimConsumer:
     """``buffer`` and ``unacked`` hold (tag, value, attempt)."""
 
-    def __init__(self, world: World, machine: Machine, plan: ConsumerPlan) -> None:
+    def __init__(self, world: Surroundings, machine: Machine, plan: ConsumerPlan) -> None:
         self.world = world
         self.machine = machine
         self.plan = plan

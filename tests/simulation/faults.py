@@ -16,13 +16,13 @@ from tests.simulation.twin import Twin
 
 if TYPE_CHECKING:
     from tests.simulation.consumers import SimConsumer
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 
 class Faults:
     """``counts``: fault → how often it happened."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.counts: dict[str, int] = {}
         self._retries = Random(world.plan.duration)

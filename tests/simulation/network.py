@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raybroker.core.outcome import Refused
 from raybroker.engine.session import Session
@@ -17,18 +17,23 @@ from raybroker.model.record import Buffer
 from tests.simulation.events import Loop
 
 if TYPE_CHECKING:
-    from tests.simulation.clients import Machine
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 FOREVER = 1 << 62
 STALL_MAX = 60_000
 """Microseconds that a host leaves what has arrived unread."""
 
 
+class Owner(Protocol):
+    """A client's machine: answers of the host reach it by its methods ``on_…``."""
+
+    def lost(self, connection: Connection) -> None: ...
+
+
 class Connection:
     """Both ends: the engine's Peer, and what a machine sends on."""
 
-    def __init__(self, world: World, machine: Machine) -> None:
+    def __init__(self, world: Surroundings, machine: Owner) -> None:
         self.world = world
         self.machine = machine
         self.number = world.next_number()

@@ -17,7 +17,7 @@ from tests.simulation.history import SEQ_BITS, value_of
 from tests.simulation.plan import MS, TransactorPlan
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 MESSAGES_MAX = 30
 """What a unit of work consumes from one consumer at most."""
@@ -104,7 +104,7 @@ class TxConsumer(SimConsumer):
 class SimTransactor:
     """``unit``: the open one; ``step``: "" | working | staging | committing | preparing | deciding | doubt."""
 
-    def __init__(self, world: World, machine: Machine, plan: TransactorPlan) -> None:
+    def __init__(self, world: Surroundings, machine: Machine, plan: TransactorPlan) -> None:
         self.world = world
         self.machine = machine
         self.plan = plan

@@ -6,6 +6,7 @@ order, what is settled, rests, dies or retires, what must be recorded and what m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from raybroker.core import command as cmd
@@ -26,8 +27,10 @@ LIMITS = ("OLDEST", "LOW_PRIORITY")
 class Twin:
     """``messages``: everything that is held, by key; ``told``: keys whose death a topic has told already."""
 
-    def __init__(self, home: Destination) -> None:
+    def __init__(self, home: Destination, handlers: Mapping[type, Any]) -> None:
+        """``handlers``: what each command does, from :mod:`tests.simulation.twin_commands`."""
         self.home = home
+        self._handlers = handlers
         self.messages: dict[int, Message] = {}
         self.bytes_held = 0
         self.queues: dict[int, TwinDeliveryQueue] = {0: TwinDeliveryQueue(0, None)} if home.kind == "queue" else {}
@@ -146,8 +149,6 @@ class Twin:
 
     def step(self, command: cmd.Command, out: Outcome, now_ms: int) -> None:
         """``command`` led to ``out``; raises AssertionError when it should not have."""
-        from tests.simulation.twin_commands import HANDLERS
-
         self.delta = Delta(self.home.number)
         self.returned.clear()
         self.discarded, self.arrived, self.unseen, self.doomed, self._settled = [], [], [], {}, set()
@@ -164,7 +165,7 @@ class Twin:
         for effect in out.after_durable:
             assert not isinstance(effect, Bury), f"{effect} waits for the disk"
             effects.setdefault(type(effect), []).append(effect)
-        expected = HANDLERS[type(command)](self, command, out)
+        expected = self._handlers[type(command)](self, command, out)
         check_withdrawn(self, out)
         self._rank(command)
         self._deaths(effects.get(Bury, []), effects.get(Deliver, []))

@@ -13,8 +13,8 @@ from tests.simulation import twin_producing as producing
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_consuming import end_queue, holder_of, promote, take
-from tests.simulation.twin_producing import arrive, owed, record, store
-from tests.simulation.twin_state import Staged
+from tests.simulation.twin_producing import arrive, record, store
+from tests.simulation.twin_state import Staged, owed
 from tests.simulation.twin_units import came_back
 
 # ---- transactions --------------------------------------------------------------------------------------------------

@@ -6,18 +6,15 @@ says what is void, and tells of messages whenever another Drain would bring some
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
-from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain
+from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain, TwinView
 from tests.simulation.twin_units import for_him
 
-if TYPE_CHECKING:
-    from tests.simulation.twin import Twin
 
-
-def drain(twin: Twin, command: cmd.Drain, out: Outcome) -> dict[type, list[Any]]:
+def drain(twin: TwinView, command: cmd.Drain, out: Outcome) -> dict[type, list[Any]]:
     queue = twin.queue_of.get(command.attachment)
     if queue is not None:
         holder = queue.holders[command.attachment]
@@ -29,7 +26,7 @@ def drain(twin: Twin, command: cmd.Drain, out: Outcome) -> dict[type, list[Any]]
     return {}
 
 
-def missed(twin: Twin, command: cmd.Missed, out: Outcome) -> dict[type, list[Any]]:
+def missed(twin: TwinView, command: cmd.Missed, out: Outcome) -> dict[type, list[Any]]:
     queue = twin.queue_of.get(command.attachment)
     if queue is None:
         return {}
@@ -42,7 +39,7 @@ def missed(twin: Twin, command: cmd.Missed, out: Outcome) -> dict[type, list[Any
     return {Drained: [Drained(command.attachment, command.messages, holder.next_tag)]}
 
 
-def check_draining(twin: Twin, out: Outcome, expected: list[Drained]) -> None:
+def check_draining(twin: TwinView, out: Outcome, expected: list[Drained]) -> None:
     """Called when everything has been handed out; ``expected``: what the command itself leads to."""
     wanted: list[Any] = list(expected)
     told = [effect for effect in out.after_durable if isinstance(effect, Drained | Ready)]
@@ -60,7 +57,7 @@ def check_draining(twin: Twin, out: Outcome, expected: list[Drained]) -> None:
         assert not late, f"{effect} comes before {late}"
 
 
-def _told(twin: Twin, queue: TwinDeliveryQueue, attachment: int, holder: Holder, told: list[Any]) -> list[Any]:
+def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Holder, told: list[Any]) -> list[Any]:
     found: list[Any] = []
     assert isinstance(holder.window, TwinDrain)
     unused = holder.window.end_of_step()
@@ -76,7 +73,7 @@ def _told(twin: Twin, queue: TwinDeliveryQueue, attachment: int, holder: Holder,
     return found
 
 
-def _waits_for(twin: Twin, queue: TwinDeliveryQueue, holder: Holder) -> bool:
+def _waits_for(twin: TwinView, queue: TwinDeliveryQueue, holder: Holder) -> bool:
     if not holder.listening() or "consumption" in twin.paused or (holder.selector and twin.unsorted(queue)):
         return False
     return for_him(twin, queue, holder) is not None

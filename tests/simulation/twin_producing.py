@@ -8,7 +8,7 @@ from raybroker.core.outcome import Outcome, Sent
 from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
-from tests.simulation.twin_state import Item, Staged
+from tests.simulation.twin_state import Item, Staged, owed
 from tests.simulation.twin_units import add
 
 
@@ -135,11 +135,6 @@ def _leave_unwritten(twin: Twin, command: cmd.Send) -> None:
     """What was taken is written down when a later block of its producer is."""
     twin.unwritten.setdefault(command.producer, []).extend(args[0] for op, *args in twin.delta.ops if op == "take")
     twin.delta.ops.clear()
-
-
-def owed(twin: Twin, message: Message, origin: tuple[str, str]) -> tuple[int, ...]:
-    """Which delivery queues get it."""
-    return tuple(number for number, queue in twin.queues.items() if queue.wants(message, origin))
 
 
 def store(twin: Twin, ordinal: int, claims: dict[int, tuple[int, ...]], messages: dict[int, Message]) -> bool:

@@ -4,6 +4,7 @@ wrong."""
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from typing import Any, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.subscription import Subscription
@@ -11,7 +12,7 @@ from tests.simulation.messages import matches
 from tests.simulation.ondisk import Message
 from tests.simulation.windows import TwinDrain, TwinPrefetch, make_twin_window
 
-__all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue"]
+__all__ = ["Gates", "Holder", "Item", "Staged", "TwinDrain", "TwinDeliveryQueue", "TwinView", "owed"]
 
 
 class Item:
@@ -161,3 +162,22 @@ class Gates:
     def __init__(self) -> None:
         self.slow = False
         self.told: dict[int, str] = {}
+
+
+class TwinView(Protocol):
+    """The parts of a twin that rules of units and of credit look at; see :class:`tests.simulation.twin.Twin`."""
+
+    queues: dict[int, TwinDeliveryQueue]
+    queue_of: dict[int, TwinDeliveryQueue]
+    staged: dict[int, Staged]
+    paused: bool
+    overdue: Any
+    returned: Any
+    unsorted: Any
+
+    def give_back(self, *args: Any) -> Any: ...
+
+
+def owed(twin: TwinView, message: Message, origin: tuple[str, str]) -> tuple[int, ...]:
+    """Which delivery queues get it."""
+    return tuple(number for number, queue in twin.queues.items() if queue.wants(message, origin))

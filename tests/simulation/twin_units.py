@@ -6,14 +6,11 @@ It knows a unit as the sorted keys of its messages and looks at all of them ever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raybroker.core.outcome import Outcome, Withdrawn
 from tests.simulation.ondisk import Message
-from tests.simulation.twin_state import Holder, TwinDeliveryQueue
-
-if TYPE_CHECKING:
-    from tests.simulation.twin import Twin
+from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinView, owed
 
 
 def live(queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
@@ -21,10 +18,8 @@ def live(queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
     return (key for key in queue.units.get(unit, ()) if key not in queue.dying)
 
 
-def invisible(twin: Twin, queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
+def invisible(twin: TwinView, queue: TwinDeliveryQueue, unit: str) -> Iterator[int]:
     """Keys of a unit that open transactions have sent: they have their places (W-86)."""
-    from tests.simulation.twin_producing import owed
-
     for staged in twin.staged.values():
         for key, message in staged.blocks.items():
             if message.unit != unit:
@@ -47,7 +42,7 @@ def owner_of(queue: TwinDeliveryQueue, unit: str) -> dict[int, str | int]:
     return found
 
 
-def deliverable(twin: Twin, queue: TwinDeliveryQueue, key: int, holder: Holder, before: Iterable[int] = ()) -> bool:
+def deliverable(twin: TwinView, queue: TwinDeliveryQueue, key: int, holder: Holder, before: Iterable[int] = ()) -> bool:
     """Every earlier message of its unit is with the same session, and nobody else has any (U2, U4, U5, U10).
 
     ``before``: what is handed to the same session just before it.
@@ -66,7 +61,7 @@ def deliverable(twin: Twin, queue: TwinDeliveryQueue, key: int, holder: Holder, 
     return all(earlier in held for earlier in live(queue, unit) if earlier < key)
 
 
-def for_him(twin: Twin, queue: TwinDeliveryQueue, holder: Holder) -> Any:
+def for_him(twin: TwinView, queue: TwinDeliveryQueue, holder: Holder) -> Any:
     """The first waiting row that a consumer with room should have, or None."""
     for row in queue.waiting:
         if holder.wants(queue.items[row[2]]) and deliverable(twin, queue, row[2], holder):
@@ -74,7 +69,7 @@ def for_him(twin: Twin, queue: TwinDeliveryQueue, holder: Holder) -> Any:
     return None
 
 
-def can_go(twin: Twin, queue: TwinDeliveryQueue, keys: list[int], holder: Holder) -> bool:
+def can_go(twin: TwinView, queue: TwinDeliveryQueue, keys: list[int], holder: Holder) -> bool:
     """Whether a holder may get these one after the other."""
     if not queue.units:
         return True
@@ -83,7 +78,7 @@ def can_go(twin: Twin, queue: TwinDeliveryQueue, keys: list[int], holder: Holder
     )
 
 
-def came_back(twin: Twin, queue: TwinDeliveryQueue, key: int) -> None:
+def came_back(twin: TwinView, queue: TwinDeliveryQueue, key: int) -> None:
     """A message of a unit is no longer with the consumer, or transaction, that had it, and is not settled."""
     unit = queue.items[key].message.unit
     if unit is not None:
@@ -91,7 +86,7 @@ def came_back(twin: Twin, queue: TwinDeliveryQueue, key: int) -> None:
         twin.returned[at] = min(twin.returned.get(at, key), key)
 
 
-def check_withdrawn(twin: Twin, out: Outcome) -> None:
+def check_withdrawn(twin: TwinView, out: Outcome) -> None:
     """Later messages of a unit come back with an earlier one, wherever its session has them (U3, U6)."""
     wanted, twin.overdue = twin.overdue, set[tuple[int, int]]()
     for (number, unit), first in twin.returned.items():

@@ -23,10 +23,11 @@ from tests.simulation.history import PASSING_SHIFT, History, queue_id, value_of
 from tests.simulation.ondisk import INDEX_BITS, Delta, OnDisk, Row
 from tests.simulation.plan import DMQ
 from tests.simulation.twin import Twin
+from tests.simulation.twin_commands import HANDLERS
 
 if TYPE_CHECKING:
     from tests.simulation.network import Connection
-    from tests.simulation.world import World
+    from tests.simulation.surroundings import Surroundings
 
 Asked = tuple[int, int, list[int]]
 """Destination, delivery queue and values that an acknowledgement is about."""
@@ -91,7 +92,7 @@ class Watch:
     ``where``: consumer → what it consumes from (see Op). ``classes``: see the checker of order.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.history = History()
         self.codec = SimCodec()
@@ -117,7 +118,7 @@ class Watch:
 
     def wrap(self, home: Destination) -> None:
         """Watch every step of a new destination."""
-        twin = self.twins[home.number] = Twin(home)
+        twin = self.twins[home.number] = Twin(home, HANDLERS)
         disk = self._disk_of(home)
         twin.restore(disk, self.world.clock.now_ms())
         home.step = lambda command, *, now_ms: self._step(home, twin, command, now_ms)  # type: ignore[method-assign]

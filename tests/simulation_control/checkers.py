@@ -27,7 +27,7 @@ from raybroker.cluster.membership import BrokerState
 if TYPE_CHECKING:
     from tests.simulation_control.clients import Wish
     from tests.simulation_control.node import Node, Process
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 
 class Before(NamedTuple):
@@ -44,7 +44,7 @@ class Before(NamedTuple):
 class Watch:
     """``canon``: (record, number) → digest and tag of what is durable on any broker."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.canon: dict[tuple[str, int], tuple[str, int]] = {}
         self.reigns: dict[int, tuple[str, str]] = {}

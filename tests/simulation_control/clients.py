@@ -9,7 +9,7 @@ from raybroker.cluster.change_record import Change
 
 if TYPE_CHECKING:
     from tests.simulation_control.node import Process
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 ANSWER_MS_MAX = 25_000
 """Longest time that the machines may take for an answer: their own limit, and the time to carry a change out again."""
@@ -26,7 +26,7 @@ class Wish(NamedTuple):
 class Clients:
     """``open``: request → what was asked for."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.open: dict[int, Wish] = {}
         self.acknowledged = 0

@@ -14,13 +14,13 @@ from tests.simulation_control.table import MemoryTable
 
 if TYPE_CHECKING:
     from tests.simulation_control.node import Process
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 
 class Database:
     """``digest``: of the record that the table has."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.table = MemoryTable()
         self.table.fill(ChangeRecord(world.new_id(), world.plan.cluster or "c1", FIRST_TERM))

@@ -13,14 +13,14 @@ from tests.simulation_control.node import Node, Process
 from tests.simulation_control.plan import MS, S
 
 if TYPE_CHECKING:
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 
 
 class Faults:
     """``backups``: what administrators have put aside, newest last."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.backups: list[bytes] = []
         self._make = {

@@ -14,13 +14,13 @@ from raybroker.cluster.member_messages import Envelope
 
 if TYPE_CHECKING:
     from tests.simulation_control.node import Process
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 
 class Network:
     """``cut``: (from, to) pairs that carry nothing; "*" stands for the old instance of a broker."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self.world = world
         self.cut: set[tuple[str, str]] = set()
 

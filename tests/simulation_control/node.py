@@ -14,7 +14,7 @@ from raybroker.store.record import RecordFile
 from tests.simulation_control.disk import SimDisk, SimIO
 
 if TYPE_CHECKING:
-    from tests.simulation_control.world import World
+    from tests.simulation_control.surroundings import Surroundings
 
 
 class Node:
@@ -23,7 +23,7 @@ class Node:
     ``held``: the record that was the last to be carried out as a whole.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self.world = world
         self.name = name
         self.disk = SimDisk()
@@ -72,7 +72,7 @@ class Node:
 class Process:
     """The shell around one machine, as ``services.clustering`` is one."""
 
-    def __init__(self, world: World, node: Node) -> None:
+    def __init__(self, world: Surroundings, node: Node) -> None:
         self.world = world
         self.node = node
         self.name = node.name
