@@ -79,6 +79,7 @@ IMPURE_MODULES = frozenset({
 
 FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/connection/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
+    "raybroker/client/listener/deployment.py": (law("actors"), "rb.deploy makes the pool of actors, when it is called"),
     "raybroker/client/loopback.py": (law("engine store services hosting broker"), "a whole broker in one process"),
     "raybroker/client/producer/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),

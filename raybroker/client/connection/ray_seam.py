@@ -19,10 +19,6 @@ from raybroker.transport.link import Link
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from raybroker.client.blocking.connection import Connection
-    from raybroker.client.listener.listener import Listener
-    from raybroker.client.listener.pool import Pool
-
 ASK_TIMEOUT_S: Final = 2.0
 """How long a broker may take to say who the others are, before another one is asked."""
 
@@ -90,17 +86,6 @@ def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> Clu
         raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
     pinned = broker is not None and not addresses
     return ClusterDirectory(calls, broker or _nearest(ray, cluster, brokers), pinned=pinned)
-
-
-def deploy_actors(
-    listener: Listener, cluster: str, actor_options: dict[str, Any],
-    backlog_of: Callable[[Listener, Connection], Callable[[], int]],
-) -> Pool:  # fmt: skip
-    """A pool of actors, without any yet; see :func:`raybroker.deploy`. Raises NoClusterError."""
-    check_cluster_name(cluster)
-    from raybroker.actors.pool import make_pool
-
-    return make_pool(listener, cluster, actor_options, backlog_of)
 
 
 def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:

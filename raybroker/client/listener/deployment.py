@@ -11,6 +11,7 @@ from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import Pool, check_scaling
 from raybroker.client.loopback import attach_loopback
 from raybroker.model.errors import ConfigError
+from raybroker.model.names import check_cluster_name
 
 
 def deploy(
@@ -46,9 +47,10 @@ def deploy(
             raise ConfigError("actor_options= are for actors of Ray; a loopback has none")
         pool = _in_process(listener, loopback)
     else:
-        from raybroker.client.connection.ray_seam import deploy_actors
+        check_cluster_name(cluster)
+        from raybroker.actors.pool import make_pool  # Brings Ray in.
 
-        pool = deploy_actors(listener, cluster, actor_options or {}, backlog_of)
+        pool = make_pool(listener, cluster, actor_options or {}, backlog_of)
     try:
         pool.scale(first)
     except BaseException:
