@@ -70,7 +70,7 @@ class BrokerSpec:
 
 
 class _WhenReady:
-    """Carries the record out once every host was asked what it serves: what is not known may be there (B-20)."""
+    """Carries the record out once every host was asked what it serves: what is not known may be there."""
 
     def __init__(self, actor: BrokerActor) -> None:
         self._actor = actor
@@ -298,11 +298,11 @@ class BrokerActor:
         return await self._cluster.brokers_changed(version, timeout_s)
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
-        """Broker → consumers of its member of a destination (W-113)."""
+        """Broker → consumers of its member of a destination."""
         return await self._cluster.members(kind, name)
 
     async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
-        """Unit of order → broker (W-120)."""
+        """Unit of order → broker."""
         return await self._cluster.routes(kind, name, units, owner)
 
     async def renew_routes(self, owner: str) -> bool:
@@ -329,14 +329,14 @@ class BrokerActor:
         return await self._cluster.peer(method, args)
 
     async def create_temporary(self, kind: str, owner: str) -> str:
-        """The name of a new destination that lives as long as the client connection ``owner`` (D-23)."""
+        """The name of a new destination that lives as long as the client connection ``owner``."""
         return await (await self._ready()).create_temporary(kind, owner)
 
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
         await (await self._ready()).destroy_temporary(kind, name, owner)
 
     async def subscribe(self, args: dict[str, Any]) -> None:
-        """Before a subscription is opened; see services.subscriptions (D-27)."""
+        """Before a subscription is opened; see services.subscriptions."""
         await self._ready()
         await self._cluster.subscribe(**args)
 
@@ -345,11 +345,11 @@ class BrokerActor:
         await self._cluster.unsubscribe(client_id, name)
 
     async def matching(self, pattern: str) -> tuple[int, list[str]]:
-        """Version and names of the topics that match (D-05)."""
+        """Version and names of the topics that match."""
         return await (await self._ready()).matching(pattern)
 
     async def changed(self, version: int, timeout_s: float) -> int:
-        """Wait for another version, for a bounded time (D-05)."""
+        """Wait for another version, for a bounded time."""
         return await (await self._ready()).changed(version, timeout_s)
 
     async def settings(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class RayPeers:
 
 
 class RayPaths:
-    """The path service as a broker asks it (W-120); ``ensure`` has it started where it belongs."""
+    """The path service as a broker asks it; ``ensure`` has it started where it belongs."""
 
     def __init__(self, cluster: str, ensure: Callable[[], Awaitable[None]]) -> None:
         self._cluster = cluster

@@ -107,7 +107,7 @@ class Cluster:
             raise failed
 
     def stop_broker(self, broker: str) -> None:
-        """Stop one broker cleanly; the others go on, and what it stores comes back with it (K-19)."""
+        """Stop one broker cleanly; the others go on, and what it stores comes back with it."""
         actor = runtime.find_actor(runtime.broker_name(self.name, broker))
         if actor is None:
             return
@@ -167,7 +167,7 @@ def start(
 
 
 def _announce(name: str, broker: str, brokers: list[str]) -> None:
-    """Tell a running cluster which brokers it is going to have; those it knows stay (K-17)."""
+    """Tell a running cluster which brokers it is going to have; those it knows stay."""
     actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
     known = [row["broker"] for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
     if set(brokers) - set(known):
@@ -182,7 +182,7 @@ def _make(name: str, plan: Plan, config: Config, broker: str, node: str) -> Any:
 
 
 def _wait_open(actor: Any, *, alone: bool) -> None:
-    """Wait until a broker takes clients; one that is started alone may have to wait for its master (K-12).
+    """Wait until a broker takes clients; one that is started alone may have to wait for its master.
 
     Raises MasterUnavailableError in the end, which is sooner when other brokers refuse it, or the record cannot be
     used: that takes somebody who does something about it.

@@ -1,4 +1,4 @@
-"""Forwarding agents as actors: one an agent, started by the coordinator's broker, anywhere in the Ray (W-121).
+"""Forwarding agents as actors: one an agent, started by the coordinator's broker, anywhere in the Ray.
 
 An agent that dies is started again by Ray and goes on where its transactions ended; it has nothing that could be lost.
 A failed call changes nothing.

@@ -4,7 +4,7 @@ What happens to hosts is told in the broker's log, and restarts are counted.
 
 A process that has ended is noticed by Ray at once.  One that is stopped or hangs is not: its sockets stay open, and
 clients would wait for it until Ray gives the whole node up.  What it has stored comes back with its successor; what it
-might still do afterwards is refused, because its store is locked and its connections are gone (K-19).
+might still do afterwards is refused, because its store is locked and its connections are gone.
 """
 
 from __future__ import annotations

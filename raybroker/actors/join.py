@@ -30,7 +30,7 @@ def opened(file: RecordFile) -> list[bytes]:
 
 
 def shared_table(plan: Plan, config: ConfigView) -> SharedTable | None:
-    """What has the record instead of a master (K-20).  Raises ConfigError when its address cannot be used."""
+    """What has the record instead of a master.  Raises ConfigError when its address cannot be used."""
     if not plan.table:
         return None
     timeout_ms: int = config["raybroker.cluster.table_timeout_ms"]
@@ -39,7 +39,7 @@ def shared_table(plan: Plan, config: ConfigView) -> SharedTable | None:
 
 def check_table(plan: Plan, config: ConfigView) -> None:
     """Raises ConfigError when brokers are to share a table that cannot be addressed, or is not there: they would wait
-    for it (K-20).  One that cannot be reached now is waited for."""
+    for it.  One that cannot be reached now is waited for."""
     if not plan.table:
         return
     table = RecordTable(plan.table, config["raybroker.cluster.table_timeout_ms"])

@@ -1,4 +1,4 @@
-"""The path service actor: one for the cluster, on the node of the broker that started it (W-120).
+"""The path service actor: one for the cluster, on the node of the broker that started it.
 
 Survives a crash: every assignment that was answered, from its log.  Producers say again within one lease which units
 they use.  A failed call means that units may or may not have been assigned; all calls may be repeated.

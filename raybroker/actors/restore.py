@@ -1,4 +1,4 @@
-"""Making a backup the record of a cluster's master, while all of its brokers are down (A-07, K-14, K-15)."""
+"""Making a backup the record of a cluster's master, while all of its brokers are down."""
 
 from __future__ import annotations
 

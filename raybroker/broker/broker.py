@@ -1,4 +1,4 @@
-"""A broker: which destinations there are, on which host each lives, and every administrative verb (D-03, D-21).
+"""A broker: which destinations there are, on which host each lives, and every administrative verb.
 
 A broker holds no messages and no durable state of its own but the list of its hosts and its templates; what a host
 serves is asked of the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote
@@ -79,7 +79,7 @@ class Broker:
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
-        """What of a destination is paused, until when, as the configuration change record has it (D-26)."""
+        """What of a destination is paused, until when, as the configuration change record has it."""
         self._changing: dict[Key, asyncio.Lock] = {}
         self._begun: dict[Key, HostPort] = {}
         """Where a destination may be whose creation was not answered; it is created there or nowhere."""
@@ -98,7 +98,7 @@ class Broker:
     # ---- hosts
 
     async def adopt(self, host: HostPort) -> None:
-        """A host that exists already, after a restart of the broker: ask it what it serves (B-20)."""
+        """A host that exists already, after a restart of the broker: ask it what it serves."""
         rows = await host.destinations()
         if not rows and host.hosting == "dedicated":
             await self._drop_host(host)
@@ -116,12 +116,12 @@ class Broker:
         await self.properties.greet(host, new=new)
 
     async def ready(self) -> None:
-        """Make mq.sys.dmq if it is surely missing (D-24)."""
+        """Make mq.sys.dmq if it is surely missing."""
         if DMQ not in self.registry.where and not self.unasked:
             await self.create(DMQ, dead_message_queue().as_dict("queue"))
 
     def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
-        """A host has removed an unused auto-created destination (D-22), or a temporary one (D-23)."""
+        """A host has removed an unused auto-created destination, or a temporary one."""
         key = (check_destination_type(type), name)
         if key in self.registry.where and key not in self.registry.owners:
             log.info("[B1132] %s %s was destroyed: nobody had used it for imq.autocreate.reaptime", *key)
@@ -215,7 +215,7 @@ class Broker:
     # ---- what clients ask
 
     async def locate(self, type: str, name: str, create: bool) -> HostPort:  # noqa: A002
-        """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError (D-04, D-21)."""
+        """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError."""
         kind = check_destination_type(type)
         check_destination_name(name, allow_reserved=True)
         key = (kind, name)
@@ -240,7 +240,7 @@ class Broker:
         return await self.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
 
     async def create_temporary(self, type: str, owner: str) -> str:  # noqa: A002
-        """A new destination that lives as long as the client connection ``owner``; its name (D-23).
+        """A new destination that lives as long as the client connection ``owner``; its name.
 
         It has the attributes of an auto-created one, without a limit on producers, since whoever is asked answers
         there, and lives on a shared host.
@@ -255,7 +255,7 @@ class Broker:
         return name
 
     async def destroy_temporary(self, type: str, name: str, owner: str) -> None:  # noqa: A002
-        """What its connection does; raises IllegalStateError for others, and while it has consumers (D-23)."""
+        """What its connection does; raises IllegalStateError for others, and while it has consumers."""
         kind = check_destination_type(type)
         key, host = (kind, name), self.registry.host_of(kind, name)
         known = self.registry.owners.get(key)
@@ -276,20 +276,20 @@ class Broker:
         selector: str | None = None,
         no_local: bool = False,
     ) -> None:
-        """Before a client opens a subscription: creates the topic as :meth:`locate`, then see Subscriptions (D-27)."""
+        """Before a client opens a subscription: creates the topic as :meth:`locate`, then see Subscriptions."""
         await self.locate("topic", topic, True)
         await self.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        """See Subscriptions (D-27)."""
+        """See Subscriptions."""
         await self.subscriptions.unsubscribe(client_id, name)
 
     async def matching(self, pattern: str) -> tuple[int, list[str]]:
-        """The version of the list of topics and the names in it that match (D-05)."""
+        """The version of the list of topics and the names in it that match."""
         return self.registry.matching(pattern)
 
     async def changed(self, version: int, timeout_s: float) -> int:
-        """The version, as soon as it is not ``version`` or the time is over; a bounded wait (D-05)."""
+        """The version, as soon as it is not ``version`` or the time is over; a bounded wait."""
         return await self.registry.changed(version, timeout_s)
 
     async def resolve(self) -> int:
@@ -297,7 +297,7 @@ class Broker:
         return await self.transactions.resolve()
 
     async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
-        """Put what a host has for a destination of another host there, such as dead messages (W-70).
+        """Put what a host has for a destination of another host there, such as dead messages.
 
         Raises what the other host raises, InvalidDestinationError when there is no such destination. The same block may
         be offered again: a host recognises what it has.

@@ -1,4 +1,4 @@
-"""Broker properties that change while the broker runs, and hold after its next start (A-17, M-02, M-04)."""
+"""Broker properties that change while the broker runs, and hold after its next start."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ClusterProperties:
         """As Properties.update_broker; without ``broker`` on all that are up, and "down" names the others.
 
         Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
-        brokers (K-18) and ``broker``.  When a broker is lost meanwhile, the others have changed.
+        brokers and ``broker``.  When a broker is lost meanwhile, the others have changed.
         """
         up = self._asker.live()
         self._own.check(properties)

@@ -1,4 +1,4 @@
-"""Administration over all brokers of a cluster: who is asked, and how answers become one (K-03, K-07).
+"""Administration over all brokers of a cluster: who is asked, and how answers become one.
 
 Every destination has a member on each broker.  What reads is put together from all members; what acts on messages or
 pauses goes to all of them; what changes a definition goes through the configuration change record, see clustering.
@@ -27,7 +27,7 @@ SUMMED: Final = frozenset({
     "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
     "refused", "expired", "dead", "duplicates", "throttled", "moved_in", "current", "pending",
 })  # fmt: skip
-"""Counts of a destination that members have apart (K-04)."""
+"""Counts of a destination that members have apart."""
 _LARGEST: Final = (
     "active_consumers", "backup_consumers", "subscriptions", "total_consumers", "peak_consumers",
     "messages_threshold_ms", "bytes_threshold_ms",
@@ -123,7 +123,7 @@ class ClusterAdmin:
     # ---- destinations
 
     async def query_destination(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
-        """One row for all members: counts added up, and ``members`` with the row of each broker (K-03)."""
+        """One row for all members: counts added up, and ``members`` with the row of each broker."""
         return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
 
     async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:  # noqa: A002

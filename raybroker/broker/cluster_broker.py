@@ -1,4 +1,4 @@
-"""One broker of a cluster as clients, administrators and the other brokers ask it (K-02, K-03, K-07).
+"""One broker of a cluster as clients, administrators and the other brokers ask it.
 
 Beneath it are the broker's own destinations (broker.py) and the machine that keeps the cluster together (clustering).
 What concerns one member is done here; what changes a definition goes through the configuration change record; what
@@ -133,28 +133,28 @@ class ClusterBroker:
         """The host of this broker's member of a destination, and the attributes that a client acts on.
 
         ``guest``: the home broker of the client is another one. Raises LocalDestinationError when only clients of this
-        broker may use the destination (D-20).
+        broker may use the destination.
         """
         self.clustering.require_open()
         if guest and self._is_local(kind, name):
             raise LocalDestinationError(
-                f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly, D-20)"
+                f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
             )
         host = await self.local.locate(kind, name, create)
         return host, dict(self.local.registry.traits.get((check_destination_type(kind), name), {}))
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
-        """Broker → consumers of its member of a destination, of those brokers that answer (W-113)."""
+        """Broker → consumers of its member of a destination, of those brokers that answer."""
         self.clustering.require_open()
         return await self.forwarding.members((check_destination_type(kind), name), self.live())
 
     async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
-        """Unit of order → broker, by the path service (W-120)."""
+        """Unit of order → broker, by the path service."""
         self.clustering.require_open()
         return await self.paths.routes(kind, name, units, owner, self.clustering.member.membership.live())
 
     async def keeper_of_paths(self) -> str:
-        """The broker that keeps the map of the path service; the first that is asked for it becomes that (W-120).
+        """The broker that keeps the map of the path service; the first that is asked for it becomes that.
 
         Another one could not know where units have messages, so there is none while that broker is down.
         """
@@ -165,7 +165,7 @@ class ClusterBroker:
         return str(self.clustering.member.agreed.services[key]["broker"])
 
     async def _forget_broker(self, name: str) -> None:
-        """A broker was removed for good: units of order that were its own start anew elsewhere (W-119)."""
+        """A broker was removed for good: units of order that were its own start anew elsewhere."""
         if ("paths",) in self.clustering.member.agreed.services:
             await self.paths.drop_member(name)
 
@@ -179,9 +179,9 @@ class ClusterBroker:
         self, topic: str, client_id: str | None, name: str, durable: bool = True, shared: bool = False,
         selector: str | None = None, no_local: bool = False,
     ) -> None:  # fmt: skip
-        """Before a client opens a subscription: a durable one is made on all brokers (K-08, D-27).
+        """Before a client opens a subscription: a durable one is made on all brokers.
 
-        One that exists as it is wanted needs no master (K-13).
+        One that exists as it is wanted needs no master.
         """
         self.clustering.require_open()
         await self.local.locate("topic", topic, True)
@@ -247,7 +247,7 @@ class ClusterBroker:
         await self.local.forward(type, name, block)
 
     async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
-        """Which of these units of order have messages in this broker's member (U14)."""
+        """Which of these units of order have messages in this broker's member."""
         host = self.local.registry.find(type, name)
         return await host.live_units(type, name, names) if host is not None else []
 
@@ -267,7 +267,7 @@ class ClusterBroker:
         return HostElsewhere(self._peers, broker, host, PEER_TIMEOUT_S)
 
     async def _propose(self, change: Change) -> None:
-        """Make a change and wait until all brokers that are up have carried it out, for a bounded time (K-07).
+        """Make a change and wait until all brokers that are up have carried it out, for a bounded time.
 
         One that takes longer carries it out later; what is durable at the master is so for good.
         """
@@ -335,7 +335,7 @@ class ClusterBroker:
         )
 
     async def _create_new(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
-        """As Destinations.create, on all brokers; one with isLocalOnly on this one alone (D-20)."""
+        """As Destinations.create, on all brokers; one with isLocalOnly on this one alone."""
         key: Key = (check_destination_type(type), check_destination_name(name))
         if key in self.local.registry.orphans:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
@@ -351,7 +351,7 @@ class ClusterBroker:
             await self._propose(Change("create_destination", key, checked))
 
     async def _refuse_others(self, key: Key) -> None:
-        """What another broker has for its own clients (D-20), or as an orphan (K-14), is no member of a new one."""
+        """What another broker has for its own clients, or as an orphan, is no member of a new one."""
         if self.live() == [self.name]:
             return
         try:
@@ -370,7 +370,7 @@ class ClusterBroker:
                 )
 
     async def _adopt_destination(self, type: str, name: str) -> None:  # noqa: A002
-        """Put an orphaned destination into the record, with its messages and durable subscriptions (K-14).
+        """Put an orphaned destination into the record, with its messages and durable subscriptions.
 
         Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the coordinator
         hold.
@@ -433,7 +433,7 @@ class ClusterBroker:
         await self._propose(Change("destroy_subscription", key))
 
     async def _refuse_active(self, name: str, client_id: str | None) -> None:
-        """A subscription that a consumer uses, on whichever broker, is not ended (D-27)."""
+        """A subscription that a consumer uses, on whichever broker, is not ended."""
         rows, live = await self._spread.list_subscriptions(), self.live()
         silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
         require_whole(Listing((), silent), f"whether subscription {name!r} is in use")

@@ -1,4 +1,4 @@
-"""The cluster itself, as administrators see and change it: its brokers, its master, its record (A-06, A-18 … A-21)."""
+"""The cluster itself, as administrators see and change it: its brokers, its master, its record."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class ClusterItself:
         return [name, *(other for other in self._clustering.member.membership.live() if other != name)]
 
     async def list_brokers(self) -> list[Row]:
-        """One row a broker: broker, state, coordinator, master, node, and how far its copy of the record goes
-        (A-18)."""
+        """One row a broker: broker, state, coordinator, master, node, and how far its copy of the record goes."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
         return [
@@ -61,7 +60,7 @@ class ClusterItself:
         }  # fmt: skip
 
     async def reload_cluster(self, brokers: list[str]) -> list[str]:
-        """Make these the brokers of the cluster, for those that are up, which are returned, and those to come (A-20).
+        """Make these the brokers of the cluster, for those that are up, which are returned, and those to come.
 
         Raises ConfigError when a broker that is up is not among them: stop it first.
         """
@@ -94,7 +93,7 @@ class ClusterItself:
             self._clustering.feed(Brokers(tuple(names)))
 
     async def change_master(self, target: str, passed_on: bool = False) -> Row:
-        """Move the configuration change record to another broker while brokers run; result and text (A-21, K-15).
+        """Move the configuration change record to another broker while brokers run; result and text.
 
         A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
         """
@@ -107,7 +106,7 @@ class ClusterItself:
         return {"result": result, "text": text}
 
     async def backup_record(self) -> bytes:
-        """The configuration change record as a file (A-06, K-14)."""
+        """The configuration change record as a file."""
         member = self._clustering.member
         return dump(member.record, number=member.durable.number)
 

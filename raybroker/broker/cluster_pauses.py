@@ -1,4 +1,4 @@
-"""Pauses over all brokers of a cluster, kept in the configuration change record (D-26, W-123 … W-125).
+"""Pauses over all brokers of a cluster, kept in the configuration change record.
 
 A broker that restarts, or was down when the pause was made, carries the record out and is paused as well.  Temporary
 destinations, which are in no record, are paused where they are.
@@ -65,7 +65,7 @@ class Pausing:
         words = WHOLE["resume"] if which == "all" else (which,)
         ended = {key: {word: 0 for word in words if word in self.of(key)} for key in keys}
         await self._propose([Change("resume_destination", key, fields) for key, fields in ended.items() if fields])
-        # What attributes pause at each start is in no record (W-123).
+        # What attributes pause at each start is in no record.
         try:
             await self._everywhere("resume_destination", {"type": type, "name": name, "which": which})
         except InvalidDestinationError:

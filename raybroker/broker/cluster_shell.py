@@ -210,7 +210,7 @@ class Clustering:
     # ---- who waits -------------------------------------------------------------------------------------------------
 
     async def propose(self, change: Change) -> int:
-        """Make a change of the whole cluster; the number of its entry. Raises MasterUnavailableError (K-13)."""
+        """Make a change of the whole cluster; the number of its entry. Raises MasterUnavailableError."""
         failpoint("record.propose")
         answer = await self._ask(lambda request: ev.Propose(request, change))
         failpoint("record.proposed")
@@ -219,7 +219,7 @@ class Clustering:
         return answer.number
 
     async def change_master(self, target: str) -> tuple[str, str]:
-        """(result, why) of moving the record to another broker; see control.events.CHANGE_MASTER_RESULTS (A-21)."""
+        """(result, why) of moving the record to another broker; see control.events.CHANGE_MASTER_RESULTS."""
         answer = await self._ask(lambda request: ev.ChangeMaster(request, target))
         if answer.error is not None:
             raise answer.error
@@ -239,7 +239,7 @@ class Clustering:
             self._requests.pop(request, None)
 
     def require_open(self) -> None:
-        """Raises NotOpenError while this broker takes no clients (K-12)."""
+        """Raises NotOpenError while this broker takes no clients."""
         if not self.member.opened:
             raise NotOpenError(self.member.refusal or f"broker {self.member.name} has stopped")
 

@@ -1,4 +1,4 @@
-"""Which destinations there are and on which host each lives, and which topics match a pattern (D-05)."""
+"""Which destinations there are and on which host each lives, and which topics match a pattern."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Registry:
         self.traits: dict[Key, dict[str, Any]] = {}
         """Attributes that clients act on, see TRAITS."""
         self.orphans: set[Key] = set()
-        """Those that a restored record does not know: an administrator adopts or destroys them (K-14)."""
+        """Those that a restored record does not know: an administrator adopts or destroys them."""
         self.unasked: dict[str, str] = {}
         """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
         self.version = int.from_bytes(entropy.token(6), "little")
@@ -107,7 +107,7 @@ class Registry:
     def matching(self, pattern: str) -> tuple[int, list[str]]:
         """The version and the names of the topics that match now; raises InvalidDestinationError for a bad pattern.
 
-        Metrics topics have no wildcards (M-07): whoever wants one names it.
+        Metrics topics have no wildcards: whoever wants one names it.
         """
         check_pattern(pattern)
         names = (name for kind, name in self.where if kind == "topic" and not is_metrics_topic(name))

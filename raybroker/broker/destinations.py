@@ -1,4 +1,4 @@
-"""Destinations in the hands of administrators: making, changing, pausing, removing, looking at them (A-31 … A-37)."""
+"""Destinations in the hands of administrators: making, changing, pausing, removing, looking at them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, ch
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
 
 PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
-"""What of a destination can be paused (D-26, W-123 … W-125)."""
+"""What of a destination can be paused."""
 ORPHANED: Final = "ORPHANED"
-"""State of a destination that the configuration change record does not know since an older one was restored (K-14)."""
+"""State of a destination that the configuration change record does not know since an older one was restored."""
 HOW_TO_ADOPT: Final = (
     "the configuration change record that was restored does not know it; put it into the record with its messages"
     " (raybroker adopt dst), or destroy it"
@@ -58,7 +58,7 @@ class Destinations:
     async def create(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:  # noqa: A002
         """Create with attributes; "created", "kept" or "updated".
 
-        ``if_exists``: "error" raises InvalidDestinationError (D-03), "keep" leaves it as it is, "update" gives it the
+        ``if_exists``: "error" raises InvalidDestinationError, "keep" leaves it as it is, "update" gives it the
         attributes.
         """
         key = (check_destination_type(type), name)
@@ -84,7 +84,7 @@ class Destinations:
         await self._broker.create((kind, name), checked.as_dict(kind))
 
     async def _refuse_circle(self, key: Key, error_destination: object) -> None:
-        """ConfigError when dead messages of ``key`` would come back to it by way of error destinations (W-70)."""
+        """ConfigError when dead messages of ``key`` would come back to it by way of error destinations."""
         way = [key[1]]
         while key[0] == "queue" and error_destination and len(way) <= ERROR_DESTINATIONS_MAX:
             way.append(str(error_destination))
@@ -98,7 +98,7 @@ class Destinations:
             error_destination = row["attributes"].get("errorDestination")
 
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
-        """Remove a destination with its messages; a dedicated host ends with it (A-32).
+        """Remove a destination with its messages; a dedicated host ends with it.
 
         Raises IllegalStateError for mq.sys.dmq and for temporary ones, which their connection removes.
         """
@@ -137,7 +137,7 @@ class Destinations:
     async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
         """One row a destination, by name; one that cannot be asked now has state UNKNOWN, and its host is missing.
 
-        ``temporary`` shows the temporary ones as well (A-33).
+        ``temporary`` shows the temporary ones as well.
         """
         by_host: dict[HostPort, list[Key]] = {}
         for key in self._registry.keys(None if type is None else check_destination_type(type)):
@@ -170,7 +170,7 @@ class Destinations:
     async def pause(
         self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
     ) -> int:
-        """Pause one destination, or all (of a type) but mq.sys.dmq; how many (A-36, B21).
+        """Pause one destination, or all (of a type) but mq.sys.dmq; how many.
 
         ``which``: producers, consumers, all or insertion. ``until_ms``: milliseconds since 1970 at which it resumes by
         itself; 0: until resumed.
@@ -183,14 +183,14 @@ class Destinations:
     async def resume(
         self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
     ) -> int:
-        """Resume one destination, or all (of a type); how many (A-36)."""
+        """Resume one destination, or all (of a type); how many."""
         check_pause(which, 0, "resumed")
         keys = self._chosen(type, name, "resumed")
         await self._each(keys, lambda key, host: host.resume(*key, which))
         return len(keys)
 
     async def reset(self, type: str | None = None, name: str | None = None) -> int:  # noqa: A002
-        """Set to zero what is counted of one destination, or of all (of a type); how many (W-128)."""
+        """Set to zero what is counted of one destination, or of all (of a type); how many."""
         if name is not None:
             keys = [self._known(named(type, name), name)[0]]
         else:

@@ -1,4 +1,4 @@
-"""Heartbeats between brokers in datagrams, as long as those come through (K-19).
+"""Heartbeats between brokers in datagrams, as long as those come through.
 
 A beat tells the receiver also which of its own beats came last, so each side knows what arrives.  A beat counts as
 carried only while nothing that was sent before is without such an answer for longer than UNANSWERED_MS; otherwise the

@@ -29,7 +29,7 @@ def settings_of(config: ConfigView, cluster: str, plan: Plan, table: SharedTable
 
 
 class _Shown(Mapping[str, object]):
-    """What other brokers compare (K-18), as the configuration has it now."""
+    """What other brokers compare, as the configuration has it now."""
 
     def __init__(self, config: ConfigView) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""Messages in the hands of administrators: looking at them, deleting, moving, exporting, importing (W-129, B15, B23).
+"""Messages in the hands of administrators: looking at them, deleting, moving, exporting, importing.
 
 A destination's messages may be moved or deleted only while its consumers are paused; those of mq.sys.dmq always.  What
 moves between hosts is copied first and deleted then, so that a failure in between leaves duplicates and loses nothing.
@@ -63,7 +63,7 @@ class Messages:
     ) -> int:
         """Delete the messages that the selector and the ids name, all without either; how many.
 
-        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq (W-129).
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
         """
         host, kind = self._at(type, name)
         return await host.delete_messages(kind, name, selector, ids)
@@ -72,7 +72,7 @@ class Messages:
         self, type: str, name: str, target: str, target_type: str | None = None,  # noqa: A002
         selector: str | None = None, ids: list[str] | None = None,
     ) -> int:  # fmt: skip
-        """Move messages to another destination, by default of the same type, with their ids; how many (W-129).
+        """Move messages to another destination, by default of the same type, with their ids; how many.
 
         Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
         """
@@ -92,7 +92,7 @@ class Messages:
         self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,  # noqa: A002
         ids: list[str] | None = None,
     ) -> int:  # fmt: skip
-        """Send dead messages back to where each died, as new messages; how many (B15).
+        """Send dead messages back to where each died, as new messages; how many.
 
         One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
         exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError as :meth:`move`.

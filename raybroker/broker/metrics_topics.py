@@ -1,4 +1,4 @@
-"""Metrics messages to each topic mq.metrics.* that has a subscriber, and metrics in the log (M-01, M-07 … M-10).
+"""Metrics messages to each topic mq.metrics.* that has a subscriber, and metrics in the log.
 
 Each broker publishes to its own member of the topic; a consumer, which takes from all members, hears of every broker,
 and the property ``brokerName`` says of which.

@@ -1,4 +1,4 @@
-"""The path service: one for the cluster, it knows the member of every unit of order (W-120, U12 … U14).
+"""The path service: one for the cluster, it knows the member of every unit of order.
 
 ``PathService`` is the service itself, run by one actor; ``Paths`` is how brokers reach it.  An answer goes out when
 what it assigned is on disk; assignments that come while the disk works share its next sync.
@@ -27,7 +27,7 @@ Live = Callable[[str, str, str, list[str]], Awaitable[list[str]]]
 
 
 class Paths(Protocol):
-    """What a broker asks; raises OrderError when the path service cannot be asked (U13)."""
+    """What a broker asks; raises OrderError when the path service cannot be asked."""
 
     async def routes(
         self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]  # noqa: A002 - as everywhere
@@ -106,7 +106,7 @@ class PathService:
         self._map.release((type, name), owner, units or None)
 
     async def drop_member(self, member: str) -> None:
-        """The broker was removed for good (W-119)."""
+        """The broker was removed for good."""
         await self._durable(self._map.drop_member(member))
 
     async def row(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class PathService:
                     future.set_result(None)
 
     async def _sweep(self) -> None:
-        """Forget units that no producer holds and that have no messages (U14)."""
+        """Forget units that no producer holds and that have no messages."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self._map.expire(self._clock.now_ms())

@@ -1,4 +1,4 @@
-"""What the configuration change record says, made true on one broker (K-07, K-11).
+"""What the configuration change record says, made true on one broker.
 
 Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
 cluster keeps its messages and takes the attributes.
@@ -57,8 +57,8 @@ class Applying:
     async def apply_whole(self, wanted: RecordState) -> None:
         """Make ``wanted``, which the record leads to, true, whatever is here.
 
-        What the record once had is destroyed: that is what happened to it meanwhile (K-11). Anything else that the
-        record does not have is orphaned: after a restore (K-14) only an administrator can know whether it is still
+        What the record once had is destroyed: that is what happened to it meanwhile. Anything else that the
+        record does not have is orphaned: after a restore only an administrator can know whether it is still
         wanted, with its messages. It is named in the log.
         """
         have = await self._present(wanted)
@@ -208,7 +208,7 @@ def _key(change: Change) -> Key:
 
 
 def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
-    """What of a destination is paused, in the record's words; not what its attributes pause at each start (W-123)."""
+    """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
     found: dict[str, object] = {}
     for which, (part, *_) in PARTS.items():
         if part in paused and (which in wanted or not attributes.get(f"{part}PausedAtStartup")):

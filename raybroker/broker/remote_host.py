@@ -1,4 +1,4 @@
-"""A host of another broker, as far as transactions over brokers need it: the coordinator that decided (T-05)."""
+"""A host of another broker, as far as transactions over brokers need it: the coordinator that decided."""
 
 from __future__ import annotations
 

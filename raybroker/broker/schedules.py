@@ -1,4 +1,4 @@
-"""Recurring schedules of all hosts: what administrators see and end; producers make them (B17)."""
+"""Recurring schedules of all hosts: what administrators see and end; producers make them."""
 
 from __future__ import annotations
 

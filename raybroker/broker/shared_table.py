@@ -1,4 +1,4 @@
-"""Calls to the table that brokers share, made in threads: a database that hangs holds up nobody (K-20)."""
+"""Calls to the table that brokers share, made in threads: a database that hangs holds up nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions of all topics: one identity, client id and name, is one subscription (D-27).
+"""Durable subscriptions of all topics: one identity, client id and name, is one subscription.
 
 The hosts keep them; here is only which topic an identity was last used with, so that using it with another topic ends
 the old subscription, and so that it can be ended by name.
@@ -59,7 +59,7 @@ class Subscriptions:
     ) -> None:
         """A client is about to open a subscription: what of that identity is in the way and unused goes.
 
-        A durable subscription with another topic, selector or noLocal is ended if nobody uses it (D-27); a shared one
+        A durable subscription with another topic, selector or noLocal is ended if nobody uses it; a shared one
         and an unshared one of the same name exclude each other.
         Subscriptions that are not durable have nothing to keep and no identity beyond their topic.
         Raises IllegalStateError when the identity is in use otherwise, InvalidDestinationError for an unknown topic.
@@ -87,7 +87,7 @@ class Subscriptions:
     async def install(
         self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
     ) -> None:
-        """Make a durable subscription here, in place of another one of that identity (K-08)."""
+        """Make a durable subscription here, in place of another one of that identity."""
         await self.subscribe(topic, client_id, name, True, shared, selector, no_local)
         host = self._registry.host_of("topic", topic)
         await host.subscribe(topic, client_id, name, shared, selector, no_local)
@@ -102,14 +102,14 @@ class Subscriptions:
     # ---- administration
 
     async def list_all(self, topic: str | None = None) -> list[Row]:
-        """One row a subscription, of one topic or of all (A-40)."""
+        """One row a subscription, of one topic or of all."""
         if topic is not None:
             return _sorted(await self._registry.host_of("topic", topic).subscriptions(topic))
         found, missing = await host_listing.each_host(self._registry, lambda host: host.subscriptions(None))
         return Listing(_sorted([row for _, row in found]), missing)
 
     async def destroy(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
-        """End a durable subscription with its messages (A-42); raises as :meth:`unsubscribe`."""
+        """End a durable subscription with its messages; raises as :meth:`unsubscribe`."""
         identity = _checked(client_id, name)
         async with self._changing.setdefault(identity, asyncio.Lock()):
             rows = await self._found(identity, topic)
@@ -125,7 +125,7 @@ class Subscriptions:
         self._changing.pop(identity, None)
 
     async def purge(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
-        """Discard the messages that wait for a durable subscription (A-41)."""
+        """Discard the messages that wait for a durable subscription."""
         for row in await self._found(_checked(client_id, name), topic):
             host = self._registry.host_of("topic", row["topic"])
             await host.purge_subscription(row["topic"], row["client_id"] or "", row["name"])

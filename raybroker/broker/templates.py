@@ -1,7 +1,7 @@
-"""Templates: named sets of destination attributes, for many destinations at a time (W-131).
+"""Templates: named sets of destination attributes, for many destinations at a time.
 
 A destination takes from its template, when it is created, what it is not given itself.  A change of the template
-reaches every destination that still has the template's old value; one that says something else keeps it (W-58).
+reaches every destination that still has the template's old value; one that says something else keeps it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Save = Callable[[Saved], Awaitable[None]]
 TEMPLATES_MAX: Final = 1000
 """Templates of one broker: they are one small file that is written whole."""
 _FOLLOWS: Final = ("expirationPolicy", "Default")
-"""A value that says: as the template has it (W-58)."""
+"""A value that says: as the template has it."""
 
 
 async def keep_nothing(saved: Saved) -> None:

@@ -1,8 +1,8 @@
-"""Transactions of all hosts: what administrators see and settle (A-43 … A-46), and what dead clients left open.
+"""Transactions of all hosts: what administrators see and settle, and what dead clients left open.
 
 A local transaction over several hosts is decided on one of them, its coordinator, and prepared on the others.  A client
 that dies between the two leaves hosts that may neither commit nor roll back by themselves: :meth:`Transactions.resolve`
-tells them what the coordinator says.  A distributed (XA) one is left to its manager and to administrators (T-06).
+tells them what the coordinator says.  A distributed (XA) one is left to its manager and to administrators.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Transactions:
         return (await self._find(id))[1]
 
     async def commit(self, id: int | str) -> None:  # noqa: A002
-        """Commit a prepared transaction (A-45); raises IllegalStateError in any other state.
+        """Commit a prepared transaction; raises IllegalStateError in any other state.
 
         Of an XA branch that is a heuristic decision: the host remembers it until the branch is forgotten.
         """
         await self._settle(id, commit=True)
 
     async def rollback(self, id: int | str) -> None:  # noqa: A002
-        """Roll a transaction back (A-46); of a prepared XA branch that is a heuristic decision."""
+        """Roll a transaction back; of a prepared XA branch that is a heuristic decision."""
         await self._settle(id, commit=False)
 
     async def decide(self, id: int | str, commit: bool) -> None:  # noqa: A002

@@ -1,6 +1,6 @@
-"""What programs name destinations with: queues, topics, and those that live as long as their connection (D-01 … D-05).
+"""What programs name destinations with: queues, topics, and those that live as long as their connection.
 
-A destination is a value: a type and a name.  Making one creates nothing on a broker (O-02).  As text it is
+A destination is a value: a type and a name.  Making one creates nothing on a broker.  As text it is
 ``queue:name`` or ``topic:name``; a name alone is a queue's.
 """
 
@@ -28,7 +28,7 @@ class Destination:
 
     @property
     def is_pattern(self) -> bool:
-        """True for a topic name with wildcards (D-05)."""
+        """True for a topic name with wildcards."""
         return False
 
     @property
@@ -59,7 +59,7 @@ class Queue(Destination):
 
     @classmethod
     def checked(cls, name: object) -> Queue:
-        """The queue of that name, or the queue itself; raises InvalidDestinationError for a bad name (D-04)."""
+        """The queue of that name, or the queue itself; raises InvalidDestinationError for a bad name."""
         if isinstance(name, Queue):
             return name
         return cls(check_destination_name(name, allow_reserved=name == DEAD_MESSAGE_QUEUE))
@@ -77,7 +77,7 @@ class Topic(Destination):
 
     @classmethod
     def checked(cls, name: object) -> Topic:
-        """The topic of that name or pattern, or the topic itself; raises InvalidDestinationError (D-04, D-05)."""
+        """The topic of that name or pattern, or the topic itself; raises InvalidDestinationError."""
         if isinstance(name, Topic):
             return name
         system = isinstance(name, str) and name.startswith(SYSTEM_TOPICS)
@@ -85,7 +85,7 @@ class Topic(Destination):
 
 
 class TemporaryQueue(Queue):
-    """A queue that ends with its connection; only that connection may receive from it (D-23)."""
+    """A queue that ends with its connection; only that connection may receive from it."""
 
     __slots__ = ("_delete", "owner")
 
@@ -104,7 +104,7 @@ class TemporaryQueue(Queue):
 
 
 class TemporaryTopic(Topic):
-    """A topic that ends with its connection; only that connection may receive from it (D-23)."""
+    """A topic that ends with its connection; only that connection may receive from it."""
 
     __slots__ = ("_delete", "owner")
 

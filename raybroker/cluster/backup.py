@@ -1,4 +1,4 @@
-"""The text that a configuration change record is backed up in, and handed over in (K-14, A-06, A-07).
+"""The text that a configuration change record is backed up in, and handed over in.
 
 One JSON value a line, so that people can read it:
 

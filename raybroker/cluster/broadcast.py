@@ -1,4 +1,4 @@
-"""A cluster without a master: every broker tells its changes to all that run (K-16).
+"""A cluster without a master: every broker tells its changes to all that run.
 
 There is no order over the brokers: a change that cannot be made on one of them, because another came first there, is
 left out there with a warning, and a broker that is down misses it for good.  For development.

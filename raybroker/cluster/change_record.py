@@ -1,4 +1,4 @@
-"""The configuration change record: every destination and durable subscription made and destroyed, in order (K-10).
+"""The configuration change record: every destination and durable subscription made and destroyed, in order.
 
 The master appends, all brokers carry out.  Each entry carries a hash over itself and everything before it, so that two
 copies agree up to an entry exactly when their hashes there are equal: a record that forked is seen at once.  A record
@@ -98,8 +98,8 @@ class RecordState:
     """What there is after some entry.  Keys as in Change; ``brokers`` are names in the order in which they were added.
 
     A subscription has the fields topic, shared, selector, no_local; its topic may be one that is in no record, such as
-    an auto-created one (K-07).  A service has the field broker: where it keeps its data (W-120).  ``pauses`` holds what
-    of a destination is paused and until when (D-26); the destination may be in no record as well.
+    an auto-created one.  A service has the field broker: where it keeps its data.  ``pauses`` holds what
+    of a destination is paused and until when; the destination may be in no record as well.
 
     ``past``: destinations and subscriptions that were destroyed, and may still be on the broker whose copy this is.  It
     says nothing of the cluster: copies are equal whatever theirs is.
@@ -392,7 +392,7 @@ class ChangeRecord:
         self.state.past.clear()
 
     def compress(self, number: int | None = None) -> ChangeRecord:
-        """The same record with its history up to entry ``number``, or all of it, as its base; the numbers go on (K-14).
+        """The same record with its history up to entry ``number``, or all of it, as its base; the numbers go on.
 
         ``number`` is not before the base and not after the end.
         """

@@ -21,7 +21,7 @@ NOT_ALLOWED: Final = "NOT_ALLOWED"
 UNAVAILABLE: Final = "UNAVAILABLE"
 PRECONDITION_FAILED: Final = "PRECONDITION_FAILED"
 CHANGE_MASTER_RESULTS: Final = (OK, BAD_REQUEST, NOT_ALLOWED, UNAVAILABLE, PRECONDITION_FAILED)
-"""What ``changemaster`` answers; all but OK mean that nothing was changed (K-15)."""
+"""What ``changemaster`` answers; all but OK mean that nothing was changed."""
 
 
 # ---- events
@@ -61,7 +61,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """The active consumers of ``peer`` are known here, and ours there (K-11)."""
+    """The active consumers of ``peer`` are known here, and ours there."""
 
     peer: str
 
@@ -76,7 +76,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class ChangeMaster:
-    """An administrator wants another master, while the cluster runs (A-21, K-15).  Answered with ``result``."""
+    """An administrator wants another master, while the cluster runs.  Answered with ``result``."""
 
     request: int
     target: str
@@ -84,19 +84,19 @@ class ChangeMaster:
 
 @dataclass(frozen=True, slots=True)
 class Compress:
-    """Shorten the record: its history becomes one snapshot (K-14)."""
+    """Shorten the record: its history becomes one snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The names of the cluster's brokers are these now: the list was edited, or others were found (K-17)."""
+    """The names of the cluster's brokers are these now: the list was edited, or others were found."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableDone:
-    """The call to the shared table with this token is over (K-20).
+    """The call to the shared table with this token is over.
 
     ``error`` "": it was carried out; ``found`` is what was read, None when there is no table; ``done`` says whether it
     was changed.  ``unknown``: after an error, it may have been changed, or be changed yet.
@@ -185,7 +185,7 @@ class AppendTable:
 
 @dataclass(frozen=True, slots=True)
 class ShortenTable:
-    """Make entry ``number``, with its hash, the end of the base of ``record`` if ``before`` is the end now (K-14)."""
+    """Make entry ``number``, with its hash, the end of the base of ``record`` if ``before`` is the end now."""
 
     token: int
     record: str
@@ -197,14 +197,14 @@ class ShortenTable:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Tell ``peer`` the active consumers here and learn its own; then say Exchanged(peer) (K-11)."""
+    """Tell ``peer`` the active consumers here and learn its own; then say Exchanged(peer)."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Clients may connect: this broker is fully integrated.  Said once a life (K-11, K-12)."""
+    """Clients may connect: this broker is fully integrated.  Said once a life."""
 
 
 @dataclass(frozen=True, slots=True)

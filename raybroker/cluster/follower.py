@@ -168,7 +168,7 @@ class Follower:
             self._life.note(text, warning=True)
         self._life.trouble = text
 
-    # ---- taking over (K-15)
+    # ---- taking over
 
     def offered(self, sender: str, message: Offer) -> None:
         """The master is going to hand over to us: keep its record until it says so."""

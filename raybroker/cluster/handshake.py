@@ -1,7 +1,7 @@
 """Other brokers: greeting them, hearing them, and agreeing on who the master is.
 
-A broker talks only to instances that it has greeted: what has to be equal was compared then (K-18).  A broker that is
-not heard is greeted again every ``retry_ms`` (K-12), one that was lost every ``down_ms``, and at once when it speaks.
+A broker talks only to instances that it has greeted: what has to be equal was compared then.  A broker that is
+not heard is greeted again every ``retry_ms``, one that was lost every ``down_ms``, and at once when it speaks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The master: it alone appends to the record, answers brokers that lag, and hands over to another master.
 
-Handing over (A-21, K-15): no change is taken any more; the whole record is offered to the successor, which makes it
+Handing over: no change is taken any more; the whole record is offered to the successor, which makes it
 durable and says up to where; only then the old master makes its own decision durable, *who the master of the next term
 is*, and tells everybody.  Until that write nothing has changed and the old master may go on; after it the old master
 never accepts a change again.  The successor reigns once it hears of the decision, from whomever.

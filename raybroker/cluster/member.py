@@ -1,15 +1,15 @@
 """One broker's life in a cluster: the machine and the funnel that every event goes through.
 
     STARTING           the incarnation is being made durable
-    WAITING_FOR_MASTER no client is taken until the master is found; tried again every ``retry_ms`` (K-12)
-    REPLAYING          the record is carried out here, up to where the master was (K-11)
-    EXCHANGING         the active consumers of all live brokers are exchanged (K-11)
+    WAITING_FOR_MASTER no client is taken until the master is found; tried again every ``retry_ms``
+    REPLAYING          the record is carried out here, up to where the master was
+    EXCHANGING         the active consumers of all live brokers are exchanged
     OPERATING          fully integrated
-    MASTER_LOST        as OPERATING, but changes raise MasterUnavailableError (K-13)
+    MASTER_LOST        as OPERATING, but changes raise MasterUnavailableError
     STOPPED            left, or replaced by a newer instance
 
-The master itself, and a broker of a cluster without a master (K-16), go from STARTING to REPLAYING.  Where the record
-is in a table (K-20), the table is what is waited for and lost.  Which state may
+The master itself, and a broker of a cluster without a master, go from STARTING to REPLAYING.  Where the record
+is in a table, the table is what is waited for and lost.  Which state may
 follow which is the table ``life.NEXT``; who does the work is told in ``life``.
 """
 
@@ -275,14 +275,14 @@ class Member(Shown):
             self._until_ms = life.now_ms + life.settings.exchange_ms
 
     def _master_is_missing(self) -> bool:
-        """Nobody finishes initialising without the master, or the table (K-12)."""
+        """Nobody finishes initialising without the master, or the table."""
         life = self._life
         if life.follows and (not life.keeper_heard or life.trouble):
             self._source.target = None
         return life.follows and self._source.target is None
 
     def _exchange_new(self) -> None:
-        """With every instance once, and again after it was not heard for a while (K-08, K-11)."""
+        """With every instance once, and again after it was not heard for a while."""
         life = self._life
         now = {peer: life.matched[peer] for peer in life.peers()}
         for peer, incarnation in now.items():

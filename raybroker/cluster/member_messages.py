@@ -24,7 +24,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """Who I am and what has to be equal (K-18).  ``answer``: greet me back."""
+    """Who I am and what has to be equal.  ``answer``: greet me back."""
 
     properties: Mapping[str, object]
     claim: Leadership
@@ -103,7 +103,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Without a master: this was changed here; ``sequence`` counts the changes of one instance (K-16)."""
+    """Without a master: this was changed here; ``sequence`` counts the changes of one instance."""
 
     sequence: int
     change: Change
@@ -118,7 +118,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """From the master that is going to be replaced: keep this record; it is yours if I say so (K-15)."""
+    """From the master that is going to be replaced: keep this record; it is yours if I say so."""
 
     claim: Leadership
     dump: bytes

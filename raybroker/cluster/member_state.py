@@ -60,11 +60,11 @@ class MemberSettings:
 
     cluster                imq.cluster.clusterid, "" to take that of the master
     brokers                names of the configured brokers
-    master                 imq.cluster.masterbroker, "" without a master (K-16)
-    table                  names the table that has the record instead of a master, "" without one (K-20)
+    master                 imq.cluster.masterbroker, "" without a master
+    table                  names the table that has the record instead of a master, "" without one
     dynamic_change_master  imq.cluster.dynamicChangeMasterBrokerEnabled
     properties             of ``matching.properties``
-    retry_ms               between two attempts to reach a broker that is not heard (K-12)
+    retry_ms               between two attempts to reach a broker that is not heard
     request_ms             a change that is not decided by then is answered as unknown
     exchange_ms            longest wait for the consumers of a peer before going without
     table_poll_ms          a table is read again after so long, also when nobody says that there is more

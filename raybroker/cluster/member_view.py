@@ -81,7 +81,7 @@ class Shown:
 
     @property
     def contradiction(self) -> str:
-        """What the configuration says of the master and the record does not, in words; "" when they agree (K-15)."""
+        """What the configuration says of the master and the record does not, in words; "" when they agree."""
         life = self._life
         wanted, master = life.settings.master, life.claim.master
         if not wanted or not master or wanted == master:
@@ -113,7 +113,7 @@ class Shown:
         return f"broker {life.name} takes no clients yet: {'; '.join([what, *texts])}"
 
     def check_change(self) -> None:
-        """Raises MasterUnavailableError when a change would be refused at once (K-13)."""
+        """Raises MasterUnavailableError when a change would be refused at once."""
         life = self._life
         if life.settings.table and not life.table_heard:
             raise MasterUnavailableError(

@@ -174,7 +174,7 @@ class Membership:
         self._rows[self.me] = replace(self._rows[self.me], number=number)
 
     def expect(self, names: Iterable[str]) -> None:
-        """The brokers of the cluster by configuration (K-17): new ones are down until heard, others go unless heard."""
+        """The brokers of the cluster by configuration: new ones are down until heard, others go unless heard."""
         wanted = dict.fromkeys(names)
         for name in wanted:
             if name not in self._rows:

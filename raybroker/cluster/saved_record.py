@@ -118,7 +118,7 @@ def _replay(saved: Saved, found: list[Any]) -> None:
 
 
 def backed_up(frames: Iterable[bytes]) -> bytes:
-    """A backup of the record that the frames have, compressed (A-06, K-14).  Raises ConfigError when there is none."""
+    """A backup of the record that the frames have, compressed.  Raises ConfigError when there is none."""
     saved = load_frames(frames)
     if saved.record is None:
         raise ConfigError("this broker has no configuration change record yet")
@@ -128,7 +128,7 @@ def backed_up(frames: Iterable[bytes]) -> bytes:
 def restored(
     frames: Iterable[bytes], backup: bytes, *, name: str, master: str, new_id: str, cluster: str = ""
 ) -> tuple[bytes, ...]:
-    """The frames of broker ``name`` after restoring a backup: it is the master then, of a new term (A-07, K-15).
+    """The frames of broker ``name`` after restoring a backup: it is the master then, of a new term.
 
     ``master``: the configured one. ``cluster``: the configured id. All brokers are stopped, and follow at their next
     start; what was changed since the backup is lost. Raises ConfigError for a backup of another cluster and when the

@@ -1,4 +1,4 @@
-"""A record in a table that all brokers share: no broker is the master, every one may append (K-20).
+"""A record in a table that all brokers share: no broker is the master, every one may append.
 
 A broker keeps a copy, as it would of a master's record.  It decides on a change by the copy and puts it into the table
 as the next entry; another broker may have been first, and then it reads what came and decides again.  It refuses a
@@ -112,7 +112,7 @@ class Sharer:
         )
 
     def compress(self) -> None:
-        """Make the history that the table has its base (K-14)."""
+        """Make the history that the table has its base."""
         self._shorten_now = True
 
     def beaten(self, message: Beat) -> None:

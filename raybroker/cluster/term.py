@@ -3,7 +3,7 @@
 A new term begins when a master hands over (+1) or a backup is restored (the next multiple of RESTORE_TERM_STEP, which
 no series of hand-overs since the backup has reached).  Within one term there is one master: a hand-over is decided by
 the old master alone, and durably before anybody hears of it.  So a higher term wins; two masters of one term mean that
-an administrator has to decide, and they refuse each other (K-15).
+an administrator has to decide, and they refuse each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST_TERM: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """``master`` "": there is none (K-16).  ``record`` "": not known yet, the broker only has the configured name."""
+    """``master`` "": there is none.  ``record`` "": not known yet, the broker only has the configured name."""
 
     term: int = 0
     master: str = ""

@@ -1,10 +1,10 @@
-"""Which member a unit of order goes to: by hash, or by the path service's map (W-118 … W-120, U12 … U14).
+"""Which member a unit of order goes to: by hash, or by the path service's map.
 
 Hash routing is ``rendezvous`` of ``raybroker.model.hashing`` over the *configured* brokers, live or not: a member that
-is down keeps its units and their sends fail (W-119).
+is down keeps its units and their sends fail.
 
 The path map gives a unit to a member at its first use and keeps that for as long as a producer uses the unit or a
-message of it lives (U14).  Producers hold a unit by a lease, so that one that dies is noticed.  The map is kept in a
+message of it lives.  Producers hold a unit by a lease, so that one that dies is noticed.  The map is kept in a
 log of frames: what is in it is durable before anybody is told.  Producers are not in the log; after a restart every
 unit is held for one lease, in which the producers that live say so again.
 """
@@ -21,7 +21,7 @@ from raybroker.model.errors import StoreDamagedError
 Destination = tuple[str, str]
 """Type and name."""
 Choose = Callable[[str], str]
-"""Unit → member, by normal balancing (W-120)."""
+"""Unit → member, by normal balancing."""
 
 LEASE_MS: Final = 60_000
 UNITS_MAX: Final = 1000
@@ -98,7 +98,7 @@ class PathMap:
         """Where the units go, and that the producer ``owner`` uses them from now on, for a lease at least.
 
         Units without a path get the member that ``choose`` gives. Whether a member can be reached is the sender's
-        business: a unit is never moved because its member is down (U13). Raises ValueError for over UNITS_MAX units.
+        business: a unit is never moved because its member is down. Raises ValueError for over UNITS_MAX units.
         """
         if len(units) > UNITS_MAX:
             raise ValueError(f"{len(units)} units in one question; at most {UNITS_MAX} are allowed")
@@ -163,7 +163,7 @@ class PathMap:
             if not path.owners:
                 self._free[destination, unit] = None
 
-    # ---- the end of a path (U14)
+    # ---- the end of a path
 
     def candidates(self, now_ms: int, units_max: int = UNITS_MAX) -> list[Candidate]:
         """Units that no producer holds, those that wait longest first; none in the lease after a restart."""
@@ -197,7 +197,7 @@ class PathMap:
         return self._forget(asked.destination, gone)
 
     def drop_member(self, member: str) -> tuple[bytes, ...]:
-        """An administrator removed the broker for good: its units start anew elsewhere (W-119); frames to log."""
+        """An administrator removed the broker for good: its units start anew elsewhere; frames to log."""
         frames: list[bytes] = []
         for destination, paths in list(self._paths.items()):
             frames += self._forget(destination, [unit for unit, path in paths.items() if path.member == member])

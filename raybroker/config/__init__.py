@@ -1,4 +1,4 @@
-"""Configuration as a value: built once at start from its layers, passed down, explained on request (B-18)."""
+"""Configuration as a value: built once at start from its layers, passed down, explained on request."""
 
 from raybroker.config.config import Config, store_directory
 

@@ -21,9 +21,9 @@ TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode (K-10, K-16, K-17).
+    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode.
 
-    ``table``: the address of the database whose table has the record, "" without one (K-20).
+    ``table``: the address of the database whose table has the record, "" without one.
     """
 
     brokers: dict[str, str]

@@ -1,7 +1,7 @@
 """The configuration of a broker or a client as one frozen value.
 
-Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags
-(B-18).  Unlike in the seeds, a name that does not exist or a value out of bounds is an error that names the file and
+Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags.
+Unlike in the seeds, a name that does not exist or a value out of bounds is an error that names the file and
 line, variable or flag: a misspelled limit that is silently ignored is a limit that nobody has.
 
 It holds the broker's properties and those of connection factories, so that one file can serve both sides.  It is built
@@ -97,7 +97,7 @@ class Config:
 
 
 def store_directory(config: Config, cluster: str, broker: str, environ: Mapping[str, str] | None = None) -> Path:
-    """The directory of one broker's stores: <raybroker.store.dir>/<broker> (B-19, P-06); nothing is created.
+    """The directory of one broker's stores: <raybroker.store.dir>/<broker>; nothing is created.
 
     Without ``raybroker.store.dir`` it is below the user's state directory, apart for each cluster.
     """

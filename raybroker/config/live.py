@@ -1,4 +1,4 @@
-"""A configuration of which some properties change while it is used (A-17, B-18).
+"""A configuration of which some properties change while it is used.
 
 What an administrator has changed wins over all layers, for as long as the configuration says what it said then.  Once
 it says something else, somebody has decided later than he did, and the change is forgotten.

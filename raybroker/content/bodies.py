@@ -1,4 +1,4 @@
-"""What a message's body is as bytes (R-16, R-17).
+"""What a message's body is as bytes.
 
 A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
 types here (``extensions.py``); which one is its *kind*.  A pickled
@@ -29,7 +29,7 @@ MAP: Final = 4
 STREAM: Final = 5
 """A list."""
 WORK: Final = 6
-"""The bodies of a unit of work (W-96): a list of (kind, headers, body, message id) in msgpack."""
+"""The bodies of a unit of work: a list of (kind, headers, body, message id) in msgpack."""
 DEFLATED: Final = 0x80
 """Added to the kind of a body that was compressed with zlib."""
 BODY_TYPES: Final = {
@@ -150,7 +150,7 @@ def work_rows(data: Buffer) -> list[WorkRow]:
 
 
 def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int, bytes, dict[str, Any]]:
-    """(kind, body, properties) of a message that is to travel compressed, because its COMPRESS is True (R-17)."""
+    """(kind, body, properties) of a message that is to travel compressed, because its COMPRESS is True."""
     small = zlib.compress(data)
     return kind | DEFLATED, small, {**properties, COMPRESSED_SIZE: len(small), UNCOMPRESSED_SIZE: len(data)}
 

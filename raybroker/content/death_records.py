@@ -1,4 +1,4 @@
-"""What is written on a message that dies, and taken off it again when it is sent back (D-25, B14).
+"""What is written on a message that dies, and taken off it again when it is sent back.
 
 A dead message is a new message with an id of its own: the old one's headers, priority and persistence, its body unless
 that is to be cut, no expiry, no delay and no unit of order, and properties that say where, when, why and after how many
@@ -101,7 +101,7 @@ class Death(Protocol):
 
 
 def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
-    """What a message itself says about its death: keep it, log it, cut its body; None where it says nothing (D-25)."""
+    """What a message itself says about its death: keep it, log it, cut its body; None where it says nothing."""
     properties = BlockContent(block).properties(index)
     if not properties:
         return None, None, None
@@ -166,7 +166,7 @@ def _dying(block: Block, mask: int, death: Death, now_ms: int, cuts: Callable[[b
 
 
 def revive_block(block: Block, mask: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
-    """Dead messages without what death wrote on them but for their history, by where each came from (B15).
+    """Dead messages without what death wrote on them but for their history, by where each came from.
 
     One that died before it expired expires when it would have, unless that is over.  It has its unit of order again,
     and its count of deliveries goes on: it is redelivered, unless it was never delivered before.

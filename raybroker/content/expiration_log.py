@@ -1,4 +1,4 @@
-"""The record that expiration policy Log writes for an expired message (W-61 … W-63).
+"""The record that expiration policy Log writes for an expired message.
 
 The logging policy of a destination is a list of names with commas between them: headers (``JMSPriority``), properties,
 ``%header%`` for all headers and ``%properties%`` for all properties.  The message id is always there:

@@ -1,4 +1,4 @@
-"""What a message's headers are as bytes, and what a block shows of its messages (R-16).
+"""What a message's headers are as bytes, and what a block shows of its messages.
 
 Headers are one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
 """
@@ -29,7 +29,7 @@ DOUBTFUL: Final = "a"
 DELIVERIES_MAX: Final = 1 << 31
 """No message was delivered more often; a header that says so is taken for one delivery."""
 UNIT: Final = "u"
-"""The header with the name of a message's unit of order (W-76)."""
+"""The header with the name of a message's unit of order."""
 
 
 def message_id(producer: int, seq: int) -> str:
@@ -46,12 +46,12 @@ class Header(NamedTuple):
     type: str | None = None
     dedup_id: str | None = None
     no_id: bool = False
-    """Its producer asked for no message id (R-16)."""
+    """Its producer asked for no message id."""
     unit: str | None = None
-    """Its unit of order (W-76)."""
+    """Its unit of order."""
     doubtful: int = 0
     """How often it may have been delivered elsewhere: see wire.doubt."""
-    """Another broker may have stored it already (K-19)."""
+    """Another broker may have stored it already."""
 
 
 Pack = Callable[[Any], bytes]
@@ -78,8 +78,8 @@ def encode_header(
 ) -> bytes:
     """Headers as bytes, empty when all have their defaults; raises MessageFormatError and MessageTooLargeError.
 
-    ``reply_to`` is "queue:name" or "topic:name"; ``dedup_id`` names the message among its destination's (B25);
-    ``no_id``: whoever receives it sees no message id (R-16); ``unit`` names its unit of order (W-76).
+    ``reply_to`` is "queue:name" or "topic:name"; ``dedup_id`` names the message among its destination's;
+    ``no_id``: whoever receives it sees no message id; ``unit`` names its unit of order.
     """
     fields: dict[str, Any] = {}
     if properties:
@@ -271,7 +271,7 @@ class BlockContent:
         return self._decode(index) if found is None else found
 
     def dedup_ids(self) -> list[str | None] | None:
-        """The deduplication id of each message; None when no message has one (B25)."""
+        """The deduplication id of each message; None when no message has one."""
         offsets, block = self._offsets, self._block
         if offsets is None or _DEDUP_KEY not in bytes(block.view[offsets[0] : offsets[-1]]):
             return None
@@ -304,12 +304,12 @@ class BlockContent:
 
 
 def content_of(block: Block) -> BlockContent:
-    """The headers of a block's messages, for selectors (B-22) and for what is written about dead messages."""
+    """The headers of a block's messages, for selectors and for what is written about dead messages."""
     return BlockContent(block)
 
 
 def dedup_ids(block: Block) -> list[str | None] | None:
-    """The deduplication id of each message of a block; None when no message has one (B25)."""
+    """The deduplication id of each message of a block; None when no message has one."""
     return BlockContent(block).dedup_ids()
 
 

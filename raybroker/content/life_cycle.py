@@ -1,4 +1,4 @@
-"""What the log of messages' lives says of one message (W-130).
+"""What the log of messages' lives says of one message.
 
 ``policy`` is a list of names as for expired messages (see expiry_log): headers, properties, %header%, %properties%.
 """

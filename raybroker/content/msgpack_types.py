@@ -1,4 +1,4 @@
-"""Types of Python that msgpack has none for, as its extension types: they come back as what they were (R-17).
+"""Types of Python that msgpack has none for, as its extension types: they come back as what they were.
 
     tuple               with its parts, themselves of any type that travels
     datetime, date,     to the microsecond; an aware datetime with the name of its zone where that is one of zoneinfo,

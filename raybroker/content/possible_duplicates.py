@@ -1,4 +1,4 @@
-"""Messages that another broker may have stored already: their headers say so, and whoever receives them sees it (K-19).
+"""Messages that another broker may have stored already: their headers say so, and whoever receives them sees it.
 
 A producer whose broker is lost before it has answered cannot know what that one has stored.  It sends the same
 messages to another broker, which cannot know either; each is redelivered then, also when it comes for the first time.
@@ -21,8 +21,7 @@ def in_doubt(data: bytes) -> bytes:
 
 
 def delivered(data: bytes, count: int) -> bytes:
-    """An encoded block whose messages were delivered so often by another member; the same one when there is no room
-    (W-73)."""
+    """An encoded block whose messages were delivered so often by another member; the same one when there is no room."""
     return _with(data, lambda before: min(before + count, DELIVERIES_MAX))
 
 

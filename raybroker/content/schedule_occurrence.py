@@ -1,4 +1,4 @@
-"""The message that a recurring schedule sends each time, from the one that its sender gave (B17)."""
+"""The message that a recurring schedule sends each time, from the one that its sender gave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def occurrence_block(
 ) -> bytes:  # fmt: skip
     """The one message of ``block`` with more properties and as of ``now_ms``: a block of its own.
 
-    ``ttl_ms`` 0: it does not expire, ``delay_ms`` 0: it may be delivered at once; one without a timestamp (R-16) gets
+    ``ttl_ms`` 0: it does not expire, ``delay_ms`` 0: it may be delivered at once; one without a timestamp gets
     none. Its deduplication id is left out, or every message would count as the first one again. Raises
     MessageTooLargeError when the headers grow too large.
     """

@@ -1,4 +1,4 @@
-"""Which unit of order each message of a block belongs to: a header, read once when the block comes (W-76).
+"""Which unit of order each message of a block belongs to: a header, read once when the block comes.
 
 Most messages of a unit have the same header, byte for byte, so that reading a name is a look into a table.
 """
@@ -79,7 +79,7 @@ def _one_object(name: object) -> str | None:
 
 
 def in_unit(block: Block, unit: str) -> Block:
-    """The block with ``unit`` on every message that has none (W-79)."""
+    """The block with ``unit`` on every message that has none."""
     offsets = block.header_offsets()
     own = pack_fields({UNIT: unit})
     if offsets is None:

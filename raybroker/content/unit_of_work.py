@@ -2,7 +2,7 @@
 
 The message has the bodies of its parts in their order (kind WORK), of each with its headers and its id.  Its own
 headers are those of the first part, its properties the ones that all parts have alike; it expires with the first of
-them (W-94 … W-96).
+them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Key = tuple[str, int, bool]
 def works_of(block: Block) -> tuple[Key | None, ...] | None:
     """What each message is in a unit of work; None when no message is in one.
 
-    Without the name of a unit the other two properties mean nothing (W-95).
+    Without the name of a unit the other two properties mean nothing.
     """
     offsets = block.header_offsets()
     if offsets is None or _NAME not in bytes(block.view[offsets[0] : offsets[-1]]):

@@ -17,7 +17,7 @@ from raybroker.model.settings import DestinationAttributes
 
 
 class AttachProducer(NamedTuple):
-    """A producer opens the destination; raises ResourceAllocationError at maxNumProducers (D-14).
+    """A producer opens the destination; raises ResourceAllocationError at maxNumProducers.
 
     ``generation`` grows each time that this producer opens; an opening that comes after a later one, from a connection
     that the producer has left, raises IllegalStateError. 0 is from a producer that does not count.
@@ -44,10 +44,10 @@ class Send(NamedTuple):
     room        False when the store would not take it: then what is persistent and not held already is refused
     columns     priorities, expiry and delivery times
     content     headers, for selectors; None when nobody looks
-    origin      connection and client id of the producer, for noLocal (D-27)
-    txn         the block waits for this transaction (T-01)
-    dedup_ids   one deduplication id or None for each message (B25)
-    confirm     whether the producer waits to be told; None: it does when they are persistent (W-74 may change that)
+    origin      connection and client id of the producer, for noLocal
+    txn         the block waits for this transaction
+    dedup_ids   one deduplication id or None for each message
+    confirm     whether the producer waits to be told; None: it does when they are persistent or forced to be
     moved       they were taken from a producer before, elsewhere: moved, forwarded, dead or imported
     only        the one delivery queue of a topic that gets them, whatever its selector says; None: each that wants
     them.
@@ -74,16 +74,16 @@ class Send(NamedTuple):
 class AttachConsumer(NamedTuple):
     """A consumer opens the destination.
 
-    flow          "credit": at most ``limit`` messages, then what is granted (F-05 … F-09); -1 is unlimited.
-                  "prefetch": at most ``limit`` unacknowledged messages, topped up at half (F-17 … F-19); 0 polls (F-20)
-    no_ack        a message counts as acknowledged when it is handed to the connection (R-10)
-    held          start without delivery, until Proceed (C-12)
-    selector      what it wants (B-22); of a queue only, a subscription has its own
+    flow          "credit": at most ``limit`` messages, then what is granted; -1 is unlimited.
+                  "prefetch": at most ``limit`` unacknowledged messages, topped up at half; 0 polls
+    no_ack        a message counts as acknowledged when it is handed to the connection
+    held          start without delivery, until Proceed
+    selector      what it wants; of a queue only, a subscription has its own
     subscription  which subscription of a topic it serves; None for a queue
-    lease_ms      how long it may keep a message unacknowledged (B6); 0 for ever
+    lease_ms      how long it may keep a message unacknowledged; 0 for ever
     drain         start in drain mode, see Drain
-    owner         the session it belongs to (W-81); "" it is one of its own
-    remote        its home is another broker (D-19)
+    owner         the session it belongs to; "" it is one of its own
+    remote        its home is another broker
     """
 
     attachment: int
@@ -100,10 +100,10 @@ class AttachConsumer(NamedTuple):
 
 
 class DetachConsumer(NamedTuple):
-    """The consumer is gone; what it had not acknowledged goes back to its place (B-07, F-25).
+    """The consumer is gone; what it had not acknowledged goes back to its place.
 
-    ``lost``: it did not close; then what is known to have reached the application counts as failed (B10).
-    Deliveries after ``seen`` never reached the application and do not count (R-11); -1: that is not known of any.
+    ``lost``: it did not close; then what is known to have reached the application counts as failed.
+    Deliveries after ``seen`` never reached the application and do not count; -1: that is not known of any.
     """
 
     attachment: int
@@ -112,7 +112,7 @@ class DetachConsumer(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The consumer asks for ``credit`` more messages (F-09); with prefetch 0 it polls for that many (F-20).
+    """The consumer asks for ``credit`` more messages; with prefetch 0 it polls for that many.
 
     This ends drain mode.
     """
@@ -148,7 +148,7 @@ class Acknowledge(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Another outcome for deliveries (B9): "reject" for good, "release" uncounted, "fail" with a delay, "expired",
+    """Another outcome for deliveries: "reject" for good, "release" uncounted, "fail" with a delay, "expired",
     "unseen" when the application never got them.
 
     ``delay_ms`` -1: what the destination says.
@@ -165,7 +165,7 @@ class Settle(NamedTuple):
 class TakeBack(NamedTuple):
     """The transaction in which the consumer has received messages was rolled back without it: all of them go back.
 
-    Deliveries up to ``tag`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67).
+    Deliveries up to ``tag`` had reached the application: that counts as a failure, with ``delay_ms``.
     """
 
     attachment: int
@@ -181,17 +181,17 @@ class Begun(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """The time for acknowledging these deliveries starts again (B7)."""
+    """The time for acknowledging these deliveries starts again."""
 
     attachment: int
     ranges: Sequence[tuple[int, int]]
 
 
 class Release(NamedTuple):
-    """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover, R-11).
+    """The consumer gives back everything unacknowledged and starts again with ``credit`` (recover).
 
     In drain mode a credit of 0 keeps that mode, and another one ends it.
-    Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms`` (W-67);
+    Deliveries up to ``consumed`` had reached the application: that counts as a failure, with ``delay_ms``;
     ``reason`` is what is written on those that are dead by it. ``seen``: as of DetachConsumer.
     """
 
@@ -205,7 +205,7 @@ class Release(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Deliver nothing to this consumer until Proceed (C-12, F-15, a full connection)."""
+    """Deliver nothing to this consumer until Proceed (a full connection)."""
 
     attachment: int
 
@@ -215,7 +215,7 @@ class Proceed(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The destination has new attributes, already checked against the table of settings (D-03)."""
+    """The destination has new attributes, already checked against the table of settings."""
 
     attributes: DestinationAttributes
 
@@ -227,7 +227,7 @@ class Purge(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Discard waiting messages, given as block → picks (W-129); ``aside``: hold them until Buried or Unbury."""
+    """Discard waiting messages, given as block → picks; ``aside``: hold them until Buried or Unbury."""
 
     chosen: Mapping[int, int]
     aside: bool = False
@@ -246,8 +246,8 @@ class Buried(NamedTuple):
 
 
 class Composed(NamedTuple):
-    """The message of a complete unit of work takes the place of its ``parts``, as (block, message); ``send`` brings it
-    (W-96). Limits do not count: the parts were within them."""
+    """The message of a complete unit of work takes the place of its ``parts``, as (block, message); ``send`` brings it.
+    Limits do not count: the parts were within them."""
 
     queue: int
     parts: Sequence[tuple[int, int]]
@@ -263,7 +263,7 @@ class Unbury(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Stop "production", "consumption" or "insertion" (D-26, W-123 … W-125); ``until_ms`` 0: until Resume."""
+    """Stop "production", "consumption" or "insertion"; ``until_ms`` 0: until Resume."""
 
     which: str
     until_ms: int = 0
@@ -274,16 +274,16 @@ class Resume(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """Make a durable subscription of a topic that nobody has attached to yet; one that is there already stays (K-08).
+    """Make a durable subscription of a topic that nobody has attached to yet; one that is there already stays.
 
-    Raises IllegalStateError when its name is in use with other options (D-27).
+    Raises IllegalStateError when its name is in use with other options.
     """
 
     subscription: Subscription
 
 
 class Unsubscribe(NamedTuple):
-    """End a subscription of a topic; raises IllegalStateError while a consumer is attached (D-27)."""
+    """End a subscription of a topic; raises IllegalStateError while a consumer is attached."""
 
     client_id: str
     name: str
@@ -298,7 +298,7 @@ class StageAcks(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """Write down what the transaction does here, so that it survives until Decide (T-05)."""
+    """Write down what the transaction does here, so that it survives until Decide."""
 
     txn: int
 

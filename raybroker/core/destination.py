@@ -1,11 +1,11 @@
-"""A destination: the funnel through which every command comes, and what queues and topics have in common (D-01, D-02).
+"""A destination: the funnel through which every command comes, and what queues and topics have in common.
 
 :meth:`Destination.step` looks the handler up in one table, lets it change state, hands out what can be handed out, and
 returns the outcome.  A handler that raises has changed nothing.
 
-What leaves as ``after_durable`` and why: a producer's acknowledgement (P-05), the delivery of a persistent message
-(with the note that it was handed out, so that a second delivery after a crash is flagged, R-11), the confirmation of
-an acknowledgement (B-06).  The delivery of a non-persistent message goes at once, and so does the answer to a release,
+What leaves as ``after_durable`` and why: a producer's acknowledgement, the delivery of a persistent message
+(with the note that it was handed out, so that a second delivery after a crash is flagged), the confirmation of
+an acknowledgement.  The delivery of a non-persistent message goes at once, and so does the answer to a release,
 which has to come before whatever is delivered after it.
 """
 
@@ -74,7 +74,7 @@ class Counters:
 
 
 class Destination(ABC):
-    """State of one destination. ``reap_ms``: unused for so long it says Idle; None for never (D-22).
+    """State of one destination. ``reap_ms``: unused for so long it says Idle; None for never.
 
     ``peek``: the headers of a held block, from wherever they are; the engine sets it.
     """
@@ -96,28 +96,28 @@ class Destination(ABC):
         self.queue_of: dict[int, DeliveryQueue] = {}
         """Consumer's attachment → its delivery queue."""
         self.works = works_for(attributes)
-        """Its units of work, if it composes them (W-96)."""
+        """Its units of work, if it composes them."""
         self.staged: dict[int, Staged] = {}
         self.dying = self.dying_bytes = 0
         """Messages in the delivery queues that are dead and not settled, and their bytes."""
         self.paused: dict[str, int] = {}
         """Which of PAUSES → until when, milliseconds; 0 until told otherwise."""
         self.slow = False
-        """Producers were told to wait (D-10)."""
+        """Producers were told to wait."""
         self.message_bytes_max = -1
-        """Largest message that the host takes (B-10); -1: it says nothing, and the attribute alone holds."""
+        """Largest message that the host takes; -1: it says nothing, and the attribute alone holds."""
         self.rollbacks_max = 0
-        """After so many failures a message is dead, whatever redeliveryLimit says (T-09); 0: it alone counts."""
+        """After so many failures a message is dead, whatever redeliveryLimit says; 0: it alone counts."""
         self.scan_ms = 0
-        """How often expired messages are looked for (B-09, W-59); 0: only when they are touched (W-60)."""
+        """How often expired messages are looked for; 0: only when they are touched."""
         self.next_scan_ms = 0
         self.expiring: list[tuple[int, int]] = []
         """(when, block) for the scan."""
         self.ended_before = False
-        """A restart found messages that had failed: some may have been on their way to where the dead go (W-71)."""
+        """A restart found messages that had failed: some may have been on their way to where the dead go."""
         self.idle_since_ms: int | None = None
         self.kept = False
-        """The host has something to do for it later, so it is never idle (B17)."""
+        """The host has something to do for it later, so it is never idle."""
         self.now_ms = 0
         self.read_headers: Callable[[int], Content | None] = lambda ordinal: None
         self.arriving: Content | None = None
@@ -176,7 +176,7 @@ class Destination(ABC):
         is done with all."""
 
     def parts_queue(self, out: Outcome) -> int:
-        """The delivery queue that parts of units of work are owed to (W-94)."""
+        """The delivery queue that parts of units of work are owed to."""
         return 0
 
     # ---- for the handlers and delivery queues
@@ -199,7 +199,7 @@ class Destination(ABC):
 
     @property
     def failures_max(self) -> int:
-        """A message with more failures is dead (W-69, T-09); -1: none is."""
+        """A message with more failures is dead; -1: none is."""
         limit = self.attributes.redeliveryLimit
         if self.rollbacks_max > 0 and not 0 <= limit < self.rollbacks_max:
             return self.rollbacks_max - 1
@@ -312,7 +312,7 @@ class Destination(ABC):
     # ---- administration --------------------------------------------------------------------------------------------
 
     def _update(self, command: cmd.Update, out: Outcome) -> None:
-        """New attributes, checked by whoever made them (D-03); raised consumer limits promote backups."""
+        """New attributes, checked by whoever made them; raised consumer limits promote backups."""
         self.attributes = command.attributes
         self.works = self.works or works_for(command.attributes)
         for queue in self.queues.values():

@@ -45,7 +45,7 @@ def tick(home: Destination, command: cmd.Tick, out: Outcome) -> None:
 
 
 def _scan(home: Destination, out: Outcome) -> None:
-    """Take out what has expired (W-59): every block is looked at when its first message is due."""
+    """Take out what has expired: every block is looked at when its first message is due."""
     chosen: dict[int, int] = {}
     again: list[tuple[int, int]] = []
     while home.expiring and home.expiring[0][0] <= home.now_ms:

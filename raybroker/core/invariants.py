@@ -154,7 +154,7 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
 
 
 def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
-    """Drain mode leaves no credit behind, and nobody in it waits for messages that he has not been told of (D-19)."""
+    """Drain mode leaves no credit behind, and nobody in it waits for messages that he has not been told of."""
     local = any(c.active and not c.remote for c in queue.consumers.by_attachment.values())
     for attachment, consumer in queue.consumers.by_attachment.items():
         outranked = consumer.remote and local and home.attributes.localDeliveryPreferred

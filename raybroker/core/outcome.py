@@ -23,7 +23,7 @@ class Refused(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused (B-04, P-05).
+    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused.
 
     Of messages that nobody waits for only those are told of which some were refused, or which give credit back."""
 
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """To a producer: "open", "slow" (the destination is full, D-10) or "paused" (W-123)."""
+    """To a producer: "open", "slow" (the destination is full) or "paused"."""
 
     attachment: int
     state: str
@@ -52,7 +52,7 @@ class Deliver(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """To a consumer: its acknowledgement is durable (B-06). ``unknown`` messages of it were not with this consumer."""
+    """To a consumer: its acknowledgement is durable. ``unknown`` messages of it were not with this consumer."""
 
     attachment: int
     request: int
@@ -94,7 +94,7 @@ class Withdrawn(NamedTuple):
 
 
 class Promoted(NamedTuple):
-    """A backup consumer became an active one (D-16)."""
+    """A backup consumer became an active one."""
 
     attachment: int
 
@@ -107,9 +107,9 @@ class Retire(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """Messages are dead: put them where the destination's dead go, or nowhere, and answer with Buried (D-24, W-57).
+    """Messages are dead: put them where the destination's dead go, or nowhere, and answer with Buried.
 
-    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR (D-25); ``comment`` says more, and
+    ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR; ``comment`` says more, and
     ``failure`` is what its consumer said of the last attempt (``model.failure``).
     """
 
@@ -124,7 +124,7 @@ class Bury(NamedTuple):
 
 class Compose(NamedTuple):
     """A unit of work is complete: make one message of its ``parts``, as (block, message) in order, and answer with
-    Composed (W-96)."""
+    Composed."""
 
     queue: int
     unit: str
@@ -132,7 +132,7 @@ class Compose(NamedTuple):
 
 
 class Idle(NamedTuple):
-    """Nothing has used this auto-created destination for the reap time (D-22)."""
+    """Nothing has used this auto-created destination for the reap time."""
 
 
 Effect = (

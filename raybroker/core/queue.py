@@ -1,4 +1,4 @@
-"""A queue: every message goes to exactly one consumer and stays until that consumer acknowledged it (D-01)."""
+"""A queue: every message goes to exactly one consumer and stays until that consumer acknowledged it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class StagedBlock(NamedTuple):
     """Messages ``mask`` of a held block wait for their transaction. ``first_seq``, ``producer``: as they were sent.
 
     ``attachment``: their producer's, 0 after a restart. ``ids``: the deduplication id of each message of the block, if
-    any has one (B25); None after a restart too, when ``content`` is None and the headers have to be read again.
+    any has one; None after a restart too, when ``content`` is None and the headers have to be read again.
     ``moved``: as in command.Send.
     """
 

@@ -1,4 +1,4 @@
-"""A topic: every message goes to each subscription that wants it, and is kept once for all of them (D-02, B-08, D-27).
+"""A topic: every message goes to each subscription that wants it, and is kept once for all of them.
 
 A plain subscriber's delivery queue lives as long as its consumer; a shared one's as long as any consumer; a durable
 one's until it is unsubscribed.  Only durable delivery queues are written down, and a message that no durable delivery
@@ -48,7 +48,7 @@ class Topic(Destination):
             self.subscribe(command.subscription, out)
 
     def _found_or_ended(self, wanted: Subscription, out: Outcome) -> DeliveryQueue | None:
-        """The delivery queue of a subscription; one of that name with other options is ended (D-27)."""
+        """The delivery queue of a subscription; one of that name with other options is ended."""
         if wanted.selector is not None:
             compile_selector(wanted.selector)
         queue = self.find(wanted.client_id, wanted.name, durable=wanted.durable) if wanted.name else None
@@ -67,7 +67,7 @@ class Topic(Destination):
         return None
 
     def _replace(self, queue: DeliveryQueue, wanted: Subscription, out: Outcome) -> None:
-        """The same name with another selector: destroyed and made anew, unless somebody uses it (D-27).
+        """The same name with another selector: destroyed and made anew, unless somebody uses it.
 
         A shared one never takes the place of an unshared one, nor the other way round.
         """
@@ -91,7 +91,7 @@ class Topic(Destination):
         return queue
 
     def _reserve(self, queue: DeliveryQueue) -> None:
-        """What open transactions have sent already comes before what is sent from now on (W-86)."""
+        """What open transactions have sent already comes before what is sent from now on."""
         waiting = (block for staged in self.staged.values() for block in staged.blocks)
         for block in sorted((b for b in waiting if self.block_index.held[b.ordinal].ordered), key=lambda b: b.ordinal):
             content = self.peek(block.ordinal) if block.content is None else block.content

@@ -1,8 +1,8 @@
 """What a transaction does at one destination: blocks that nobody sees yet, and acknowledgements that do not count yet.
 
 The transaction itself, which may have several destinations, is the engine's.  Here a block that waits is charged like
-any other, so that a commit cannot fail for a limit (T-04, W-06).  Nothing is written down before the end of a
-transaction, or before it is prepared, since what is open when the host stops is rolled back (T-05).
+any other, so that a commit cannot fail for a limit.  Nothing is written down before the end of a
+transaction, or before it is prepared, since what is open when the host stops is rolled back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
 
 
 def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAcks) -> None:
-    """Messages of one unit of order are with one transaction at a time (W-81)."""
+    """Messages of one unit of order are with one transaction at a time."""
     if queue.order is None:
         return
     name = queue.order.staged_elsewhere(consumer.tagged(command.ranges), command.txn)

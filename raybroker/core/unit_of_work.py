@@ -1,4 +1,4 @@
-"""Units of work: messages that are hidden until all of their unit are there, and are one message then (W-94 … W-98).
+"""Units of work: messages that are hidden until all of their unit are there, and are one message then.
 
 A destination with unitOfWorkHandlingPolicy=SingleMessageDelivery keeps *parts* aside: messages from producers that say
 which unit they belong to, which number they have in it, and whether they are its last.  They are held, stored and
@@ -69,7 +69,7 @@ class Work:
         return self.end > 0 and self.here == self.end
 
     def fault(self, key: PartKey, size: int, bytes_max: int, *, persistent: bool, priority: int) -> tuple[str, str]:
-        """(code, text) of why a message cannot be one of its parts (W-98); empty when it can."""
+        """(code, text) of why a message cannot be one of its parts; empty when it can."""
         number, end = key.number, key.end
         text = ""
         if number in self.parts:
@@ -117,7 +117,7 @@ class Works:
     # ---- coming in -------------------------------------------------------------------------------------------------
 
     def admit(self, command: cmd.Send, offered: Ranges, bytes_max: int) -> tuple[Ranges, list[Refused]]:
-        """Which of the messages are taken: those that are no parts, and parts that fit their unit (W-98)."""
+        """Which of the messages are taken: those that are no parts, and parts that fit their unit."""
         columns = command.columns
         assert columns.works is not None
         taken, refused = 0, []
@@ -190,7 +190,7 @@ class Works:
     # ---- going out -------------------------------------------------------------------------------------------------
 
     def settle(self, home: Destination, out: Outcome) -> None:
-        """At the end of a step: hand over what is complete, and let expire what has waited for too long (W-97)."""
+        """At the end of a step: hand over what is complete, and let expire what has waited for too long."""
         for unit in list(self._complete):
             work = self.units[unit]
             if self.queue is not None and work.complete:

@@ -34,7 +34,7 @@ def flights(rows: int | None, part: int = 0, parts: int = 1) -> Iterator[tuple[i
 
 
 class Dispatcher:
-    """An actor that sends its aircraft's flights, each with the aircraft as its unit of order (W-76)."""
+    """An actor that sends its aircraft's flights, each with the aircraft as its unit of order."""
 
     def __init__(self, cluster: str, queue: str, rows: int | None, part: int, parts: int, home: str) -> None:
         self._place = (cluster, queue, home)

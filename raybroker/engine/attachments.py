@@ -52,14 +52,14 @@ class Attachment:
         self.first_tag = 1
         """Deliveries tagged below were decided before the consumer gave everything back: they are not its any more."""
         self.eager = eager
-        """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards (R-10)."""
+        """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards."""
         self.consumer = ""
         """Id of a consumer that has attachments on several brokers, the same on all of them."""
         self.broker = ""
         """Home broker of a consumer's connection; "" where there is one broker."""
         self.meter: ProducerMeter | ConsumerMeter | None = None
         self.leased = False
-        """Deliveries that wait for too long are taken back, and must not leave any more (B6)."""
+        """Deliveries that wait for too long are taken back, and must not leave any more."""
 
     def holds(self, effect: Deliver) -> bool:
         """Whether the consumer still has any of these messages."""

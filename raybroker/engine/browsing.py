@@ -1,4 +1,4 @@
-"""Looking at messages without touching them (R-12, B23), and choosing some of them for administrators (W-129)."""
+"""Looking at messages without touching them, and choosing some of them for administrators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def look(home: Destination, states: Sequence[str]) -> list[Seen]:
 
 
 class Browser:
-    """A snapshot of what waited when it was made; what was consumed since is left out (R-12)."""
+    """A snapshot of what waited when it was made; what was consumed since is left out."""
 
     def __init__(self, host: Host, home: Destination, selector: str | None, states: Sequence[str]) -> None:
         self._host = host

@@ -29,8 +29,8 @@ _ATTRIBUTES_HEAD: Final = len(records.encode(records.ATTRIBUTES, 0))
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What identifies a destination. ``kind`` "queue" or "topic"; ``owner``: connection of a temporary one (D-23);
-    ``paused``: what an administrator has paused → until when, milliseconds, 0 until resumed (D-26)."""
+    """What identifies a destination. ``kind`` "queue" or "topic"; ``owner``: connection of a temporary one;
+    ``paused``: what an administrator has paused → until when, milliseconds, 0 until resumed."""
 
     name: str
     auto_created: bool

@@ -1,4 +1,4 @@
-"""Who wants to know whether a destination has consumers (R-15), and what else a client is told of one.
+"""Who wants to know whether a destination has consumers, and what else a client is told of one.
 
 A watch is an attachment that sends and takes nothing, so that it ends with its destination as all others do.  What is
 told is only whether there is a consumer at all, each time that this changes.
@@ -102,7 +102,7 @@ OPS: Final[dict[str, Callable[[Any, int, dict[str, Any]], None]]] = {
 
 def checks_of(attributes: DestinationAttributes) -> dict[str, Any]:
     """What producers are told of their destination, for the answer to one that was opened: what to check before they
-    send (R-17), how much they may have under way (D-10), and whether it looks at deduplication ids."""
+    send, how much they may have under way, and whether it looks at deduplication ids."""
     found: dict[str, Any] = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
     if attributes.duplicateWindowMs > 0:
         found["dedup"] = True

@@ -1,8 +1,8 @@
-"""What becomes of dead messages: they go to the error destination or the dead message queue, or nowhere (D-24, W-57).
+"""What becomes of dead messages: they go to the error destination or the dead message queue, or nowhere.
 
 A dead message stays held where it died until it is stored where it goes.  On the same host both become durable
 together; to another host it is sent first and settled after, so that a crash in between can double it and cannot lose
-it (B13).  What the target does not take is tried again.
+it.  What the target does not take is tried again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raybroker.engine.host import Host
 
 AGAIN_MS: Final = 5_000
-"""How long to wait before offering dead messages again that were not taken (W-71)."""
+"""How long to wait before offering dead messages again that were not taken."""
 
 
 class Burial:
@@ -178,7 +178,7 @@ class Burial:
             self._refused(home, effect, f"{name} was not reached")
 
     def _refused(self, home: Destination, effect: Bury, why: str) -> None:
-        """The error destination is full or missing: what is persistent stays, and is offered again (W-71)."""
+        """The error destination is full or missing: what is persistent stays, and is offered again."""
         host = self._host
         block = home.block_index.held.get(effect.ordinal)
         if block is None:

@@ -1,4 +1,4 @@
-"""Which destinations a host has: created, changed and destroyed, found again after a restart (D-03, D-21 … D-23)."""
+"""Which destinations a host has: created, changed and destroyed, found again after a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raybroker.engine.host import Host
 
 ORPHAN_MS: Final = 10_000
-"""A temporary destination waits so long for its connection to come back (D-23)."""
+"""A temporary destination waits so long for its connection to come back."""
 DMQ: Final = "mq.sys.dmq"
 PAUSES: Final = {
     "producers": ("production",),
@@ -32,7 +32,7 @@ PAUSES: Final = {
     "all": ("production", "consumption"),
     "insertion": ("insertion",),
 }
-"""What an administrator may pause, as what the core pauses (D-26, W-123 … W-125)."""
+"""What an administrator may pause, as what the core pauses."""
 
 
 def _nobody() -> None:
@@ -47,7 +47,7 @@ class Catalogue:
         self.destinations: dict[tuple[str, str], Destination] = {}
         self.definitions: dict[int, Definition] = {}
         self.dormant: dict[tuple[str, str], tuple[Definition, Destination]] = {}
-        """Auto-created destinations that a restart found empty: not there (D-22), but not forgotten before their reap
+        """Auto-created destinations that a restart found empty: not there, but not forgotten before their reap
         time. A producer that has not heard what became of its sends opens them again, and must not be stored twice."""
         self.orphans: dict[str, int] = {}
         """Connections that were lost and own temporary destinations → when those go, milliseconds."""
@@ -68,7 +68,7 @@ class Catalogue:
     # ---- restart ---------------------------------------------------------------------------------------------------
 
     def restore(self, found: Recovered) -> list[int]:
-        """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone (D-22)."""
+        """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone."""
         self.next_number = found.next_number
         gone: list[int] = []
         for number, recovery in sorted(found.recoveries.items()):
@@ -122,7 +122,7 @@ class Catalogue:
         kind: str = "queue",
         owner: str | None = None,
     ) -> None:
-        """Create a destination unless it is there; ``done`` when it is durable (D-03, D-21)."""
+        """Create a destination unless it is there; ``done`` when it is durable."""
         self._host.require_running()
         definition = Definition(name, auto_created, attributes, kind, owner)
         if definition.key in self.destinations:
@@ -142,7 +142,7 @@ class Catalogue:
             self._host.note(home.number, records.encode(records.ATTRIBUTES, 0, rest=definition.encode()), done)
 
     def _keep(self, home: Destination, wanted: Definition, done: Callable[[], None]) -> None:
-        """It is there already; one that was auto-created becomes the administrator's with what it holds (K-07)."""
+        """It is there already; one that was auto-created becomes the administrator's with what it holds."""
         known = self.definitions[home.number]
         if wanted.auto_created or wanted.owner is not None or not known.auto_created:
             self._host.append([], done)
@@ -155,7 +155,7 @@ class Catalogue:
         self._host.note(home.number, records.encode(records.ATTRIBUTES, 0, rest=wanted.encode()), done)
 
     def update(self, name: str, changes: dict[str, object], done: Callable[[], None], kind: str = "queue") -> None:
-        """Change attributes, all or none; raises ConfigError (D-03, F-03)."""
+        """Change attributes, all or none; raises ConfigError."""
         self._host.require_running()
         home = self._host.named(kind, name)
         old = self.definitions[home.number]
@@ -214,7 +214,7 @@ class Catalogue:
     def pause(
         self, name: str, which: str, until_ms: int, kind: str = "queue", done: Callable[[], None] = _nobody
     ) -> None:
-        """Stop producers, consumers, all or insertion; it stays so over a restart (D-26).
+        """Stop producers, consumers, all or insertion; it stays so over a restart.
 
         Raises IllegalStateError for the dead message queue. A pause whose end has passed ends at once.
         """
@@ -248,19 +248,19 @@ class Catalogue:
     # ---- subscriptions and temporary destinations ------------------------------------------------------------------
 
     def subscribe(self, topic: str, wanted: Subscription, done: Callable[[], None]) -> None:
-        """Make a durable subscription unless it is there (K-08); raises IllegalStateError as core.command.Subscribe."""
+        """Make a durable subscription unless it is there; raises IllegalStateError as core.command.Subscribe."""
         self._host.require_running()
         self._host.perform(self._host.named("topic", topic), cmd.Subscribe(wanted))
         self._host.append([], done)
 
     def unsubscribe(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
-        """End a named subscription; raises IllegalStateError while it is in use (D-27)."""
+        """End a named subscription; raises IllegalStateError while it is in use."""
         self._host.require_running()
         self._host.perform(self._host.named("topic", topic), cmd.Unsubscribe(client_id, name))
         self._host.append([], done)
 
     def purge_subscription(self, topic: str, client_id: str, name: str, done: Callable[[], None]) -> None:
-        """Discard what waits in a subscription: in the durable one of that name, or else the shared one (A-41)."""
+        """Discard what waits in a subscription: in the durable one of that name, or else the shared one."""
         self._host.require_running()
         home, queue = self._host.named("topic", topic), None
         if isinstance(home, Topic):
@@ -271,7 +271,7 @@ class Catalogue:
         self._host.append([], done)
 
     def lost(self, connection: str) -> None:
-        """A connection is gone; the temporary destinations that it owns wait a while for it (D-23)."""
+        """A connection is gone; the temporary destinations that it owns wait a while for it."""
         if any(d.owner == connection for d in self.definitions.values()):
             self.orphans[connection] = self._host.clock.now_ms() + ORPHAN_MS
             self._host.wake(0, self.orphans[connection])

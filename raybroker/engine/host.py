@@ -120,7 +120,7 @@ class Host:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def start(self, committer: Committer) -> None:
-        """Rebuild every destination from the store, then take commands (B-20). Raises StoreDamagedError."""
+        """Rebuild every destination from the store, then take commands. Raises StoreDamagedError."""
         self._committer = committer
         self._runner = Runner(committer)
         found = read_back(self.store.recover())
@@ -132,7 +132,7 @@ class Host:
         self.schedules.restore(found.schedules)
 
     def fail(self, error: BrokerError) -> None:
-        """Stop for good: tell every peer why, release nothing more (P-05)."""
+        """Stop for good: tell every peer why, release nothing more."""
         if self.failure is not None:
             return
         self.failure = error
@@ -290,7 +290,7 @@ class Host:
             self.fail(error)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether the store would take so much more; refusing early keeps room for acknowledgements (P-05)."""
+        """Whether the store would take so much more; refusing early keeps room for acknowledgements."""
         return self.store.has_room(self._committer.pending_bytes + nbytes)
 
     def writable(self, outbox: Outbox) -> None:

@@ -19,7 +19,7 @@ from raybroker.model.errors import InvalidDestinationError
 
 
 def state_of(host: Host, home: Destination) -> str:
-    """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED (D-26), or HALTED for a damaged message."""
+    """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
     if home.number in host.halted:
         return "HALTED"
     producing = "production" in home.paused or "insertion" in home.paused
@@ -67,7 +67,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
 
 def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
     """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
-    them; ``current``: the other messages that are held (W-128)."""
+    them; ``current``: the other messages that are held."""
     pending = sum(staged.messages for staged in home.staged.values())
     if home.kind == "queue":
         pending += sum(_unsettled(c) for c in consumers)
@@ -105,7 +105,7 @@ def consumer(host: Host, number: int) -> dict[str, Any]:
 
 
 def subscriptions(host: Host, topic: str | None = None) -> list[dict[str, Any]]:
-    """Named subscriptions of one topic, or of all (A-40, W-16)."""
+    """Named subscriptions of one topic, or of all."""
     return list(_subscriptions(host, topic))
 
 

@@ -1,4 +1,4 @@
-"""The log of messages' lives: what happens to each message of the destinations that want it (W-130).
+"""The log of messages' lives: what happens to each message of the destinations that want it.
 
 It costs a line a message and an event, so it is off unless a destination has messageLoggingEnabled; then an event is
 told as a row of plain values to ``sink``, in the order of what happens.

@@ -1,4 +1,4 @@
-"""The message that a complete unit of work becomes: made of its parts, and put in their place (W-95, W-96).
+"""The message that a complete unit of work becomes: made of its parts, and put in their place.
 
 Both happen in one batch of the store: a restart finds the parts or the message.
 """

@@ -255,7 +255,7 @@ class Meters:
             tags.forget(consumer.unsettled[0].tag)
 
     def asked(self, attachment: Attachment, count: int, *, drain: bool = False) -> None:
-        """The consumer is about to ask for ``count`` more: the rest of its limit it has still (F-05).
+        """The consumer is about to ask for ``count`` more: the rest of its limit it has still.
 
         ``drain``: what it was granted here before is void; what other members have granted counts as what it has.
         """

@@ -1,4 +1,4 @@
-"""What a destination makes of a block that comes: what it forces on messages (W-64 … W-79), and flow limits."""
+"""What a destination makes of a block that comes: what it forces on messages, and flow limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raybroker.model.units import default_unit
 
 
 def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
-    """The smaller of what the client wants and the destination allows, over the finite ones (F-06, D-18).
+    """The smaller of what the client wants and the destination allows, over the finite ones.
 
     For "credit" 0 and -1 are without limit; for "prefetch" 0 polls.
     """
@@ -31,7 +31,7 @@ def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> C
 
 
 def parts_in(codec: Codec, attributes: DestinationAttributes, block: Block, now_ms: int) -> PartColumn | None:
-    """Which messages of a producer's block are parts of units of work, where the destination composes them (W-96)."""
+    """Which messages of a producer's block are parts of units of work, where the destination composes them."""
     if attributes.unitOfWorkHandlingPolicy != SINGLE:
         return None
     keys = codec.works(block)
@@ -39,12 +39,12 @@ def parts_in(codec: Codec, attributes: DestinationAttributes, block: Block, now_
 
 
 def in_default_unit(codec: Codec, attributes: DestinationAttributes, kind: str, name: str, block: Block) -> Block:
-    """The block with the destination's own unit of order on messages that have none, if it has one (W-79)."""
+    """The block with the destination's own unit of order on messages that have none, if it has one."""
     return codec.in_unit(block, default_unit(kind, name)) if attributes.unitOfOrder else block
 
 
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:
-    """The block with what the destination forces on messages, whatever their producer says (W-64, W-65, W-74)."""
+    """The block with what the destination forces on messages, whatever their producer says."""
     mode = attributes.deliveryModeOverride
     wanted = attributes.priorityOverride, attributes.timeToLiveOverride, attributes.timeToDeliverOverride
     if wanted == (-1, -1, -1) and mode == "No-Delivery":

@@ -95,7 +95,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Why messages are dead, for what is written on them (D-25).
+    """Why messages are dead, for what is written on them.
 
     reason        OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE or ERROR
     origin        type and name of the destination where they died
@@ -121,11 +121,11 @@ class Codec(Protocol):
         ...
 
     def dedup_ids(self, block: Block) -> list[str | None] | None:
-        """Deduplication ids of the messages; None when no message has one (B25)."""
+        """Deduplication ids of the messages; None when no message has one."""
         ...
 
     def units(self, block: Block) -> tuple[str | None, ...] | None:
-        """The unit of order of each message; None when no message has one (W-76)."""
+        """The unit of order of each message; None when no message has one."""
         ...
 
     def works(self, block: Block) -> tuple[tuple[str, int, bool] | None, ...] | None:
@@ -133,25 +133,25 @@ class Codec(Protocol):
         ...
 
     def composed(self, unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, first_seq: int) -> bytes:
-        """The message of a complete unit of work as a block; raises MessageTooLargeError (W-96)."""
+        """The message of a complete unit of work as a block; raises MessageTooLargeError."""
         ...
 
     def in_unit(self, block: Block, unit: str) -> Block:
-        """The block with that unit of order on each message that has none (W-79)."""
+        """The block with that unit of order on each message that has none."""
         ...
 
     def delivered(self, data: bytes, count: int) -> bytes:
-        """The encoded block with that many deliveries more behind each of its messages (W-73)."""
+        """The encoded block with that many deliveries more behind each of its messages."""
         ...
 
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
-        """What the message itself says about its death: keep it, log it, cut its body (D-25)."""
+        """What the message itself says about its death: keep it, log it, cut its body."""
         ...
 
     def dead_block(
         self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:
-        """The messages as a new block with the properties of the dead (D-25)."""
+        """The messages as a new block with the properties of the dead."""
         ...
 
     def revived(self, block: Block, mask: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
@@ -169,15 +169,15 @@ class Codec(Protocol):
         self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
         delay_ms: int,
     ) -> bytes:  # fmt: skip
-        """The message of a schedule as it is sent this time, with more properties (B17)."""
+        """The message of a schedule as it is sent this time, with more properties."""
         ...
 
     def life(self, block: Block, index: int, policy: str) -> dict[str, Any]:
-        """What the log of messages' lives says of a message (W-130)."""
+        """What the log of messages' lives says of a message."""
         ...
 
     def expiry_record(self, block: Block, index: int, policy: str, destination: str) -> str:
-        """The line that the Log policy writes for an expired message (W-61 … W-63)."""
+        """The line that the Log policy writes for an expired message."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Messages that are sent again and again, by the calendar or the clock (B17).
+"""Messages that are sent again and again, by the calendar or the clock.
 
 A schedule belongs to one destination and lives on its host.  At each occurrence the host sends the message there anew:
 with an id of its own, the time of the firing, and properties that name the schedule, count the firings, and tell the
@@ -280,7 +280,7 @@ class Schedules:
         self._host.report(f"schedule {row.id} is halted: {error}")
 
     def _keep(self, row: Row) -> None:
-        """Its destination is not idle as long as it has schedules (D-22)."""
+        """Its destination is not idle as long as it has schedules."""
         home = self._host.catalogue.by_number(row.destination)
         if home is not None:
             home.kept = self.log.needs(row.destination)

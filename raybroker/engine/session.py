@@ -196,7 +196,7 @@ class Session:
         self, handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str,
         ranges: Sequence[tuple[int, int]],
     ) -> None:  # fmt: skip
-        """Another outcome than an acknowledgement (B9)."""
+        """Another outcome than an acknowledgement."""
         attachment = self.consumer(handle, epoch)
         if attachment is None:
             if request:
@@ -228,7 +228,7 @@ class Session:
             self.perform(attachment, cmd.Drain(attachment.number, min(count, CREDIT_MAX)))
 
     def flow(self, go: bool) -> None:
-        """The client's buffers are full, or have room again (F-15)."""
+        """The client's buffers are full, or have room again."""
         self.flow_open = go
         self._apply_flow()
 
@@ -237,7 +237,7 @@ class Session:
         self.host.writable(self.outbox)
 
     def close(self) -> None:
-        """The connection is gone: what its consumers held goes back (B-07), its producers may come back (R-13)."""
+        """The connection is gone: what its consumers held goes back, its producers may come back."""
         self.host.sessions.pop(self, None)
         self.host.watching.left(self)
         self.browsers.clear()
@@ -286,7 +286,7 @@ class Session:
         return attachment
 
     def _apply_flow(self) -> None:
-        """Hold or let go all consumers of the connection (C-12)."""
+        """Hold or let go all consumers of the connection."""
         go = self.started and self.flow_open
         for attachment in self.consumers.values():
             number = attachment.number

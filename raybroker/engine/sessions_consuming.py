@@ -123,7 +123,7 @@ def _release(session: Session, request: int, args: dict[str, Any]) -> None:
 
 
 def _units(session: Session, request: int, args: dict[str, Any]) -> None:
-    """Which of some units of order have messages, for a path service (W-120)."""
+    """Which of some units of order have messages, for a path service."""
     names = args["names"]
     if not isinstance(names, list) or len(names) > UNITS_MAX or not all(isinstance(name, str) for name in names):
         raise ProtocolError(f"names is a list of at most {UNITS_MAX} texts")

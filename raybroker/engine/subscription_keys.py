@@ -1,4 +1,4 @@
-"""A text that names a subscription of a topic on the dead messages that died in it (D-25)."""
+"""A text that names a subscription of a topic on the dead messages that died in it."""
 
 from __future__ import annotations
 

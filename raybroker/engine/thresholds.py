@@ -1,5 +1,5 @@
 """Destinations that hold more than their thresholds: since when, for how long in all, and a line when that begins and
-ends (W-18, W-19, W-28, W-128).
+ends.
 
 One is *over* from the first time that it holds more than its High, until it holds less than its Low.  The log hears of
 it at once, but of one destination at most once a second; what it heard last is the truth a second later.  Producers are

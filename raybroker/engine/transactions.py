@@ -1,4 +1,4 @@
-"""Transactions of a host: local ones of sessions, and branches of distributed ones (T-01 … T-09).
+"""Transactions of a host: local ones of sessions, and branches of distributed ones.
 
     STARTED     something may still join it; it ends with its session
     COMPLETE    an XA branch that its session has ended; FAILED when it said that it failed
@@ -67,8 +67,8 @@ class Transaction:
     """Consumer → last delivery and number of those that reached its application and whose acknowledgements are to come
     with the end of the transaction."""
     delay_ms: int = 0
-    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants
-    (W-67); after a restart it is not known any more."""
+    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants;
+    after a restart it is not known any more."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
 
@@ -133,7 +133,7 @@ class Transactions:
             del self._by_key[transaction.key]
 
     def joins(self, transaction: Transaction, attachment: int, count: int) -> str | None:
-        """A producer sends ``count`` more messages in it; the reason when that is too many (T-09)."""
+        """A producer sends ``count`` more messages in it; the reason when that is too many."""
         sent = transaction.sent.get(attachment, 0) + count
         if 0 <= self._sent_max < sent:
             return f"a producer sends at most imq.transaction.producer.maxNumMsgs={self._sent_max} in a transaction"
@@ -174,7 +174,7 @@ class Transactions:
         self._decide(transaction, True, done, shared=shared)
 
     def refused(self, number: int, outcome: Outcome) -> None:
-        """What a destination said to messages of a transaction; a duplicate was taken before (B25)."""
+        """What a destination said to messages of a transaction; a duplicate was taken before."""
         transaction = self.by_number.get(number)
         for effect in outcome.immediate if transaction is not None else ():
             for row in effect.refused if isinstance(effect, Sent) else ():
@@ -253,7 +253,7 @@ class Transactions:
         self._host.append([transaction_log.decided(0, key, False, False)], done)
 
     def conclude(self, key: bytes, done: Callable[[str], None]) -> None:
-        """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back (T-10)."""
+        """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back."""
         state = self.outcome(key)
         transaction = self.find(key)
         if state == "unknown":
@@ -312,7 +312,7 @@ class Transactions:
     # ---- when others end -------------------------------------------------------------------------------------------
 
     def closed(self, session: Session) -> None:
-        """A session is gone: what it left open is rolled back, and comes again at once (W-67)."""
+        """A session is gone: what it left open is rolled back, and comes again at once."""
         for transaction in [t for t in self.by_number.values() if t.session is session and t.state in OPEN]:
             transaction.delay_ms = 0
             self.roll_back(transaction, _nobody)
@@ -359,7 +359,7 @@ class Transactions:
             self._add(transaction)
 
     def recovered(self) -> None:
-        """The destinations are there again; autorollback ends what was prepared (T-06)."""
+        """The destinations are there again; autorollback ends what was prepared."""
         for transaction in list(self.by_number.values()):
             for home in self._host.destinations.values():
                 if transaction.number in home.staged:
@@ -368,7 +368,7 @@ class Transactions:
                 self.roll_back(transaction, _nobody)
 
     def settle(self, number: int, commit: bool, done: Done) -> None:
-        """An administrator ends a transaction (A-45, A-46): commit only from PREPARED.
+        """An administrator ends a transaction: commit only from PREPARED.
 
         For a prepared XA branch that is a heuristic decision; its manager is told when it asks.
         """
@@ -396,7 +396,7 @@ class Transactions:
             self._free(transaction)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What administrators see (A-43, A-44): transactions that are open or prepared, and heuristic outcomes."""
+        """What administrators see: transactions that are open or prepared, and heuristic outcomes."""
         ended = [_heuristic_row(row) for row in self.log.heuristic.values()]
         return [self._row(transaction) for transaction in self.by_number.values()] + ended
 

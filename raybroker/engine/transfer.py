@@ -1,4 +1,4 @@
-"""Messages that are handed over to a destination of another host: there once and here no more, whatever fails (W-115).
+"""Messages that are handed over to a destination of another host: there once and here no more, whatever fails.
 
     here                                        there
     set aside: nobody gets them any more
@@ -8,7 +8,7 @@
                                                 committed
 
 Messages keep their ids, headers and times; how often they were delivered is counted anew, unless the destination has
-resetDeliveryCountOnForward=false: then their headers carry the count so far (W-73).  The host that gives is the
+resetDeliveryCountOnForward=false: then their headers carry the count so far.  The host that gives is the
 transaction's coordinator.  When it stops before it has given them they are here again, and the other host, which asks
 what became of the transaction, rolls back.
 """

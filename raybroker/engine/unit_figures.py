@@ -1,4 +1,4 @@
-"""What is known of the units of order of a destination (W-92), and which of them have messages (W-120)."""
+"""What is known of the units of order of a destination, and which of them have messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from raybroker.core.destination import Destination
 def unit_figures(home: Destination) -> dict[str, int]:
     """Units whose messages were looked at so far, those with a message for anybody, and those that wait for time.
 
-    ``units_blocked``: a delay or an open transaction holds their first message back (W-86), or no consumer's selector
-    matches it (W-88).  The others are with a session.  More consumers than ready units have nothing to do.
+    ``units_blocked``: a delay or an open transaction holds their first message back, or no consumer's selector
+    matches it.  The others are with a session.  More consumers than ready units have nothing to do.
     """
     units = ready = blocked = 0
     for queue in home.queues.values():

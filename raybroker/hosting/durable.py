@@ -9,7 +9,7 @@ from raybroker.model.errors import BrokerError
 
 
 class Durable:
-    """Changes that administrators wait for; when the store dies all of them fail (P-05)."""
+    """Changes that administrators wait for; when the store dies all of them fail."""
 
     def __init__(self) -> None:
         self._awaited: set[asyncio.Future[None]] = set()

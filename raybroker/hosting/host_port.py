@@ -30,7 +30,7 @@ class HostPort(Protocol):
     async def create(
         self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None  # noqa: A002
     ) -> None:
-        """``owner``: id of the client connection that a temporary destination lives as long as (D-23)."""
+        """``owner``: id of the client connection that a temporary destination lives as long as."""
         ...
 
     async def create_many(self, rows: list[Row]) -> list[str]:
@@ -47,7 +47,7 @@ class HostPort(Protocol):
 
     async def resume(self, type: str, name: str, which: str) -> None: ...  # noqa: A002
     async def reset(self, type: str, name: str) -> None:  # noqa: A002
-        """Set to zero what administrators see counted of a destination (W-128)."""
+        """Set to zero what administrators see counted of a destination."""
         ...
 
     async def destinations(self) -> list[Row]:
@@ -55,13 +55,13 @@ class HostPort(Protocol):
         ...
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
-        """Those of these units of order that have messages there (W-120)."""
+        """Those of these units of order that have messages there."""
         ...
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...  # noqa: A002
     async def state(self) -> Row: ...
     async def configure(self, changed: Row) -> None:
-        """From now on exactly these properties differ from the configuration (A-17)."""
+        """From now on exactly these properties differ from the configuration."""
         ...
 
     async def metrics(self, names: str | None) -> Row:
@@ -79,7 +79,7 @@ class HostPort(Protocol):
     async def subscribe(
         self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
     ) -> None:
-        """Make a durable subscription that no consumer has opened here, unless it is there (K-08)."""
+        """Make a durable subscription that no consumer has opened here, unless it is there."""
         ...
 
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None: ...

@@ -143,13 +143,13 @@ class HostService(HostMessages):
                 self.service.measure()
 
     def _failed(self, error: BrokerError) -> None:
-        """The store is dead: what is not durable by now never will be (P-05)."""
+        """The store is dead: what is not durable by now never will be."""
         self.fail_waiting(error)
         if self._when_failed is not None:
             self._when_failed(error)
 
     def _idle(self, kind: str, name: str) -> None:
-        """An auto-created destination was unused for its reap time (D-22), or a temporary one has lost its owner."""
+        """An auto-created destination was unused for its reap time, or a temporary one has lost its owner."""
 
         def gone() -> None:
             if self._forgotten is not None:

@@ -1,4 +1,4 @@
-"""Messages of one host in the hands of administrators: seen, deleted, moved, exported, imported (W-129, B15, B23)."""
+"""Messages of one host in the hands of administrators: seen, deleted, moved, exported, imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Categories of log lines, and the two rules that choose among them (M-02, M-03).
+"""Categories of log lines, and the two rules that choose among them.
 
 A *level* stands for itself and everything more severe.  The *output* of a channel is an exact set: ``INFO`` alone is a
 channel without errors.  A line is written when both allow it.

@@ -1,4 +1,4 @@
-"""The channels of a process's log: console, file and syslog, each with its exact set of categories (M-03 … M-05).
+"""The channels of a process's log: console, file and syslog, each with its exact set of categories.
 
 Everything of the package logs below ``raybroker``; :class:`Log` takes those lines for its channels, and counts them.
 """

@@ -1,4 +1,4 @@
-"""A log file that becomes an archive when it is large or old, whichever comes first; the newest nine are kept (M-04).
+"""A log file that becomes an archive when it is large or old, whichever comes first; the newest nine are kept.
 
 ``log.txt`` is written; ``log_1.txt`` is the newest archive and ``log_9.txt`` the oldest.  One process writes a file.  A
 disk that is full, or a directory that is gone, costs lines and never the process: the first loss is told on standard

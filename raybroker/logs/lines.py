@@ -1,4 +1,4 @@
-"""What a log line looks like: ``[time zone] SEVERITY [code]: text``, or one JSON object (M-06).
+"""What a log line looks like: ``[time zone] SEVERITY [code]: text``, or one JSON object.
 
 The severity is left out of INFO lines.  A code is the ``[B2102]`` that a text begins with; texts without one have none.
 """

@@ -1,4 +1,4 @@
-"""Metrics as lines for the log, at imq.metrics.interval (M-01, M-06)."""
+"""Metrics as lines for the log, at imq.metrics.interval."""
 
 from __future__ import annotations
 

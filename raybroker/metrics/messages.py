@@ -1,4 +1,4 @@
-"""Bodies of metrics messages: the tables M-A to M-D by their exact names (M-07, M-10).
+"""Bodies of metrics messages: the tables M-A to M-D by their exact names.
 
 All numbers are integers.  Averages and peaks are since the last start of the host; ``diskReserved`` and ``diskUsed``
 are those of the journal of the host that carries the destination, which in a shared host others use too, and
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def check_topic(name: str, *, enabled: bool) -> None:
-    """Raises InvalidDestinationError for a name that no metrics come under, and for all without ``enabled`` (M-09)."""
+    """Raises InvalidDestinationError for a name that no metrics come under, and for all without ``enabled``."""
     if not enabled:
         raise InvalidDestinationError(f"topic {name!r}: imq.metrics.topic.enabled is false, so nothing comes under it")
     known = name in (BROKER, RUNTIME, LIST) or any(

@@ -1,4 +1,4 @@
-"""Counters of a broker as sums over its hosts that never go down while the broker lives (M-11).
+"""Counters of a broker as sums over its hosts that never go down while the broker lives.
 
 A host counts from its own start.  When one starts again its counters begin at zero, and when one is gone they are
 missing: in a sum both would look as if the broker had started again, and everything that the other hosts ever counted

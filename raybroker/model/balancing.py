@@ -1,4 +1,4 @@
-"""To which member of a distributed destination a message or a consumer goes (W-110 … W-114).
+"""To which member of a distributed destination a message or a consumer goes.
 
 Members are given in the same order everywhere; positions of round-robin are independent of each other, and random
 numbers come in.
@@ -31,11 +31,11 @@ class Candidate:
 
 
 def send_level(member: Candidate, *, persistent: bool, affinity: bool) -> int:
-    """The preference of a member for one message, 0 is best (W-114).
+    """The preference of a member for one message, 0 is best.
 
     For a persistent message: 0 local with store and consumer, 1 remote with both, 2 local with store, 3 remote with
     store, 4 local with consumer, 5 remote with consumer, 6 local, 7 remote.  The store does not matter to others, nor
-    does the place without server affinity (W-112).
+    does the place without server affinity.
     """
     level = 4 if persistent and not member.store else 0
     level += 2 if member.consumers == 0 else 0
@@ -43,7 +43,7 @@ def send_level(member: Candidate, *, persistent: bool, affinity: bool) -> int:
 
 
 def consumer_level(member: Candidate, *, affinity: bool) -> int:
-    """The preference of a member for a new consumer, 0 is best (W-113).
+    """The preference of a member for a new consumer, 0 is best.
 
     With affinity: local without consumer, local, remote without consumer, remote; else without consumer, any.
     """
@@ -52,7 +52,7 @@ def consumer_level(member: Candidate, *, affinity: bool) -> int:
 
 
 class Chooser:
-    """One position among members: round-robin, or by numbers that come in (W-111).
+    """One position among members: round-robin, or by numbers that come in.
 
     ``number`` gives a random number; ``position`` is where round-robin starts.
     """
@@ -82,7 +82,7 @@ class Chooser:
 
 
 class ProducerBalancer:
-    """Where one producer's messages go (W-110).
+    """Where one producer's messages go.
 
     Balanced per send when ``load_balancing``; else the first choice is kept for as long as its member is there.
     """
@@ -116,5 +116,5 @@ class ProducerBalancer:
 
 
 def place_consumer(members: Sequence[Candidate], chooser: Chooser, *, affinity: bool) -> str:
-    """The broker where a new consumer that is pinned to one member goes (W-113)."""
+    """The broker where a new consumer that is pinned to one member goes."""
     return members[chooser.choose([consumer_level(member, affinity=affinity) for member in members])].broker

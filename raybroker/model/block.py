@@ -58,7 +58,7 @@ BLOCK_MESSAGES_MAX: Final = 1024
 BLOCK_BYTES_TARGET: Final = 524288
 """A producer closes a block that has reached this many bytes; one larger message still travels alone."""
 BLOCK_BYTES_MAX: Final = 80 << 20
-"""Largest encoded block: the largest message (70 MiB by default, B-10) with head and headers."""
+"""Largest encoded block: the largest message (70 MiB by default) with head and headers."""
 PRIORITY_MAX: Final = 9
 HEAD_BYTES: Final = HEAD.size
 
@@ -171,7 +171,7 @@ class Block:
         return self._bytes(PRIORITIES)
 
     def expires_of(self, index: int) -> int:
-        """When a message expires, milliseconds since 1970; 0 never (R-16)."""
+        """When a message expires, milliseconds since 1970; 0 never."""
         return self._u64(EXPIRES, index)
 
     def expires(self) -> array[int] | None:
@@ -179,7 +179,7 @@ class Block:
         return self._u64s(EXPIRES)
 
     def deliver_at_of(self, index: int) -> int:
-        """The earliest time a message may be delivered, milliseconds since 1970; 0 at once (W-65)."""
+        """The earliest time a message may be delivered, milliseconds since 1970; 0 at once."""
         return self._u64(DELIVER_AT, index)
 
     def deliver_at(self) -> array[int] | None:
@@ -291,7 +291,7 @@ class Block:
         self, *, now_ms: int, priority: int | None = None, persistent: bool | None = None, ttl_ms: int | None = None,
         delay_ms: int | None = None,
     ) -> Block:  # fmt: skip
-        """The same messages with what a destination says instead of their producer (W-64, W-65).
+        """The same messages with what a destination says instead of their producer.
 
         Times are relative to ``now_ms``, milliseconds; ``ttl_ms`` 0: none expires, ``delay_ms`` 0: none waits.
         """

@@ -11,7 +11,7 @@ from typing import Final
 from raybroker.model.sizes import KIB, MIB
 
 MESSAGE_BYTES_MAX: Final = 70 * MIB
-"""Largest body of one message, however ``imq.message.max_size`` is set: the seeds' default (B-10).
+"""Largest body of one message, however ``imq.message.max_size`` is set: the seeds' default.
 
 A block is read, checked and written whole, so a larger one would stall everybody behind it.  At the edge: the send
 raises MessageTooLargeError and nothing is stored.
@@ -24,7 +24,7 @@ Headers are kept in memory for selectors, where bodies need not be.  At the edge
 """
 
 SCHEDULED_BYTES_MAX: Final = 512 * KIB
-"""Largest message of a recurring schedule, encoded with its headers (B17).
+"""Largest message of a recurring schedule, encoded with its headers.
 
 It is handed over in one request, which is bounded, and stored for as long as the schedule lives.  At the edge: the send
 raises MessageTooLargeError and no schedule is made.

@@ -73,13 +73,13 @@ class ConnectionLostError(BrokerError):
 
 
 class BrokerGoneError(ConnectionLostError):
-    """A broker of the cluster cannot be asked now; what it was asked to change may have been changed (K-19)."""
+    """A broker of the cluster cannot be asked now; what it was asked to change may have been changed."""
 
     code = "broker_gone"
 
 
 class RequestTimeoutError(BrokerError):
-    """No answer within the time allowed; whether the operation happened is unknown (C4000, R-01)."""
+    """No answer within the time allowed; whether the operation happened is unknown (C4000)."""
 
     code = "timeout"
     definite = False
@@ -99,19 +99,19 @@ class NotSupportedError(BrokerError):
 
 
 class InvalidClientIDError(BrokerError):
-    """The client id is malformed or belongs to another live connection (C-11)."""
+    """The client id is malformed or belongs to another live connection."""
 
     code = "invalid_client_id"
 
 
 class InvalidDestinationError(BrokerError):
-    """The destination does not exist, has a bad name, or is of the other type (D-04)."""
+    """The destination does not exist, has a bad name, or is of the other type."""
 
     code = "invalid_destination"
 
 
 class LocalDestinationError(InvalidDestinationError):
-    """A broker has a destination for its own clients alone, and somebody else's asks for it (isLocalOnly, D-20)."""
+    """A broker has a destination for its own clients alone, and somebody else's asks for it (isLocalOnly)."""
 
     code = "local_destination"
 
@@ -135,40 +135,40 @@ class SecurityError(BrokerError):
 
 
 class ResourceAllocationError(BrokerError):
-    """A limit on consumers, producers or connections is reached (D-14, D-15)."""
+    """A limit on consumers, producers or connections is reached."""
 
     code = "resource_allocation"
     retryable = True
 
 
 class QuotaExceededError(ResourceAllocationError):
-    """The destination or the broker holds as many messages or bytes as it may (D-06, D-07, B-11)."""
+    """The destination or the broker holds as many messages or bytes as it may."""
 
     code = "quota_exceeded"
 
 
 class MessageTooLargeError(BrokerError):
-    """One message is larger than the destination or the broker takes (B-10, D-08)."""
+    """One message is larger than the destination or the broker takes."""
 
     code = "message_too_large"
 
 
 class DestinationPausedError(BrokerError):
-    """The destination does not take or give messages now (D-26)."""
+    """The destination does not take or give messages now."""
 
     code = "destination_paused"
     retryable = True
 
 
 class MasterUnavailableError(BrokerError):
-    """The change needs the master broker, which cannot be reached (K-13)."""
+    """The change needs the master broker, which cannot be reached."""
 
     code = "master_unavailable"
     retryable = True
 
 
 class NotOpenError(MasterUnavailableError):
-    """The broker takes no clients yet; the text says what it waits for (K-11, K-12)."""
+    """The broker takes no clients yet; the text says what it waits for."""
 
     code = "not_open"
     definite = True
@@ -206,7 +206,7 @@ class ProtocolError(BrokerError):
 
 
 class StoreError(BrokerError):
-    """The store failed. Nothing of the failed batch is acknowledged and the host stops (P-05)."""
+    """The store failed. Nothing of the failed batch is acknowledged and the host stops."""
 
     code = "store"
     definite = False
@@ -219,7 +219,7 @@ class StoreDamagedError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """There is no room for this batch: nothing of it was written, and the store stays usable (P-05)."""
+    """There is no room for this batch: nothing of it was written, and the store stays usable."""
 
     code = "store_full"
     definite = True

@@ -1,4 +1,4 @@
-"""What a forwarding agent does: it takes messages from a queue and puts them into one of another cluster (W-121).
+"""What a forwarding agent does: it takes messages from a queue and puts them into one of another cluster.
 
 An agent is defined by its name and attributes; this is where attributes are checked.
 """

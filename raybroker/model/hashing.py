@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 
 def rendezvous(unit: str, names: Sequence[str]) -> str:
-    """The name that ``unit`` belongs to: the one with the highest hash together with it (W-119).
+    """The name that ``unit`` belongs to: the one with the highest hash together with it.
 
     The order of ``names`` does not matter, and when a name comes or goes only units move that have to: to the new one,
     or away from the one that is gone.  Raises ValueError when there are no names.

@@ -1,10 +1,10 @@
 """Names: which texts may name a destination, a cluster, a broker and a client.
 
-Destination names follow D-04: letters and digits, no blanks, starting with a letter, ``_`` or ``$``, and nothing that
-starts with ``mq.``, which is the system's own (the dead message queue, the metrics topics).  What the row leaves open
+Names of destinations have letters and digits, no blanks, starting with a letter, ``_`` or ``$``, and nothing that
+starts with ``mq.``, which is the system's own (the dead message queue, the metrics topics).  What the seeds leave open
 is decided here:
 
-* ``.`` is allowed inside: wildcard topics (D-05) split names at it and the system's own names have it.  The reserved
+* ``.`` is allowed inside: wildcard topics split names at it and the system's own names have it.  The reserved
   prefix is therefore ``mq.`` with its dot, as in the seed, not every name starting with ``mq`` as in the later manual:
   ``mqtt_in`` is an honest name.
 * ``-`` is allowed inside, though the row does not list it: ``orders-eu`` is how people name queues today, it is no
@@ -14,7 +14,7 @@ is decided here:
 * Names are case sensitive, and at most 255 bytes, the longest file name that file systems take.
 
 Cluster and broker names become Ray actor names, directories and metric labels, so they are one path-safe word.
-A client id is the user's own text and only has to be printable (R-18).
+A client id is the user's own text and only has to be printable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raybroker.model.wildcard import check_pattern, is_pattern
 DestinationType = Literal["queue", "topic"]
 DESTINATION_TYPES: Final[tuple[DestinationType, ...]] = ("queue", "topic")
 DESTINATION_TYPE_SHORT: Final[dict[str, DestinationType]] = {"q": "queue", "t": "topic"}
-"""The command line's ``-t q`` and ``-t t`` (A-31)."""
+"""The command line's ``-t q`` and ``-t t``."""
 
 RESERVED_PREFIX: Final = "mq."
 METRICS_PREFIX: Final = "mq.metrics."
@@ -40,10 +40,10 @@ DEAD_EXCEPTION: Final = "JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"
 """Type and text of the exception with which its consumer failed last, or the reason with which it was rejected."""
 DEAD_TRACEBACK: Final = "RAYBROKER_TRACEBACK"
 """The traceback of that exception; the beginning of a long one is left out."""
-"""The queue of dead messages, there from the start and for good (D-24)."""
+"""The queue of dead messages, there from the start and for good."""
 TEMPORARY_PREFIX: Final = "mq.temp."
 """Temporary destinations are ``mq.temp.q.<broker>.…`` and ``mq.temp.t.<broker>.…``: the letter keeps one name to one
-type, and the broker tells where it lives (D-23)."""
+type, and the broker tells where it lives."""
 DESTINATION_NAME_BYTES_MAX: Final = 255
 INSTANCE_NAME_BYTES_MAX: Final = 63
 """Cluster and broker names: two of them and a destination's name still make one readable Ray actor name."""
@@ -60,9 +60,9 @@ def _shown(name: str) -> str:
 
 
 def check_destination_name(name: object, *, allow_reserved: bool = False, allow_wildcards: bool = False) -> str:
-    """The name, unchanged, if it may name a destination (D-04).
+    """The name, unchanged, if it may name a destination.
 
-    ``allow_reserved`` lets the system's own ``mq.…`` names through, ``allow_wildcards`` patterns of topics (D-05).
+    ``allow_reserved`` lets the system's own ``mq.…`` names through, ``allow_wildcards`` patterns of topics.
     Raises InvalidDestinationError naming the name, the rule it breaks and what to do.
     """
     if not isinstance(name, str):
@@ -101,12 +101,12 @@ def _destination_fault(name: str) -> str:
 
 
 def is_reserved_name(name: str) -> bool:
-    """True for the broker's own names, ``mq.…`` (D-04)."""
+    """True for the broker's own names, ``mq.…``."""
     return name.startswith(RESERVED_PREFIX)
 
 
 def is_metrics_topic(name: str) -> bool:
-    """True for names of topics that brokers publish metrics to, ``mq.metrics.…`` (M-07)."""
+    """True for names of topics that brokers publish metrics to, ``mq.metrics.…``."""
     return name.startswith(METRICS_PREFIX)
 
 
@@ -117,19 +117,19 @@ def require_no_metrics_topic(type: str, name: str) -> None:  # noqa: A002 - as e
 
 
 def temporary_name(type: DestinationType, broker: str, unique: str) -> str:  # noqa: A002 - as everywhere
-    """The name of a new temporary destination of a broker; ``unique`` is random letters and digits (D-23)."""
+    """The name of a new temporary destination of a broker; ``unique`` is random letters and digits."""
     assert unique.isalnum(), unique
     assert unique.isascii(), unique
     return f"{TEMPORARY_PREFIX}{type[0]}.{broker}.{unique}"
 
 
 def home_of_temporary(name: str) -> str:
-    """The broker that a temporary destination lives on; "" when the name is none of ours (D-23)."""
+    """The broker that a temporary destination lives on; "" when the name is none of ours."""
     return name.removeprefix(TEMPORARY_PREFIX)[2:].rpartition(".")[0] if is_temporary_name(name) else ""
 
 
 def is_temporary_name(name: str) -> bool:
-    """True for the names of temporary destinations (D-23)."""
+    """True for the names of temporary destinations."""
     return name.startswith(TEMPORARY_PREFIX)
 
 
@@ -155,12 +155,12 @@ def check_cluster_name(name: object) -> str:
 
 
 def check_broker_name(name: object) -> str:
-    """The name, unchanged, if it may name a broker instance (B-19).  Raises ConfigError saying what is wrong."""
+    """The name, unchanged, if it may name a broker instance.  Raises ConfigError saying what is wrong."""
     return _check_instance_name(name, "broker")
 
 
 def check_template_name(name: object) -> str:
-    """The name, unchanged, if it may name a template (W-131).  Raises ConfigError saying what is wrong."""
+    """The name, unchanged, if it may name a template.  Raises ConfigError saying what is wrong."""
     return _check_instance_name(name, "template")
 
 
@@ -178,7 +178,7 @@ def _check_instance_name(name: object, what: str) -> str:
 
 
 def check_client_id(client_id: object) -> str:
-    """The client id, unchanged, if it is 1 to 255 bytes of printable text without blanks at its ends (R-18).
+    """The client id, unchanged, if it is 1 to 255 bytes of printable text without blanks at its ends.
 
     Raises InvalidClientIDError saying what is wrong.
     """

@@ -1,4 +1,4 @@
-"""Names of message properties and of what a selector may name: one rule for both (R-16, B-22).
+"""Names of message properties and of what a selector may name: one rule for both.
 
 A name is an identifier of Java (letters, digits, ``_`` and ``$``, no digit first) and none of the words of the selector
 language, in any case of its letters: a property with another name could be sent and never be selected.  Names that

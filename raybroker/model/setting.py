@@ -1,11 +1,11 @@
-"""What one property is: its name, kind, unit, default, bounds, when a change takes effect, and where it comes from.
+"""What one property is: its name, kind, unit, default, bounds, and when a change takes effect.
 
 A :class:`Setting` turns what a user wrote into a typed value or raises a ConfigError that names the property, the limit
 and what to do.  The table of all of them is ``setting_table.py``; looking them up is ``settings.py``.
 
 Every kind has one Python type: int, size (bytes), percent, seconds and millis are ``int``; bool is ``bool``; string and
 enum are ``str``; ports is a ``PortRange``.  Where -1 means "no limit" the setting says ``unlimited`` and its bounds
-speak of the other values, so that "0 is not allowed, -1 is" can be written down (D-15).
+speak of the other values, so that "0 is not allowed, -1 is" can be written down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Scope = Literal["broker", "destination", "factory"]
 Reload = Literal["start", "live", "fixed"]
 
 INT_MAX: Final = 2147483647
-"""The largest value of the seeds' integer properties (F-02)."""
+"""The largest value of the seeds' integer properties."""
 PRIORITY_MAX: Final = 9
 PRIORITY_DEFAULT: Final = 4
 DELIVERY_MODES: Final = ("Persistent", "Non-Persistent")
@@ -59,7 +59,6 @@ class Setting:
     kind       decides the Python type, see the module
     default    typed; what holds when nobody says otherwise
     scope      'broker' (the configuration), 'destination' (attributes of one) or 'factory' (attributes of connections)
-    row        feature row it comes from; 'own' for ours
     help       one sentence or two for users, with the reason where we differ from the seeds
     unit       of an integer: 'messages', 'bytes', 's', 'ms', '%', …; '' where there is none
     low, high  bounds of a number, both allowed; None: no bound on that side
@@ -75,7 +74,6 @@ class Setting:
     kind: Kind
     default: Value
     scope: Scope
-    row: str
     help: str
     unit: str = ""
     low: int | None = None

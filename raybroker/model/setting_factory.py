@@ -1,4 +1,4 @@
-"""The properties of connection factories: what clients ask of their connections, sessions and handles (O-03).
+"""The properties of connection factories: what clients ask of their connections, sessions and handles.
 
 Part of the table that ``setting_table.py`` puts together.
 """
@@ -19,113 +19,113 @@ from raybroker.model.setting import (
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
 FACTORY: Final[tuple[Setting, ...]] = (
-    Setting("imqConsumerFlowLimit", "int", 1000, "factory", "F-05",
+    Setting("imqConsumerFlowLimit", "int", 1000, "factory",
             "Most messages buffered for one consumer; the smaller of this and the destination's consumerFlowLimit "
             "holds. -1 and 0 mean no limit.", unit="messages", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqConsumerFlowThreshold", "percent", 50, "factory", "F-07",
+    Setting("imqConsumerFlowThreshold", "percent", 50, "factory",
             "Percent of the limit still buffered at or under which the consumer asks for more.",
             unit="%", low=0, high=100),
-    Setting("imqConsumerFlowLimitPrefetch", "bool", True, "factory", "F-14",
+    Setting("imqConsumerFlowLimitPrefetch", "bool", True, "factory",
             "false: nothing is buffered; the next message comes after the current one is consumed."),
-    Setting("imqConnectionFlowCount", "int", 0, "factory", "F-16",
+    Setting("imqConnectionFlowCount", "int", 0, "factory",
             "Messages after which delivery pauses for control frames; 0: off. The later manual has 100; ours is off, "
             "because frames are bounded and an acknowledgement never waits behind more than one of them.",
             unit="messages", low=0, high=INT_MAX),
-    Setting("imqConnectionFlowLimit", "int", 1000, "factory", "F-15",
+    Setting("imqConnectionFlowLimit", "int", 1000, "factory",
             "Most messages buffered over all consumers of one connection, if imqConnectionFlowLimitEnabled.",
             unit="messages", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqConnectionFlowLimitEnabled", "bool", False, "factory", "F-15",
+    Setting("imqConnectionFlowLimitEnabled", "bool", False, "factory",
             "Whether imqConnectionFlowLimit holds."),
-    Setting("imqAckTimeout", "millis", 0, "factory", "R-01",
+    Setting("imqAckTimeout", "millis", 0, "factory",
             "How long a blocking call waits for the broker's answer; 0: for ever.", unit="ms", low=0, high=INT_MAX),
-    Setting("imqAsyncSendCompletionWaitTimeout", "millis", 180000, "factory", "R-02",
+    Setting("imqAsyncSendCompletionWaitTimeout", "millis", 180000, "factory",
             "How long the future of an asynchronous send waits for the broker's answer; then it raises "
             "RequestTimeoutError, and the message is still on its way. 0: for ever.", unit="ms", low=0, high=INT_MAX),
-    Setting("imqAddressList", "string", "", "factory", "R-13",
+    Setting("imqAddressList", "string", "", "factory",
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "
             "of this node first. A broker that the application names itself wins. The seeds' addresses with host and "
             "port are for connections from outside, which are not built yet."),
-    Setting("imqAddressListBehavior", "enum", "PRIORITY", "factory", "R-13",
+    Setting("imqAddressListBehavior", "enum", "PRIORITY", "factory",
             "In which order the brokers of imqAddressList are tried: as they are listed, or in a new random order for "
             "each connection.", choices=("PRIORITY", "RANDOM")),
-    Setting("imqAddressListIterations", "int", 1, "factory", "R-13",
+    Setting("imqAddressListIterations", "int", 1, "factory",
             "How many times imqAddressList is gone through before giving up, but never longer than "
             "raybroker.reconnect.timeout_ms; -1: as often as fits into that. Each broker is tried imqReconnectAttempts "
             "times before the next one, and at least once: with -1, which is ours, exactly once, since otherwise the "
             "second of the list would never be tried.", unit="passes", low=1, high=INT_MAX, unlimited=True),
-    Setting("imqReconnectEnabled", "bool", True, "factory", "R-13",
+    Setting("imqReconnectEnabled", "bool", True, "factory",
             "Reconnect by itself after a lost connection. The seeds default to false; ours is true, because hosts "
             "restart by themselves and unacknowledged work is resent or redelivered either way."),
-    Setting("imqReconnectAttempts", "int", UNLIMITED, "factory", "R-13",
+    Setting("imqReconnectAttempts", "int", UNLIMITED, "factory",
             "Attempts before giving up. The seeds default to 0, none; ours is as many as fit into "
             "raybroker.reconnect.timeout_ms. Where -1 is set, attempts go on without an end, unless that time is set "
             "as well: then it holds. With imqAddressList the attempts are those at each broker, for "
             "imqAddressListIterations times.", unit="attempts", low=0, high=INT_MAX, unlimited=True),
-    Setting("imqReconnectInterval", "millis", 1000, "factory", "R-13",
+    Setting("imqReconnectInterval", "millis", 1000, "factory",
             "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000.",
             unit="ms", low=1, high=INT_MAX),
-    Setting("imqPingInterval", "seconds", 30, "factory", "R-14",
+    Setting("imqPingInterval", "seconds", 30, "factory",
             "How often a silent connection is tested by the client; 0 and -1 switch it off.",
             unit="s", low=0, high=86400, unlimited=True),
-    Setting("imqPingAckTimeout", "millis", 0, "factory", "R-14",
+    Setting("imqPingAckTimeout", "millis", 0, "factory",
             "How long the client waits for anything from a broker that it has pinged. What happens then is "
             "imqAbortOnPingAckTimeout's. 0: until the next ping; a connection that is silent from one ping to the next "
             "is given up in any case.", unit="ms", low=0, high=DAY_MS),
-    Setting("imqAbortOnPingAckTimeout", "bool", False, "factory", "R-14",
+    Setting("imqAbortOnPingAckTimeout", "bool", False, "factory",
             "Whether a connection that has not answered within imqPingAckTimeout is given up, and made anew. false: "
             "the listener of the connection's events is told 'unanswered', and the connection stays until the next "
             "ping."),
-    Setting("imqConfiguredClientID", "string", "", "factory", "R-18",
+    Setting("imqConfiguredClientID", "string", "", "factory",
             "Client id of connections that name none; empty: none."),
-    Setting("imqDisableSetClientID", "bool", False, "factory", "R-18",
+    Setting("imqDisableSetClientID", "bool", False, "factory",
             "Refuse client ids that programs choose: imqConfiguredClientID alone holds."),
-    Setting("imqQueueBrowserMaxMessagesPerRetrieve", "int", 1000, "factory", "R-12",
+    Setting("imqQueueBrowserMaxMessagesPerRetrieve", "int", 1000, "factory",
             "Most messages that a browser fetches at a time.", unit="messages", low=1, high=100_000),
-    Setting("imqQueueBrowserRetrieveTimeout", "millis", 60000, "factory", "R-12",
+    Setting("imqQueueBrowserRetrieveTimeout", "millis", 60000, "factory",
             "How long a browser waits for the messages it asked for.", unit="ms", low=1, high=INT_MAX),
-    Setting("defaultTimeToLive", "millis", 0, "factory", "W-64",
+    Setting("defaultTimeToLive", "millis", 0, "factory",
             "Life of messages whose producer says none; 0: they never expire.",
             unit="ms", low=0, high=OVERRIDE_MS_MAX),
-    Setting("defaultTimeToDeliver", "millis", 0, "factory", "W-65",
+    Setting("defaultTimeToDeliver", "millis", 0, "factory",
             "Delay before messages can be received whose producer says none.",
             unit="ms", low=0, high=OVERRIDE_MS_MAX),
-    Setting("defaultRedeliveryDelay", "millis", 0, "factory", "W-67",
+    Setting("defaultRedeliveryDelay", "millis", 0, "factory",
             "Pause before a message is delivered again that a session recovered or rolled back.",
             unit="ms", low=0, high=INT_MAX),
-    Setting("defaultPriority", "int", PRIORITY_DEFAULT, "factory", "W-74",
+    Setting("defaultPriority", "int", PRIORITY_DEFAULT, "factory",
             "Priority of messages whose producer says none; 9 is the highest.",
             unit="priority", low=0, high=PRIORITY_MAX),
-    Setting("DefaultUnitOfOrder", "string", "", "factory", "W-78",
+    Setting("DefaultUnitOfOrder", "string", "", "factory",
             "Unit of order of messages whose producer names none. Empty or None: none. System-generated: each session "
             "has one of its own. Anything else is the name."),
-    Setting("defaultDeliveryMode", "enum", "Persistent", "factory", "W-74",
+    Setting("defaultDeliveryMode", "enum", "Persistent", "factory",
             "Whether messages are stored whose producer says nothing.", choices=DELIVERY_MODES),
-    Setting("LoadBalancingEnabled", "bool", True, "factory", "W-110",
+    Setting("LoadBalancingEnabled", "bool", True, "factory",
             "true: a producer of a distributed destination chooses a member for each message; false: for its first "
             "one, and keeps it."),
-    Setting("ServerAffinityEnabled", "bool", True, "factory", "W-112",
+    Setting("ServerAffinityEnabled", "bool", True, "factory",
             "Whether producers and consumers of distributed destinations prefer the member of their home broker. "
             "Producers that are spread unevenly over the brokers do better without."),
-    Setting("acknowledgePolicy", "enum", "All", "factory", "W-40",
+    Setting("acknowledgePolicy", "enum", "All", "factory",
             "What acknowledge() of a message covers in a session with client acknowledgement: All that the session has "
             "received, or Previous: up to that message.", choices=("All", "Previous")),
-    Setting("maxMessagesInTransaction", "int", 1, "factory", "W-42",
+    Setting("maxMessagesInTransaction", "int", 1, "factory",
             "Calls of a listener that may share one transaction; it ends earlier when no next message is at hand.",
             unit="messages", low=1, high=INT_MAX),
-    Setting("raybroker.producer.linger_ms", "millis", 1, "factory", "own",
+    Setting("raybroker.producer.linger_ms", "millis", 1, "factory",
             "How long an asynchronous send may wait for company in its block.", unit="ms", low=0, high=60000),
-    Setting("raybroker.producer.buffer_bytes", "size", 16 * MIB, "factory", "own",
+    Setting("raybroker.producer.buffer_bytes", "size", 16 * MIB, "factory",
             "Bodies a producer holds that are not acknowledged yet; one more send waits.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
-    Setting("raybroker.producer.window_bytes", "size", 2 * MIB, "factory", "own",
+    Setting("raybroker.producer.window_bytes", "size", 2 * MIB, "factory",
             "Bytes a producer has under way to the broker at a time; the rest waits in its buffer. Small enough that "
             "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
-    Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory", "own",
+    Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory",
             "How long a handle tries to reconnect before its calls raise ConnectionLostError. Its default does not "
             "hold where imqReconnectAttempts is set to -1.",
             unit="ms", low=0, high=DAY_MS),
-    Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory", "own",
+    Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory",
             "How long opening one connection may take, from looking up the address to being authenticated.",
             unit="ms", low=1, high=DAY_MS),
 )

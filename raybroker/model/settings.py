@@ -39,13 +39,13 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
     "useDMQ": (False,),
     "isLocalOnly": (False,),
 }
-"""What mq.sys.dmq may have of these attributes (D-24): it takes what others reject, from everywhere."""
+"""What mq.sys.dmq may have of these attributes: it takes what others reject, from everywhere."""
 
 _EXCLUSIVE: Final[tuple[tuple[tuple[str, Value], tuple[str, Value]], ...]] = (
     (("distributed", True), ("isLocalOnly", True)),
     (("unitOfOrder", True), ("unitOfWorkHandlingPolicy", "SingleMessageDelivery")),
 )
-"""A destination on one broker has nothing to be distributed over; no message is in both kinds of units (W-94)."""
+"""A destination on one broker has nothing to be distributed over; no message is in both kinds of units."""
 
 
 def settings_of(scope: Scope) -> tuple[Setting, ...]:
@@ -86,7 +86,7 @@ class ConfigView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DestinationAttributes:
-    """The attributes of one destination under the seeds' names; -1 means no limit (D-06 … D-20, F-02).
+    """The attributes of one destination under the seeds' names; -1 means no limit.
 
     Built by :func:`destination_attributes` and :func:`auto_created`, which check names and bounds.
     """
@@ -156,12 +156,12 @@ class DestinationAttributes:
 
     @property
     def consumer_flow_limit(self) -> int | None:
-        """Messages a consumer may be sent in one batch; None: no limit, written -1 or 0 (F-02)."""
+        """Messages a consumer may be sent in one batch; None: no limit, written -1 or 0."""
         return self.consumerFlowLimit if self.consumerFlowLimit > 0 else None
 
     @property
     def shared_consumer_flow_limit(self) -> int | None:
-        """The same for each consumer of a shared subscription (D-27)."""
+        """The same for each consumer of a shared subscription."""
         return self.sharedConsumerFlowLimit if self.sharedConsumerFlowLimit > 0 else None
 
 
@@ -180,10 +180,10 @@ def destination_attributes(
     *,
     name: str = "",
 ) -> DestinationAttributes:
-    """Attributes of a destination that an administrator creates (D-03): the defaults with ``overrides``.
+    """Attributes of a destination that an administrator creates: the defaults with ``overrides``.
 
     ``config`` supplies ``raybroker.hosting.default`` and ``imq.admincreate.topic.sharedConsumerFlowLimit``; ``name``
-    is the destination's, for what mq.sys.dmq cannot be (D-24).
+    is the destination's, for what mq.sys.dmq cannot be.
     Raises ConfigError for an unknown attribute, a value out of bounds, and an attribute of the other type; that one
     passes with its default value, so that :meth:`DestinationAttributes.as_dict` comes back.
     """
@@ -202,10 +202,10 @@ def updated_attributes(
     *,
     name: str = "",
 ) -> DestinationAttributes:
-    """``current`` with ``changes``, all of them or none (A-35).
+    """``current`` with ``changes``, all of them or none.
 
     Raises ConfigError for an unknown attribute, a value out of bounds, one of the other type, an attribute that is
-    fixed at creation, and what mq.sys.dmq cannot be (D-24).
+    fixed at creation, and what mq.sys.dmq cannot be.
     """
     changed = _overridden(current, changes, type, name)
     for attribute in changes:
@@ -216,7 +216,7 @@ def updated_attributes(
 
 
 def auto_created(config: ConfigView, type: DestinationType = "queue") -> DestinationAttributes:  # noqa: A002
-    """Attributes of a destination that is created because somebody opened it (D-21)."""
+    """Attributes of a destination that is created because somebody opened it."""
     shared = "imq.autocreate.destination."
     own = f"imq.autocreate.{type}."
     base = DestinationAttributes(
@@ -241,7 +241,7 @@ def auto_created(config: ConfigView, type: DestinationType = "queue") -> Destina
 
 
 def dead_message_queue() -> DestinationAttributes:
-    """Attributes with which mq.sys.dmq is made (D-24).
+    """Attributes with which mq.sys.dmq is made.
 
     It has no redeliveryLimit either: what fails there as well has nowhere to go and would be lost.
     """
@@ -288,7 +288,7 @@ def _overridden(
 
 
 def _check_threshold(of: str, high: int, low: int, limit: str, most: int) -> None:
-    """Low < High <= the limit (W-19)."""
+    """Low < High <= the limit."""
     if high < 0 <= low:
         raise ConfigError(f"{of}Low = {low} is nothing without {of}High; set both, or neither")
     if high >= 0 and not 0 <= low < high:

@@ -1,5 +1,5 @@
 """What the table of a configuration change record holds, as plain values: the table's reader and the machine agree on
-them, and neither knows the other (K-20).
+them, and neither knows the other.
 
 The table belongs to one cluster and has one record: a base, which is the record up to some entry in the text of a
 backup, and one row for each entry after it.

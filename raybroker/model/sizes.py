@@ -1,4 +1,4 @@
-"""Sizes in bytes as the seeds write them (B-13): ``1600``, ``1600b``, ``16k``, ``16m``, and ``-1`` for no limit.
+"""Sizes in bytes as the seeds write them: ``1600``, ``1600b``, ``16k``, ``16m``, and ``-1`` for no limit.
 
 The suffixes are the seeds' three and no more, in either case: ``k`` is 1024 and ``m`` is 1,048,576.  A ``g`` is refused
 with the text that says how to write it, since a configuration that works here should work with the seeds' own tools.
@@ -22,7 +22,7 @@ _FACTOR: Final = {"": 1, "b": 1, "k": KIB, "m": MIB}
 
 
 def parse_size_bytes(value: object) -> int:
-    """Bytes meant by a text or an integer; -1 means no limit (B-13).
+    """Bytes meant by a text or an integer; -1 means no limit.
 
     Raises ConfigError naming the value and the syntax.
     """

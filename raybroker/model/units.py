@@ -1,4 +1,4 @@
-"""Names of units of order, and the one that a destination gives to messages without (W-76 … W-79)."""
+"""Names of units of order, and the one that a destination gives to messages without."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_unit_name(name: object) -> bool:
 
 
 def default_unit(kind: str, destination: str) -> str:
-    """The unit of messages without one, where the attribute unitOfOrder is true (W-79).
+    """The unit of messages without one, where the attribute unitOfOrder is true.
 
     It follows from the destination's type and name, so that all brokers agree on it and it survives everything; the
     hash in it keeps it apart from names that people choose.

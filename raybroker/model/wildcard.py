@@ -1,4 +1,4 @@
-"""Patterns of topic names (D-05): ``*`` is one segment, ``**`` one or more, ``>`` any number, also none.
+"""Patterns of topic names: ``*`` is one segment, ``**`` one or more, ``>`` any number, also none.
 
 A name is its segments with dots between them.  ``*`` and ``**`` are a whole segment of the pattern.  ``>`` has no dot
 before it: it stands at the end of a segment, or at the very start, and means that any number of segments may follow
@@ -35,7 +35,7 @@ _Token = str | int
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a topic's name is a pattern: ``*`` and ``>`` are in no other name (D-04)."""
+    """Whether a topic's name is a pattern: ``*`` and ``>`` are in no other name."""
     return "*" in name or ">" in name
 
 

@@ -1,4 +1,4 @@
-"""The identifier of a branch of a distributed transaction, as X/Open and the Java interface of it define it (T-08).
+"""The identifier of a branch of a distributed transaction, as X/Open and the Java interface of it define it.
 
 Packed, it is the branch's key on the wire and in stores; as text, what operators read and type:
 ``format:gtrid:bqual`` with the two parts in hexadecimal digits.

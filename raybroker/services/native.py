@@ -57,7 +57,7 @@ class Connection:
         self._pinged = 0
         self._meter_max = 0
         self._metered = 0
-        """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it (F-16)."""
+        """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it."""
         self.link = Link(
             Native(token=service.token, buffers=service.buffers),
             on_frames=self._frames,
@@ -128,7 +128,7 @@ class Connection:
             LOG.info("[B1065] %s connected from %s", name, self.peer)
 
     def ping(self) -> None:
-        """Close a connection that said nothing since the last ping (C-09)."""
+        """Close a connection that said nothing since the last ping."""
         if not self._heard:
             self.link.close(ProtocolError("no answer to a ping"))
             return
@@ -359,7 +359,7 @@ class NativeService:
 
 
 def _flow_count(args: dict[str, Any]) -> int:
-    """What a client says about F-16; raises ProtocolError for what is no number."""
+    """The client's imqConnectionFlowCount; raises ProtocolError for what is no number."""
     count = args.get("flow_count", 0)
     if not isinstance(count, int):
         raise ProtocolError(f"flow_count={count!r}; it is a whole number")

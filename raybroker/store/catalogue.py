@@ -31,8 +31,8 @@ class Image(NamedTuple):
 class Catalogue:
     """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice.
 
-    ``templates``: name → destination attributes (W-131).  ``properties``: what was changed while the broker ran, see
-    raybroker.config.live (A-17); hosts read it too, when they start.
+    ``templates``: name → destination attributes.  ``properties``: what was changed while the broker ran, see
+    raybroker.config.live; hosts read it too, when they start.
     """
 
     token: bytes

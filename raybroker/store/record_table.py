@@ -1,4 +1,4 @@
-"""The configuration change record in a table of an SQL database that all brokers share (K-20).
+"""The configuration change record in a table of an SQL database that all brokers share.
 
 Two tables: one has one row, which says whose record it is, of which term, and its base; the other has one row for each
 entry after the base, under (record, number).  Whoever writes takes the lock of that one row first, so that entries come
@@ -148,7 +148,7 @@ class RecordTable:
 
     def shorten(self, record: str, before: int, number: int, digest: str, base: str) -> bool:
         """Make the record up to entry ``number`` its base instead of that up to ``before``; False when it has
-        another base, or is another record, by now (K-14)."""
+        another base, or is another record, by now."""
 
         def work(connection: Any) -> bool:
             sql, head, entries = self._sql, self._head, self._entries

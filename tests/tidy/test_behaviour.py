@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from raybroker.model.setting_table import LATER
+from tests.tidy.rows import HYPHENATED, PLAIN
 from tests.tidy.source import ROOT, Sources, read, tree_of
 
 TABLE = "tests/behaviour.toml"
@@ -19,8 +20,6 @@ STATES = {"works": "tests", "partly": "missing", "planned": "", "not planned": "
 """State → what it needs beside its line of behaviour."""
 SHOWN = ("works", "partly")
 """States that need tests."""
-HYPHENATED = r"(?:[BCPSMDKRFTOA]-\d{2}|W-\d{2,3})"
-PLAIN = r"[A-HNU][1-9]\d?"
 WELL_FORMED = re.compile(f"{HYPHENATED}|{PLAIN}")
 _ANYWHERE = re.compile(rf"(?<![\w.-])(?:{HYPHENATED}|modern-{PLAIN})(?![\w-])")
 _IN_PROSE = re.compile(rf"(?<![\w.@/-]){PLAIN}(?![\w.@-]\w)")

@@ -11,7 +11,7 @@ from raybroker.analysis.plan import moment
 from raybroker.analysis.tables import Tables
 
 LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))
-"""Memory levels by used part, highest first; below the last it is green (B-15)."""
+"""Memory levels by used part, highest first; below the last it is green."""
 MEMORY: Final = {"red": 95.0, "orange": 65.0, "yellow": 45.0}
 """Harm of memory that is short, by level."""
 SHOWN: Final = 30

@@ -2,8 +2,8 @@
 
 While a request for more travels and the messages come back a consumer works on what it has: it needs the round trip by
 its service time, with a margin, when it asks.  So the threshold is that many messages, and the limit twice as many, for
-there must be as much again to work on.  A limit far above that only takes messages from other consumers (F-24), and
-memory: consumers x limit x size x 2 (F-26).
+there must be as much again to work on.  A limit far above that only takes messages from other consumers, and
+memory: consumers x limit x size x 2.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def advise(service_s: float, round_trip_s: float) -> tuple[int, int]:
 
 
 def memory_bytes(consumers: float, limit: float, message_bytes: float) -> float:
-    """Memory that clients need for their buffers (F-26)."""
+    """Memory that clients need for their buffers."""
     return consumers * limit * message_bytes * 2
 
 

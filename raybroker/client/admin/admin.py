@@ -41,14 +41,14 @@ class Admin(Unpicklable):
         return self._call("create_destination", args)
 
     def destroy_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Remove a destination and its messages (A-32).
+        """Remove a destination and its messages.
 
         Raises IllegalStateError for mq.sys.dmq and for temporary destinations, which go with their connection.
         """
         return self._call("destroy_destination", {"type": type, "name": name})
 
     def adopt_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Put a destination in state ORPHANED into the cluster's record again, with its messages (K-14): one that was
+        """Put a destination in state ORPHANED into the cluster's record again, with its messages: one that was
         created after the backup that was restored.
 
         Raises IllegalStateError for one that is not orphaned; :meth:`destroy_destination` drops it instead.
@@ -56,11 +56,11 @@ class Admin(Unpicklable):
         return self._call("adopt_destination", {"type": type, "name": name})
 
     def update_destination(self, type: str, name: str, **changes: Any) -> Any:  # noqa: A002
-        """Change attributes, all or none (A-35); raises ConfigError for one that is fixed at creation."""
+        """Change attributes, all or none; raises ConfigError for one that is fixed at creation."""
         return self._call("update_destination", {"type": type, "name": name, "changes": changes})
 
     def list_destinations(self, type: str | None = None, *, temporary: bool = False) -> Any:  # noqa: A002
-        """One dict a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those (A-33).
+        """One dict a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those.
 
         As all lists of what hosts have, it is a list with an attribute ``missing``: hosts and brokers that cannot be
         asked now → why.  Their destinations that are known by name have state UNKNOWN; empty when the list is whole.
@@ -72,22 +72,22 @@ class Admin(Unpicklable):
 
         Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
         or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
-        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all (W-128).
+        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.
         """
         return self._call("query_destination", {"type": type, "name": name})
 
     def purge_destination(self, type: str, name: str) -> Any:  # noqa: A002
-        """Discard the messages that no consumer holds (A-37)."""
+        """Discard the messages that no consumer holds."""
         return self._call("purge_destination", {"type": type, "name": name})
 
     def pause_destination(
         self, type: str | None = None, name: str | None = None, which: str = "all", *, until_ms: int = 0  # noqa: A002
     ) -> Any:
-        """Pause one destination, or all (of a type) without a name; how many were (A-36, W-123 … W-125).
+        """Pause one destination, or all (of a type) without a name; how many were.
 
         which     "producers": they are refused; "consumers": nothing is delivered; "all": both; "insertion": what is
                   under way arrives and is not seen until insertion resumes
-        until_ms  milliseconds since 1970 at which it resumes by itself; 0: when resumed (B21)
+        until_ms  milliseconds since 1970 at which it resumes by itself; 0: when resumed
         """
         args = {"type": type, "name": name, "which": which, "until_ms": until_ms}
         return self._call("pause_destination", args)
@@ -95,14 +95,14 @@ class Admin(Unpicklable):
     def resume_destination(
         self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
     ) -> Any:
-        """Undo :meth:`pause_destination`; how many destinations were resumed (A-36)."""
+        """Undo :meth:`pause_destination`; how many destinations were resumed."""
         return self._call("resume_destination", {"type": type, "name": name, "which": which})
 
     def reset_destination(self, type: str | None = None, name: str | None = None) -> Any:  # noqa: A002
         """Count from zero what :meth:`query_destination` shows of one destination, or of all (of a type): messages in
-        and out, refused, expired, …, peaks, consumers in all and the time over thresholds; how many (W-128).
+        and out, refused, expired, …, peaks, consumers in all and the time over thresholds; how many.
 
-        Metrics, and messages of ``mq.metrics``, count on from the start of the broker (M-11).
+        Metrics, and messages of ``mq.metrics``, count on from the start of the broker.
         """
         return self._call("reset_destination", {"type": type, "name": name})
 
@@ -118,21 +118,21 @@ class Admin(Unpicklable):
 
     def list_subscriptions(self, topic: str | None = None) -> Any:
         """One dict a subscription, of one topic or of all: topic, client_id, name, durable, shared, selector, no_local,
-        active, messages, consumers (A-40)."""
+        active, messages, consumers."""
         return self._call("list_subscriptions", {"topic": topic})
 
     def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> Any:
-        """End a durable subscription with its messages (A-42); raises IllegalStateError while it has consumers."""
+        """End a durable subscription with its messages; raises IllegalStateError while it has consumers."""
         return self._call("destroy_subscription", {"name": name, "client_id": client_id, "topic": topic})
 
     def purge_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> Any:
-        """Discard the messages of a durable subscription (A-41)."""
+        """Discard the messages of a durable subscription."""
         return self._call("purge_subscription", {"name": name, "client_id": client_id, "topic": topic})
 
     # ---- schedules
 
     def list_schedules(self, destination: str | None = None, type: str | None = None) -> Any:  # noqa: A002
-        """One dict a recurring schedule (B17): id, type, destination, schedule, timezone, repeat, catch_up, fired,
+        """One dict a recurring schedule: id, type, destination, schedule, timezone, repeat, catch_up, fired,
         last_ms, next_ms, state (ACTIVE, WAITING for a destination that does not take it, HALTED), reason, …"""
         return self._call("list_schedules", {"name": destination, "type": type})
 
@@ -147,22 +147,22 @@ class Admin(Unpicklable):
     # ---- transactions
 
     def list_transactions(self) -> Any:
-        """One dict a transaction and host: id, host, kind (local, xa), state, messages, acks, created_ms, … (A-43)."""
+        """One dict a transaction and host: id, host, kind (local, xa), state, messages, acks, created_ms, …."""
         return self._call("list_transactions", {})
 
     def query_transaction(self, id: int | str) -> Any:  # noqa: A002
-        """One transaction by id, or by "host:id" where several hosts have that id (A-44)."""
+        """One transaction by id, or by "host:id" where several hosts have that id."""
         return self._call("query_transaction", {"id": id})
 
     def commit_transaction(self, id: int | str) -> Any:  # noqa: A002
-        """Commit a PREPARED transaction (A-45); raises IllegalStateError naming the state it is in otherwise.
+        """Commit a PREPARED transaction; raises IllegalStateError naming the state it is in otherwise.
 
         An XA branch is HEURISTICALLY_COMMITTED then, and listed until its manager calls ``xa.forget``.
         """
         return self._call("commit_transaction", {"id": id})
 
     def rollback_transaction(self, id: int | str) -> Any:  # noqa: A002
-        """Roll a transaction back that has not ended, PREPARED or not (A-46, T-08).
+        """Roll a transaction back that has not ended, PREPARED or not.
 
         A prepared XA branch is HEURISTICALLY_ROLLED_BACK then, and listed until its manager calls ``xa.forget``.
         Raises InvalidDestinationError when there is none of that id.
@@ -172,8 +172,7 @@ class Admin(Unpicklable):
     # ---- brokers
 
     def list_brokers(self) -> Any:
-        """One dict a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), coordinator, master, node, record
-        (A-18)."""
+        """One dict a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), coordinator, master, node, record."""
         return self._call("list_brokers", {})
 
     def query_cluster(self) -> Any:
@@ -181,15 +180,15 @@ class Admin(Unpicklable):
         return self._call("query_cluster", {})
 
     def reload_cluster(self, brokers: Iterable[str]) -> Any:
-        """Make these the brokers of the cluster, on all that are up; which those were (A-20)."""
+        """Make these the brokers of the cluster, on all that are up; which those were."""
         return self._call("reload_cluster", {"brokers": _listed(brokers)})
 
     def change_master(self, target: str) -> Any:
-        """Move the configuration change record to another broker; {"result": "OK" or why not, "text": …} (A-21)."""
+        """Move the configuration change record to another broker; {"result": "OK" or why not, "text": …}."""
         return self._call("change_master", {"target": target})
 
     def backup_record(self) -> Any:
-        """The configuration change record as the bytes of a backup file (A-06)."""
+        """The configuration change record as the bytes of a backup file."""
         return self._call("backup_record", {})
 
     # ---- metrics
@@ -214,7 +213,7 @@ class Admin(Unpicklable):
         max: int = 100,  # noqa: A002
         body_bytes_max: int = 1024,
     ) -> Any:
-        """One page of messages, oldest first; nothing is taken (B23).
+        """One page of messages, oldest first; nothing is taken.
 
         ``{"messages": rows, "next": …}``; "next" is the ``start`` of the next page, or None. A row has id, timestamp,
         expiration, priority, persistent, type, correlation_id, reply_to, properties, delivery_count, size, body (cut
@@ -229,7 +228,7 @@ class Admin(Unpicklable):
     def delete_messages(
         self, type: str, name: str, selector: str | None = None, ids: Iterable[str] | None = None  # noqa: A002
     ) -> Any:
-        """Delete what the selector and the ids name, all without either; how many (W-129).
+        """Delete what the selector and the ids name, all without either; how many.
 
         Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
         """
@@ -244,7 +243,7 @@ class Admin(Unpicklable):
         selector: str | None = None,
         ids: Iterable[str] | None = None,
     ) -> Any:
-        """Move messages to another destination, by default of the same type, with their ids; how many (W-129).
+        """Move messages to another destination, by default of the same type, with their ids; how many.
 
         Not one step: a failure in between leaves duplicates, never a loss. Raises as :meth:`delete_messages`.
         """
@@ -258,7 +257,7 @@ class Admin(Unpicklable):
         selector: str | None = None,
         ids: Iterable[str] | None = None,
     ) -> Any:
-        """Send dead messages back to where each died, as new messages; how many (B15).
+        """Send dead messages back to where each died, as new messages; how many.
 
         One that died in a subscription of a topic goes back to that alone. One whose destination or subscription is
         gone, or whose subscription does not select it any more, stays and does not count; the broker logs that.
@@ -285,23 +284,23 @@ class Admin(Unpicklable):
         start: Any = None,
         max_bytes: int = 8 << 20,
     ) -> Any:
-        """One page of copies: {"blocks": encoded messages, "next": start of the next page or None} (W-129)."""
+        """One page of copies: {"blocks": encoded messages, "next": start of the next page or None}."""
         args = {"type": type, "name": name, "selector": selector, "start": start, "max_bytes": max_bytes}
         return self._call("export_messages", args)
 
     def import_messages(self, type: str, name: str, blocks: Iterable[bytes]) -> Any:  # noqa: A002
-        """Put exported messages into a destination, with their ids; how many (W-129)."""
+        """Put exported messages into a destination, with their ids; how many."""
         return self._call("import_messages", {"type": type, "name": name, "blocks": _listed(blocks)})
 
     # ---- templates
 
     def create_template(self, name: str, **attributes: Any) -> Any:
         """A named set of destination attributes; a destination created with template=name takes from it what it is not
-        given itself (W-131)."""
+        given itself."""
         return self._call("create_template", {"name": name, "attributes": attributes})
 
     def update_template(self, name: str, **changes: Any) -> Any:
-        """Change a template, and every destination of it that still has the old value; how many destinations (W-58)."""
+        """Change a template, and every destination of it that still has the old value; how many destinations."""
         return self._call("update_template", {"name": name, "changes": changes})
 
     def destroy_template(self, name: str) -> Any:
@@ -320,7 +319,7 @@ class Admin(Unpicklable):
         Attributes are qos ("Exactly-once", "At-least-once", "At-most-once"), windowSize, windowInterval,
         acknowledgeInterval, conversationIdleTimeMaximum, retryDelayBase, retryDelayMaximum, retryDelayMultiplier,
         errorPolicy ("Discard", "Log", "Redirect", "Always-forward"), errorDestination and timeToLive; see
-        raybroker.model.forwarding (W-121, W-122). Raises ConfigError for one that is wrong, and when there is an agent
+        raybroker.model.forwarding. Raises ConfigError for one that is wrong, and when there is an agent
         of that name.
         """
         args = {"name": name, "attributes": {"queue": queue, "to": to, **attributes}}
@@ -348,14 +347,14 @@ class Admin(Unpicklable):
 
     def update_broker(self, properties: Mapping[str, object], broker: str | None = None) -> Any:
         """Change properties of a broker, or of all that are up, while they run: at once, all or none, and for its next
-        starts too, until the configuration itself says something else than it does now (A-17, M-02, M-04).
+        starts too, until the configuration itself says something else than it does now.
 
         What can change are those whose setting says so: imq.log.level, imq.log.file.rolloverbytes and .rolloversecs,
         imq.autocreate.queue and .topic, imq.message.max_size, imq.destination.logDeadMsgs and some more.  Returns
         ``{"brokers": {name: {"changed": …, "unreached": hosts}}, "down": names}``: what differs from the configuration
         now, hosts that do not answer and are told later, and brokers that were not up and keep what they had.  Raises
         ConfigError for a property that is read at the start only, does not exist, does not take the value, or has to
-        be the same on all brokers (K-18) when one is named; BrokerGoneError when that one is not up.
+        be the same on all brokers when one is named; BrokerGoneError when that one is not up.
         """
         return self._call("update_broker", {"properties": properties, "broker": broker})
 

@@ -237,7 +237,7 @@ class Consumer(Unpicklable):
         self, listener: Callable[[Message], Awaitable[object] | object], *, retry_on: Types | type[BaseException] = (),
         reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
     ) -> Consumer:  # fmt: skip
-        """Call ``listener`` for each message, in the session's task, one after another for all its consumers (R-06).
+        """Call ``listener`` for each message, in the session's task, one after another for all its consumers.
 
         See the blocking one for the arguments.
         """

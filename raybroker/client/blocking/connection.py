@@ -56,7 +56,7 @@ class Connection(PicklableConnection):
     def session(
         self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
     ) -> Session:
-        """A session: one thread's producers and consumers with one acknowledgement mode (R-07 … R-10, T-01).
+        """A session: one thread's producers and consumers with one acknowledgement mode.
 
         ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
         transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
@@ -69,11 +69,11 @@ class Connection(PicklableConnection):
         return session
 
     def start(self) -> None:
-        """Let messages in (C-12)."""
+        """Let messages in."""
         self._core.io.run(self._core.start())
 
     def stop(self) -> None:
-        """Hand out nothing until start(); sending goes on (C-12)."""
+        """Hand out nothing until start(); sending goes on."""
         self._core.io.run(self._core.stop())
 
     def admin(self) -> Admin:
@@ -90,8 +90,7 @@ class Connection(PicklableConnection):
         self._core.on_exception = self._core.callbacks.wrap(handler)
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
-        """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is
-        (R-15)."""
+        """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is."""
         check_arguments(handler=handler)
         self._core.events.handler = self._core.callbacks.wrap(handler)
 
@@ -99,7 +98,7 @@ class Connection(PicklableConnection):
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
     ) -> None:
         """``handler`` is called, as that of on_exception, with whether a destination has consumers: now, and each time
-        that the first one comes or the last one goes (R-15). None ends that.
+        that the first one comes or the last one goes. None ends that.
 
         A destination that does not exist has none, and is looked for again each imqReconnectInterval.
         """
@@ -108,7 +107,7 @@ class Connection(PicklableConnection):
 
     @property
     def client_id(self) -> str | None:
-        """Who this client is over restarts; set it before the connection is used, else IllegalStateError (R-18)."""
+        """Who this client is over restarts; set it before the connection is used, else IllegalStateError."""
         return self._core.client_id
 
     @client_id.setter
@@ -116,7 +115,7 @@ class Connection(PicklableConnection):
         self._core.set_client_id(client_id)
 
     def close(self) -> None:
-        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first (C-12); not
+        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first; not
         so when an exception leaves the ``with`` of the connection or the session: then they come again.
 
         Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
@@ -150,7 +149,7 @@ class Connection(PicklableConnection):
 
 
 class XaConnection(Connection):
-    """A connection whose sessions work in branches of distributed transactions (T-07)."""
+    """A connection whose sessions work in branches of distributed transactions."""
 
     def session(
         self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
@@ -183,20 +182,20 @@ class Session(Unpicklable):
     # ---- destinations ----------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name; raises InvalidDestinationError for a bad name (D-04)."""
+        """The queue of that name; raises InvalidDestinationError for a bad name."""
         return Queue.checked(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, or with ``*``, ``**`` and ``>`` all that match (D-02, D-05)."""
+        """The topic of that name, or with ``*``, ``**`` and ``>`` all that match."""
         return Topic.checked(name)
 
     def temporary_queue(self) -> TemporaryQueue:
-        """A new queue, for answers; it ends with ``delete()`` or with the connection (D-23)."""
+        """A new queue, for answers; it ends with ``delete()`` or with the connection."""
         self._require_open()
         return self._run(opening.temporary_queue(self._core, self._run))
 
     def temporary_topic(self) -> TemporaryTopic:
-        """A new topic that ends with ``delete()`` or with the connection (D-23)."""
+        """A new topic that ends with ``delete()`` or with the connection."""
         self._require_open()
         return self._run(opening.temporary_topic(self._core, self._run))
 
@@ -215,13 +214,13 @@ class Session(Unpicklable):
         disable_message_id: bool = False,
         disable_message_timestamp: bool = False,
     ) -> Producer:
-        """A producer; the destination is created when missing and allowed (D-21). A pattern: every match gets a copy.
+        """A producer; the destination is created when missing and allowed. A pattern: every match gets a copy.
 
-        Without a destination each send names one: ``send(body, destination=…)`` (W-135). A producer that nothing
+        Without a destination each send names one: ``send(body, destination=…)``. A producer that nothing
         refers to any more is closed by itself, after what it has sent is settled.
 
-        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay (W-64, W-65).
-        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer (R-16).
+        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay.
+        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer.
         """
         self._require_open()
         check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
@@ -252,13 +251,13 @@ class Session(Unpicklable):
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
 
-        selector   only messages that it matches (B-22); raises InvalidSelectorError
-        prefetch   None: consumerFlowLimit of the destination and the connection (F-05 … F-12).
+        selector   only messages that it matches; raises InvalidSelectorError
+        prefetch   None: consumerFlowLimit of the destination and the connection.
                    N with ``threshold`` (percent): that limit in the same way.
-                   N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls
-                   (F-17 … F-20); -1 is without limit.
+                   N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls;
+                   -1 is without limit.
         no_local   leave out what this connection publishes (topics)
-        ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere (B6)
+        ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
         """
         return self._consumer(
             destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
@@ -292,7 +291,7 @@ class Session(Unpicklable):
     def durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
     ) -> Consumer:
-        """The one consumer of a subscription that is kept while nobody listens; needs a client id (D-27).
+        """The one consumer of a subscription that is kept while nobody listens; needs a client id.
 
         With another topic, selector or no_local than before, what waits in it is dropped. Raises IllegalStateError
         while it is in use. ``options`` as for :meth:`consumer`.
@@ -302,17 +301,17 @@ class Session(Unpicklable):
     def shared_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
     ) -> Consumer:
-        """One of the consumers that share a subscription; it ends with the last of them (D-27)."""
+        """One of the consumers that share a subscription; it ends with the last of them."""
         return self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
 
     def shared_durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
     ) -> Consumer:
-        """One of the consumers that share a subscription, which is kept while nobody listens (D-27)."""
+        """One of the consumers that share a subscription, which is kept while nobody listens."""
         return self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
 
     def unsubscribe(self, name: str) -> None:
-        """End a durable subscription of this client and what waits in it (D-27)."""
+        """End a durable subscription of this client and what waits in it."""
         check_arguments(name=name)
         self._require_open()
         self._run(unsubscribe(self._core, name))
@@ -320,7 +319,7 @@ class Session(Unpicklable):
     def browser(
         self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
     ) -> Browser:
-        """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic (R-12)."""
+        """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic."""
         self._require_open()
         browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
         self._browsers.append(browser)
@@ -356,19 +355,19 @@ class Session(Unpicklable):
     # ---- acknowledgement and transactions --------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Stop, take every unacknowledged message back, and start with the oldest of them, flagged (R-11)."""
+        """Stop, take every unacknowledged message back, and start with the oldest of them, flagged."""
         self._run(self._core.recover())
 
     def commit(self) -> None:
-        """Everything sent and received since the last time happens now; the next transaction is open (T-02).
+        """Everything sent and received since the last time happens now; the next transaction is open.
 
         Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
-        ConnectionLostError when that cannot be known (T-10).
+        ConnectionLostError when that cannot be known.
         """
         self._run(self._core.transacted_work().commit(cancellable=False))
 
     def rollback(self) -> None:
-        """What was sent is dropped; what was received comes again, flagged (T-03)."""
+        """What was sent is dropped; what was received comes again, flagged."""
         self._run(self._core.transacted_work().rollback())
 
     @property
@@ -377,7 +376,7 @@ class Session(Unpicklable):
 
     @property
     def xa(self) -> Xa:
-        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa`` (T-07)."""
+        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa``."""
         work = self._core.work
         if not isinstance(work, XaWork):
             raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none")
@@ -385,7 +384,7 @@ class Session(Unpicklable):
 
     @property
     def redelivery_delay_ms(self) -> int:
-        """Pause before what is recovered or rolled back comes again; the destination's own wins (W-67)."""
+        """Pause before what is recovered or rolled back comes again; the destination's own wins."""
         return self._core.redelivery_delay_ms
 
     @redelivery_delay_ms.setter
@@ -485,7 +484,7 @@ class Session(Unpicklable):
         self._core.connection.require_open()
 
     def _come_back(self) -> None:
-        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed (R-07)."""
+        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
         core = self._core
         if core.comes_back and core.unsettled:
             for confirmation in core.before_more():

@@ -94,9 +94,9 @@ class Producer(Hints):
     ) -> str:
         """Send one message; returns its id.
 
-        A persistent message: returns when the broker has stored it (R-01, B-04); raises RequestTimeoutError after
+        A persistent message: returns when the broker has stored it; raises RequestTimeoutError after
         imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
-        over (R-02); so does any message in a transacted session, where commit() tells of a refusal.
+        over; so does any message in a transacted session, where commit() tells of a refusal.
 
         destination  where to, for a producer that was made without; IllegalStateError for another
         dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
@@ -104,7 +104,7 @@ class Producer(Hints):
         schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
                   as "0 8 * * MON-FRI", @daily, or @every 10s; ``repeat`` times, or until the schedule is destroyed.
                   Returns the schedule's id. What was missed, because the broker was down or the destination full, is
-                  made up for by one message, or by all of them with ``catch_up`` (B17)
+                  made up for by one message, or by all of them with ``catch_up``
         """
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
@@ -148,7 +148,7 @@ class Producer(Hints):
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
 
         The future raises RequestTimeoutError when the broker has not answered within
-        imqAsyncSendCompletionWaitTimeout (R-02); ``add_done_callback`` of it is what JMS calls a completion listener:
+        imqAsyncSendCompletionWaitTimeout; ``add_done_callback`` of it is what JMS calls a completion listener:
         callbacks run in a thread of the producer's own, one after another, and may make any call. ``cancel()`` of it
         returns False: what was handed over is sent. A future with an error says by ``error.definite`` whether the
         message was certainly not stored.
@@ -251,7 +251,7 @@ class Consumer(Unpicklable):
         self._core = core
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message; None when ``timeout`` seconds are over, or the consumer is closed meanwhile (R-05).
+        """The next message; None when ``timeout`` seconds are over, or the consumer is closed meanwhile.
 
         Raises IllegalStateError when it was closed before. While the connection is not started nothing comes; that is
         logged as a warning, once.
@@ -287,7 +287,7 @@ class Consumer(Unpicklable):
         return None
 
     def receive_nowait(self) -> Message | None:
-        """The next message if one is in the buffer (R-05)."""
+        """The next message if one is in the buffer."""
         self.session._require_no_listener()
         if self._core.closed:
             raise closed_consumer(self._core)
@@ -314,12 +314,12 @@ class Consumer(Unpicklable):
         self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
         reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
     ) -> Consumer:  # fmt: skip
-        """Call ``listener`` for each message, in the session's thread, one after the other (R-06).
+        """Call ``listener`` for each message, in the session's thread, one after the other.
 
         In an "auto" session a message is acknowledged when the listener returns. When it raises, that is logged and
         told to ``on_exception``, and the message comes again after a pause, flagged, while others go on; what dies by
         it says why. In a transacted session up to maxMessagesInTransaction calls are committed together, and rolled
-        back when one of them raises (W-42).
+        back when one of them raises.
 
         listener   a function of one message; a coroutine that it returns is run to its end before the next call
         retry_on   only these types of exceptions are worth another attempt, with others the message is dead at once
@@ -341,7 +341,7 @@ class Consumer(Unpicklable):
 
     @property
     def active(self) -> bool:
-        """False for a backup consumer that was not promoted yet (D-15, D-16)."""
+        """False for a backup consumer that was not promoted yet."""
         return self._core.active
 
     def info(self) -> dict[str, Any]:
@@ -349,7 +349,7 @@ class Consumer(Unpicklable):
         return self._core.info()
 
     def close(self) -> None:
-        """Detach: what is not acknowledged goes back to the destination (F-25)."""
+        """Detach: what is not acknowledged goes back to the destination."""
         self._core._connection.io.require_usable()
         if self._core.closed:
             return

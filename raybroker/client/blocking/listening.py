@@ -1,4 +1,4 @@
-"""The thread of a blocking session with listeners (R-06), and what ends each of their calls."""
+"""The thread of a blocking session with listeners, and what ends each of their calls."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Listening:
             self._commit()
 
     def _commit(self) -> None:
-        """The batch is full, or nothing more is at hand (W-42)."""
+        """The batch is full, or nothing more is at hand."""
         if self._batching is None or not self._batching.calls:
             return
         try:

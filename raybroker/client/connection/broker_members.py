@@ -1,4 +1,4 @@
-"""One broker's members of a consumer or producer: joined as they come, and again after they were lost (D-05, K-19)."""
+"""One broker's members of a consumer or producer: joined as they come, and again after they were lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Section:
         self, connection: ConnectionCore, destination: Destination, broker: str, members: dict[Key, Any], join: Join, *,
         create: bool = False,
     ) -> None:  # fmt: skip
-        """``create``: a destination that is missing on this broker is made the first time (D-21, K-07)."""
+        """``create``: a destination that is missing on this broker is made the first time."""
         self.broker = broker
         self.stopped = False
         self._connection = connection

@@ -162,7 +162,7 @@ class Channel:
         self, handle: int, epoch: int, outcome: str, delay_ms: int, reason: str, ranges: list[tuple[int, int]],
         confirmed: Future[int] | None,
     ) -> None:  # fmt: skip
-        """Settle deliveries with another outcome; ``delay_ms`` -1 is the destination's own (B9)."""
+        """Settle deliveries with another outcome; ``delay_ms`` -1 is the destination's own."""
         if self.lost:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
@@ -200,7 +200,7 @@ class Channel:
                 refuse(confirmed, ended_by(event, name))
 
     def new_transaction(self) -> int:
-        """A number for a transaction on this connection (T-01)."""
+        """A number for a transaction on this connection."""
         number = self._next_transaction
         self._next_transaction += 1
         return number
@@ -217,7 +217,7 @@ class Channel:
             self.request(op, {"handle": handle}).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def answers(self, timeout_s: float) -> bool:
-        """Ping now: whether anything comes from the host within ``timeout_s`` seconds (R-14, K-19)."""
+        """Ping now: whether anything comes from the host within ``timeout_s`` seconds."""
         if self.lost:
             return False
         word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -240,7 +240,7 @@ class Channel:
         self.link.abort()
 
     def ping(self) -> None:
-        """Called at intervals: silence since the last call means that the host is gone (R-14)."""
+        """Called at intervals: silence since the last call means that the host is gone."""
         if not self.heard:
             self.give_up(RequestTimeoutError("no answer to a ping within imqPingInterval"))
             return

@@ -1,7 +1,7 @@
 """The control side of a cluster of brokers: what goes to the home broker, what to another one, and a new home.
 
 A client asks its home broker.  When that one is gone, and the application has not named it, another broker becomes the
-home (K-19): what is attached to hosts that are alive stays attached, and what has to be found again is found there.
+home: what is attached to hosts that are alive stays attached, and what has to be found again is found there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The brokers of the cluster as a connection sees them: followed from the first time that somebody asks (K-02, K-19).
+"""The brokers of the cluster as a connection sees them: followed from the first time that somebody asks.
 
 A broker that is said to be down is asked by ourselves before its connections are given up: the others may only have
 lost sight of it.  Whether our home broker is there, another broker is asked: one that hangs does not say so.
@@ -37,7 +37,7 @@ def alive(view: View) -> list[str]:
 
 
 def coordinator(view: View) -> str:
-    """The broker that keeps the order of consumers (D-15)."""
+    """The broker that keeps the order of consumers."""
     return next((row.name for row in view.members if row.coordinator), view.home)
 
 

@@ -2,7 +2,7 @@
 
 A connection has one channel to each host that serves something it uses.  When a channel is lost, each of its producers
 and consumers looks its destination up again and goes on there, until ``addresses.reconnect_time`` is over; then it
-fails with ConnectionLostError, which says how long was tried (R-13).
+fails with ConnectionLostError, which says how long was tried.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ConnectionCore:
         self._was_started = self._start_awaited = False
         self.closed = False
         self.used = False
-        """True once anything was done with it: the client id is fixed from then on (R-18)."""
+        """True once anything was done with it: the client id is fixed from then on."""
         self.sessions: list[SessionCore] = []
         self.producers: list[ProducerCore] = []
         self.at_close: list[Callable[[], Awaitable[object]]] = []
@@ -90,16 +90,16 @@ class ConnectionCore:
         self.copies = Copies()
         self.events = Events(io)
         self.watches: dict[Destination, ConsumerWatch] = {}
-        """Destinations whose consumers the application wants to know of (R-15)."""
+        """Destinations whose consumers the application wants to know of."""
         self._outage = Outage(self.events, "")
         """That of the link that was lost last: its handles come back because of it."""
         self.branches: dict[Any, Any] = {}
-        """Branches of distributed transactions by XID (T-07)."""
+        """Branches of distributed transactions by XID."""
         self.brokers = Brokers(self)
         self.buffers: weakref.WeakSet[Buffer | Buffers] = weakref.WeakSet()
         """Of all its consumers."""
         self.choosers: dict[tuple[Destination, str], Chooser] = {}
-        """Positions among the members of distributed destinations, of "producers" and of "consumers" (W-111)."""
+        """Positions among the members of distributed destinations, of "producers" and of "consumers"."""
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -113,7 +113,7 @@ class ConnectionCore:
 
     def set_client_id(self, client_id: str) -> None:
         """Name the client; raises IllegalStateError once the connection has been used, or where that is the
-        administrator's business alone (R-18)."""
+        administrator's business alone."""
         check_may_choose(self.attributes)
         if self.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session")
@@ -264,7 +264,7 @@ class ConnectionCore:
 
     def _require_hope(self, endpoint: Endpoint) -> None:
         """Raises BrokerGoneError when the one broker that has an endpoint's place is not waited for any more: somebody
-        else's temporary destination goes with its broker, and a unit of order has no other (U13)."""
+        else's temporary destination goes with its broker, and a unit of order has no other."""
         if self.brokers.alone:
             return
         broker = home_of_temporary(endpoint.name)
@@ -338,7 +338,7 @@ class ConnectionCore:
         self.end(endpoint, BrokerError(f"the handle of {endpoint.name} has failed and is closed: {error!r}"))
 
     async def outcome_of(self, coordinator: Destination, broker: str, key: bytes, error: ConnectionLostError) -> str:
-        """What became of a transaction whose commit was interrupted by ``error``: its host is asked (T-10).
+        """What became of a transaction whose commit was interrupted by ``error``: its host is asked.
 
         ``coordinator``: a destination on that host, of that broker.
 
@@ -361,7 +361,7 @@ class ConnectionCore:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Let messages in (C-12)."""
+        """Let messages in."""
         self.require_open()
         self.started = self._was_started = True
         await self._tell_channels("start")
@@ -370,7 +370,7 @@ class ConnectionCore:
                 consumer.started()
 
     async def stop(self) -> None:
-        """No more messages until start(); what is buffered stays where it is (C-12)."""
+        """No more messages until start(); what is buffered stays where it is."""
         self.require_open()
         self.started = False
         await self._tell_channels("stop")
@@ -419,7 +419,7 @@ class ConnectionCore:
         return producer
 
     def wait_no_longer(self, error: BrokerError) -> None:
-        """The connection is being closed: a listener that waits for a full destination would wait for ever (C-12)."""
+        """The connection is being closed: a listener that waits for a full destination would wait for ever."""
         for producer in self.producers:
             producer.wait_no_longer(error)
 
@@ -448,7 +448,7 @@ class ConnectionCore:
             raise
 
     def _send_flow(self, go: bool) -> None:
-        """Tell every host to stop or to go on (F-15, F-16)."""
+        """Tell every host to stop or to go on."""
         for channel in self._channels.values():
             if not channel.lost:
                 channel.link.write(wire.flow(go))

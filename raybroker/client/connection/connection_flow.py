@@ -1,7 +1,7 @@
 """The flow limits of a whole connection: how much it buffers over all its consumers, and pauses for the rest.
 
-    imqConnectionFlowLimit   delivery stops while more messages than this are buffered (F-15)
-    imqConnectionFlowCount   after so many messages the host waits to be told to go on (F-16)
+    imqConnectionFlowLimit   delivery stops while more messages than this are buffered
+    imqConnectionFlowCount   after so many messages the host waits to be told to go on
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from raybroker.model.settings import ConfigView
 
 FLOW_COUNT: Final = 100
-"""imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often (F-16)."""
+"""imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often."""
 
 
 class Meter:

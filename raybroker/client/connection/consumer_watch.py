@@ -1,4 +1,4 @@
-"""Whether a destination has consumers, told to whoever wants to know before sending (R-15).
+"""Whether a destination has consumers, told to whoever wants to know before sending.
 
 Asked of the home broker's member: a consumer is attached to the member of every broker.  A destination that does not
 exist has no consumers; it is looked for again at intervals, so that watching may begin before it is created.

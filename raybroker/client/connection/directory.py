@@ -33,8 +33,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers
-    (D-15); ``node``: the Ray node that it is on."""
+    """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers;
+    ``node``: the Ray node that it is on."""
 
     name: str
     state: str
@@ -64,9 +64,9 @@ class Directory(Protocol):
         ...
 
     async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
-        """Where the destination is served; creates it when missing, if ``create`` and the broker allow (D-21).
+        """Where the destination is served; creates it when missing, if ``create`` and the broker allow.
 
-        ``broker``: whose member of the destination, None for the home broker's (K-05). A temporary destination is found
+        ``broker``: whose member of the destination, None for the home broker's. A temporary destination is found
         wherever it is.
         """
         ...
@@ -81,15 +81,15 @@ class Directory(Protocol):
 
     async def doubt(self, home: str, patience_s: float) -> None:
         """Unless the home broker ``home`` answers within ``patience_s`` seconds have another one, and let calls that
-        wait for it fail with BrokerGoneError (K-19). Nothing happens when the application has named it."""
+        wait for it fail with BrokerGoneError. Nothing happens when the application has named it."""
         ...
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
-        """The brokers that have a member of the destination now, with how many consumers are attached to it (W-113)."""
+        """The brokers that have a member of the destination now, with how many consumers are attached to it."""
         ...
 
     async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
-        """Unit of order → the broker whose member takes its messages, by the path service (W-120).
+        """Unit of order → the broker whose member takes its messages, by the path service.
 
         ``owner``: the producer, which has these units until :meth:`release_routes`. Raises OrderError when it cannot be
         told where.
@@ -97,19 +97,19 @@ class Directory(Protocol):
         ...
 
     async def renew_routes(self, owner: str) -> bool:
-        """The producer lives: to be said every raybroker.path.lease_ms / 3. False: ask for its routes again (U14)."""
+        """The producer lives: to be said every raybroker.path.lease_ms / 3. False: ask for its routes again."""
         ...
 
     async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
-        """The producer uses these units no more (U14)."""
+        """The producer uses these units no more."""
         ...
 
     async def create_temporary(self, kind: str, owner: str) -> str:
-        """The name of a new destination that lives as long as the connection with the id ``owner`` (D-23)."""
+        """The name of a new destination that lives as long as the connection with the id ``owner``."""
         ...
 
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
-        """Remove one before that; raises IllegalStateError while it has consumers, and for other owners (D-23)."""
+        """Remove one before that; raises IllegalStateError while it has consumers, and for other owners."""
         ...
 
     async def subscribe(
@@ -124,21 +124,21 @@ class Directory(Protocol):
         no_local: bool = False,
     ) -> None:
         """Before a named subscription is opened: creates a missing topic as :meth:`locate` and ends an unused
-        subscription of the same identity that is another one (D-27). May be repeated.
+        subscription of the same identity that is another one. May be repeated.
 
         Raises IllegalStateError when the identity is in use with another topic, selector, noLocal or sharing.
         """
         ...
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        """End a durable subscription (D-27).
+        """End a durable subscription.
 
         Raises IllegalStateError while it has consumers, InvalidDestinationError when there is none.
         """
         ...
 
     async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
-        """The version of a broker's list of topics, and the names in it that match the pattern, ascending (D-05).
+        """The version of a broker's list of topics, and the names in it that match the pattern, ascending.
 
         Raises InvalidDestinationError for a bad pattern.
         """
@@ -148,7 +148,7 @@ class Directory(Protocol):
         """The version of the list of topics, as soon as it is another one than ``version`` or the time is over.
 
         Waits at most 20 s, whatever is asked for: ask again. A version that differs says nothing but that the list may
-        have changed; versions of a broker that was restarted are other ones (D-05).
+        have changed; versions of a broker that was restarted are other ones.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a connection tells its application of itself: events of its links, and of consumers (R-15).
+"""What a connection tells its application of itself: events of its links, and of consumers.
 
 A connection has a link to each host that serves something it uses.  Each lost link is told once; how it goes on is told
 by one of the handles that were on it, so that there is one "reconnected" a link and one "reconnect_failed" an attempt.
@@ -32,7 +32,7 @@ class ConnectionEvent:
 
     kind     "closing": a host has said that it is about to end the link, and why
              "closed": the link to a host is gone
-             "unanswered": a host has not answered a ping within imqPingAckTimeout (R-14)
+             "unanswered": a host has not answered a ping within imqPingAckTimeout
              "reconnect_failed": an attempt to come back has failed; the next one follows, unless it was the last
              "reconnected": the handles are back, at ``address``
              "refused": messages that nobody waits for (persistent=False) were not taken; ``text`` says how many and why

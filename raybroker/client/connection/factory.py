@@ -1,4 +1,4 @@
-"""Connection factories: reusable attributes, and the functions that connect (O-03)."""
+"""Connection factories: reusable attributes, and the functions that connect."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ConnectionFactory:
         self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
         client_id: str | None = None, username: str | None = None, password: str | None = None,
     ) -> XaConnection:  # fmt: skip
-        """A connection whose sessions have ``xa`` (T-07); see :func:`connect_xa`."""
+        """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
         return XaConnection(self._core(url, cluster, broker, client_id, username))
 
     def _core(
@@ -89,7 +89,7 @@ def _open(address: Address) -> ConnectionCore:
 
 
 def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:
-    """The control side, at the broker that was named, at one of imqAddressList, or at any (R-13).
+    """The control side, at the broker that was named, at one of imqAddressList, or at any.
 
     Raises NoClusterError when none of them runs.
     """
@@ -151,7 +151,7 @@ def connect_xa(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
     client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
 ) -> XaConnection:  # fmt: skip
-    """:func:`connect` for programs under a transaction manager: sessions have ``xa`` (T-07)."""
+    """:func:`connect` for programs under a transaction manager: sessions have ``xa``."""
     return ConnectionFactory(attributes).connect_xa(
         url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
     )

@@ -1,4 +1,4 @@
-"""Who a client is over restarts: its client id (R-18)."""
+"""Who a client is over restarts: its client id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_USER: Final = "guest"
 
 
 def client_id_of(config: ConfigView, client_id: str | None, username: str | None) -> str | None:
-    """The client id of a connection: the one given, or imqConfiguredClientID (R-18).
+    """The client id of a connection: the one given, or imqConfiguredClientID.
 
     ``${u}`` at its start stands for the user: ``${u}xyz`` of guest is ``${u:guest}xyz``, so that users who share a
     factory do not share an id.  Raises IllegalStateError for one that is given while imqDisableSetClientID is true.

@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
-"""The headers of a message that has none but that it shows no id (R-16)."""
+"""The headers of a message that has none but that it shows no id."""
 
 
 def session_mode(ack: str, transacted: bool) -> str:
@@ -60,7 +60,7 @@ def producer_shared(
     serializer: str | None,
     session: SessionCore | None = None,
 ) -> tuple[Shared, bool]:
-    """What a producer's messages share, and whether it may pickle; None is the connection factory's default (W-64)."""
+    """What a producer's messages share, and whether it may pickle; None is the connection factory's default."""
     check_arguments(
         persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms,
         unit_of_order=unit_of_order,
@@ -89,7 +89,7 @@ def send_options(
     persistent: bool | None,
     dedup_id: str | None = None,
 ) -> tuple[bytes, Shared]:
-    """(encoded headers, shared attributes) of one message; what it does not say is the producer's (R-16)."""
+    """(encoded headers, shared attributes) of one message; what it does not say is the producer's."""
     unit = shared.unit if unit_of_order is None else check_unit(unit_of_order)
     header = b""
     if properties is not None and type(properties) is not dict:
@@ -127,7 +127,7 @@ def consumer_options(
     ack_timeout_ms: int | None = None,
     subscription: dict[str, Any] | None = None,
 ) -> ConsumerOptions:
-    """What a consumer asks for: which rule of flow control, with which limit (F-05 … F-20), and what it selects."""
+    """What a consumer asks for: which rule of flow control, with which limit, and what it selects."""
     check_arguments(
         selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
     )
@@ -150,6 +150,6 @@ def consumer_options(
 
 
 def check_lease(ack_timeout_ms: int | None) -> int:
-    """The ack deadline of deliveries in milliseconds, 0 for none (B6)."""
+    """The ack deadline of deliveries in milliseconds, 0 for none."""
     check_arguments(ack_timeout_ms=ack_timeout_ms)
     return ack_timeout_ms or 0

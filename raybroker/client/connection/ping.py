@@ -1,4 +1,4 @@
-"""The client's own test of its links (R-14): a ping at intervals, and what happens when there is no answer."""
+"""The client's own test of its links: a ping at intervals, and what happens when there is no answer."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RayCalls:
     def __init__(self, cluster: str, addresses: Sequence[str] = ()) -> None:
         self.cluster = cluster
         self.addresses = addresses
-        """The brokers that may be asked, those to try first at the front; empty: all (R-13)."""
+        """The brokers that may be asked, those to try first at the front; empty: all."""
         self._ray = _runtime()
         self._actors: dict[str, Any] = {}
 
@@ -69,7 +69,7 @@ class RayCalls:
 def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:
     """The directory of a running cluster; without a broker the one of this node, or the first.
 
-    ``addresses``: the brokers that may take the place of ``broker`` when it is gone (R-13); without, none may.
+    ``addresses``: the brokers that may take the place of ``broker`` when it is gone; without, none may.
     Raises NoClusterError.
     """
     check_cluster_name(cluster)

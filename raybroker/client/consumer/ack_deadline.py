@@ -1,4 +1,4 @@
-"""Keeps the ack deadline of what a consumer holds and has not given to the application from passing (B6, B7).
+"""Keeps the ack deadline of what a consumer holds and has not given to the application from passing.
 
 The broker takes a delivery back that is not acknowledged within the consumer's ``ack_timeout_ms``.  What waits in the
 buffer, and what a running listener has in hand, is extended here, at a third of the deadline; what a program received

@@ -1,4 +1,4 @@
-"""Looks at what waits in a queue and takes nothing (R-12, B23).
+"""Looks at what waits in a queue and takes nothing.
 
 Messages come in chunks of imqQueueBrowserMaxMessagesPerRetrieve, so a queue of any length can be looked through.  Each
 pass is a look of its own: what waits when it starts, without what is delivered or acknowledged meanwhile.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def check_browsable(destination: Destination) -> None:
-    """Raises InvalidDestinationError for a topic (R-12)."""
+    """Raises InvalidDestinationError for a topic."""
     if destination.kind != "queue":
         raise InvalidDestinationError(f"{destination.text} cannot be browsed; browsers are for queues")
 

@@ -106,7 +106,7 @@ class ConsumerCore(Buffer):
         self.lost: Callable[[ConsumerCore], bool] = lambda _: False
         """Called when its channel is gone: whether it is not to be brought back."""
         self.promoted: Callable[[], None] = lambda: None
-        """Called when it becomes active (D-16)."""
+        """Called when it becomes active."""
         self._lease = Lease(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._channel: Channel | None = None
         self._handle = 0
@@ -133,13 +133,13 @@ class ConsumerCore(Buffer):
         reason: str,
         confirmed: Future[int],
     ) -> None:
-        """Send another outcome than an acknowledgement (B9)."""
+        """Send another outcome than an acknowledgement."""
         self._connection.io.post(
             tell_errors, confirmed, self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed
         )
 
     def extend(self, message: Message) -> None:
-        """Start a message's ack deadline again (B7)."""
+        """Start a message's ack deadline again."""
         tag = message.tag
         self._connection.io.post(self._send_extend, message._delivery.epoch, [(tag, tag)])
 
@@ -344,7 +344,7 @@ class ConsumerCore(Buffer):
             self.session.wake_listeners()
 
     async def release(self, delay_ms: int | None = None, reason: str = "") -> None:
-        """Give everything unacknowledged back and start again (recover); failures are what was handed out (W-69).
+        """Give everything unacknowledged back and start again (recover); failures are what was handed out.
 
         ``delay_ms`` is the pause before those come again, None the session's; ``reason`` is written on those that are
         dead by it.
@@ -470,7 +470,7 @@ class ConsumerCore(Buffer):
             self._at = 0
 
     async def close(self) -> None:
-        """Detach on the host: what is not acknowledged goes back (F-25). A transaction keeps what it has consumed."""
+        """Detach on the host: what is not acknowledged goes back. A transaction keeps what it has consumed."""
         if self.session.work is not None:
             await self.session.work.stage(self)
         channel, self._channel = self._channel, None

@@ -1,4 +1,4 @@
-"""One limit for all members of a consumer: who may send how much (F-05 … F-20, over several brokers).
+"""One limit for all members of a consumer: who may send how much (over several brokers).
 
 A consumer's members are its attachments to one destination on several brokers, or to several topics.  The law:
 
@@ -251,7 +251,7 @@ class CreditPool:
             self.check()
 
     def poll(self) -> None:
-        """The application waits, which with a limit of 0 is when one message is asked for (F-20)."""
+        """The application waits, which with a limit of 0 is when one message is asked for."""
         if self.limit == 0 and not self._wish:
             self._wish = True
             self.check()

@@ -1,4 +1,4 @@
-"""Second copies of messages after the failover of a producer: recognised by the one who got the first (K-19).
+"""Second copies of messages after the failover of a producer: recognised by the one who got the first.
 
 A producer that has lost its broker sends what was not confirmed to another one, marked as what may come twice.  Where
 the lost broker had stored it after all, its own copy comes when it is back, and knows nothing of the other.  The

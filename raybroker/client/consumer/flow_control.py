@@ -1,8 +1,8 @@
-"""When a consumer asks for more, and for how much: the client's side of MQ's flow control (F-05 … F-14).
+"""When a consumer asks for more, and for how much: the client's side of MQ's flow control.
 
 RUNNING while granted messages are still to come; when the last one has arrived the broker is silent (PAUSED).  The
 consumer asks once it is paused and no more than ``threshold`` messages are left in its buffer, and then for
-``limit - left``.  What counts is what was handed to the application, acknowledged or not (F-13).
+``limit - left``.  What counts is what was handed to the application, acknowledged or not.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ UNLIMITED: Final = -1
 
 
 def threshold_messages(limit: int, percent: int) -> int:
-    """How many messages may be left when the consumer asks: floor(limit × percent / 100), below the limit (F-12)."""
+    """How many messages may be left when the consumer asks: floor(limit × percent / 100), below the limit."""
     percent = min(max(percent, 0), 100)
     return min(limit * percent // 100, limit - 1)
 
 
 def memory_bytes_needed(consumers: int, limit: int, message_bytes: int) -> int:
-    """The memory that clients need for their buffers, twice the messages themselves (F-26)."""
+    """The memory that clients need for their buffers, twice the messages themselves."""
     return consumers * limit * message_bytes * 2
 
 
@@ -48,7 +48,7 @@ class CreditFlow:
         return self._ask() if self.limit > 0 and self.to_come <= 0 else 0
 
     def settled(self, count: int) -> None:
-        """Acknowledgements do not matter here (F-13)."""
+        """Acknowledgements do not matter here."""
 
     def wanted(self) -> int:
         """The application waits; that is no reason to ask for more."""
@@ -67,7 +67,7 @@ class CreditFlow:
 
 
 class PrefetchFlow:
-    """The client's side of ActiveMQ's prefetch: the broker counts acknowledgements; only a limit of 0 asks (F-20)."""
+    """The client's side of ActiveMQ's prefetch: the broker counts acknowledgements; only a limit of 0 asks."""
 
     __slots__ = ("buffered", "limit", "polls")
 

@@ -1,4 +1,4 @@
-"""Where a consumer of a distributed destination goes: to one member, chosen when it is opened (W-113, W-116).
+"""Where a consumer of a distributed destination goes: to one member, chosen when it is opened.
 
 It stays there while the member's broker is there.  Members that come later, or that have no consumers, do not draw it
 away: whoever wants to serve all of them opens a consumer on a connection to each broker.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def is_pinned(destination: Destination, traits: Mapping[str, Any], options: ConsumerOptions) -> bool:
     """Whether a consumer has one member only.
 
-    Not on a topic whose messages are for the subscribers of all members (W-116), and not a durable subscription that
-    one consumer may have at a time: what others published elsewhere is in it too (D-27).
+    Not on a topic whose messages are for the subscribers of all members, and not a durable subscription that
+    one consumer may have at a time: what others published elsewhere is in it too.
     """
     if not traits.get("distributed"):
         return False

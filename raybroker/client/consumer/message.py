@@ -1,4 +1,4 @@
-"""A received message: a light view into the block it came in, decoded when asked (R-16)."""
+"""A received message: a light view into the block it came in, decoded when asked."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Message:
 
     @property
     def parts(self) -> list[Part]:
-        """The messages of a unit of work in their order; empty for any other message (W-96)."""
+        """The messages of a unit of work in their order; empty for any other message."""
         block, index = self._delivery.block, self._index
         if block.kind_of(index) != WORK:
             return []
@@ -101,7 +101,7 @@ class Message:
 
     @property
     def body_type(self) -> str:
-        """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object" (R-17)."""
+        """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object"."""
         return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~DEFLATED, "object")
 
     def _headers(self) -> Header:
@@ -111,7 +111,7 @@ class Message:
 
     @property
     def id(self) -> str:
-        """Unique among all messages; "" when its producer asked for none (R-16)."""
+        """Unique among all messages; "" when its producer asked for none."""
         if self._headers().no_id:
             return ""
         return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
@@ -136,7 +136,7 @@ class Message:
         return self.unit_of_order if found is None and name == GROUP_PROPERTY else found
 
     def get_boolean(self, name: str) -> bool:
-        """A property as a boolean; this and its like raise MessageFormatError for one that is none (R-16)."""
+        """A property as a boolean; this and its like raise MessageFormatError for one that is none."""
         return property_conversion.to_boolean(name, self._property(name))
 
     def get_byte(self, name: str) -> int:
@@ -179,7 +179,7 @@ class Message:
 
     @property
     def dedup_id(self) -> str | None:
-        """The name by which its sender made it unique (B25)."""
+        """The name by which its sender made it unique."""
         return self._headers().dedup_id
 
     @property
@@ -192,7 +192,7 @@ class Message:
 
     @property
     def timestamp(self) -> int:
-        """When its producer packed it, milliseconds since 1970; 0 when its producer asked for none (R-16)."""
+        """When its producer packed it, milliseconds since 1970; 0 when its producer asked for none."""
         return self._delivery.block.timestamp_ms
 
     @property
@@ -202,7 +202,7 @@ class Message:
 
     @property
     def delivery_time(self) -> int:
-        """The earliest time at which it could be delivered, milliseconds since 1970 (W-65)."""
+        """The earliest time at which it could be delivered, milliseconds since 1970."""
         return self._delivery.block.deliver_at_of(self._index) or self.timestamp
 
     @property
@@ -220,12 +220,12 @@ class Message:
 
     @property
     def redelivered(self) -> bool:
-        """True when it was, or may have been, delivered to some application before (R-11)."""
+        """True when it was, or may have been, delivered to some application before."""
         return self.delivery_count > 1
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered to an application, this time included (R-11).
+        """How often it was delivered to an application, this time included.
 
         What a consumer only had in its buffer when it recovered, rolled back or was closed does not count. When its
         connection was lost, or its broker restarted, nobody knows what it had handed out, and all of it counts.
@@ -234,7 +234,7 @@ class Message:
 
     @property
     def unit_of_order(self) -> str | None:
-        """The unit of order that it belongs to (W-76)."""
+        """The unit of order that it belongs to."""
         return self._headers().unit
 
     def __bool__(self) -> bool:
@@ -246,8 +246,8 @@ class Message:
         return self._delivery.block.body(self._index).nbytes
 
     def acknowledge(self) -> Any:
-        """Acknowledge everything the session has consumed so far, or with acknowledgePolicy=Previous up to this message
-        (R-08, W-40); ignored unless the session is "client".
+        """Acknowledge everything the session has consumed so far, or with acknowledgePolicy=Previous up to this one;
+        ignored unless the session is "client".
 
         Returns when the broker has confirmed it; with asyncio this and the others are to be awaited. A message that is
         acknowledged already is no error. This and the others raise, and change nothing, when the message went back:
@@ -257,15 +257,15 @@ class Message:
         return self._delivery.consumer.session.acknowledge_by_policy(self)
 
     def acknowledge_this(self) -> Any:
-        """Acknowledge this message alone (R-08)."""
+        """Acknowledge this message alone."""
         return self._delivery.consumer.session.acknowledge_one(self)
 
     def acknowledge_up_to(self) -> Any:
-        """Acknowledge what the session consumed up to and including this message (R-08)."""
+        """Acknowledge what the session consumed up to and including this message."""
         return self._delivery.consumer.session.acknowledge(self)
 
     def reject(self, reason: str | BaseException | None = None) -> Any:
-        """It can never be processed: it is dead at once, and not delivered again (B9).
+        """It can never be processed: it is dead at once, and not delivered again.
 
         reason  text for whoever looks at the dead message, or an exception, whose type, text and traceback are taken.
                 Raises MessageFormatError for anything else.
@@ -273,11 +273,11 @@ class Message:
         return self._delivery.consumer.session.settle_as(self, "reject", None, reason_text(reason))
 
     def release(self) -> Any:
-        """Give it back unprocessed, for anybody; that does not count as a failure (B9)."""
+        """Give it back unprocessed, for anybody; that does not count as a failure."""
         return self._delivery.consumer.session.settle_as(self, "release", None, "")
 
     def fail(self, delay_ms: int | None = None, reason: str | BaseException | None = None) -> Any:
-        """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often (B9).
+        """Processing failed: it comes again after ``delay_ms`` milliseconds, or is dead when it failed too often.
 
         None: the redelivery delay of the session or its destination. Raises MessageFormatError for a delay that is no
         whole number from 0 to 3,660 days. ``reason``: as for :meth:`reject`, written on the message when it is dead.
@@ -295,7 +295,7 @@ class Message:
         return self._delivery.consumer.session.reply(self, body, options)
 
     def extend(self) -> Any:
-        """Start its ack deadline again: it is still being worked on (B7)."""
+        """Start its ack deadline again: it is still being worked on."""
         return self._delivery.consumer.session.extend(self)
 
     def __reduce__(self) -> Any:

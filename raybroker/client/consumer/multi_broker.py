@@ -1,13 +1,13 @@
-"""A consumer of several places at once: the members of a destination on all brokers, or all topics that match (D-05).
+"""A consumer of several places at once: the members of a destination on all brokers, or all topics that match.
 
-    a destination            one member on every broker that is there (K-04 … K-06)
-    one that is distributed  one member, chosen when it is opened (W-113)
+    a destination            one member on every broker that is there
+    one that is distributed  one member, chosen when it is opened
     a pattern of topics      of every broker those that match, followed as they come and go
 
 All members share one limit (``credit_pool.py``), one lock and those who wait.  The first member is that of the broker
 that keeps the order of consumers, the coordinator: a consumer that is a backup there is nowhere else until it is
-promoted (D-15, D-16).  A member that is lost comes back by itself while its broker is there; what it had sent is void,
-and the others go on (K-19).
+promoted.  A member that is lost comes back by itself while its broker is there; what it had sent is void,
+and the others go on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SpreadConsumer(Buffers):
     def __init__(
         self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
     ) -> None:
-        """``create``: a missing destination is made (D-21)."""
+        """``create``: a missing destination is made."""
         super().__init__(session, options)
         self.destination = destination
         self.name = destination.name
@@ -56,7 +56,7 @@ class SpreadConsumer(Buffers):
         self._wide = False
         """It has members on all brokers, not on the coordinator alone."""
         self._only = self._policy = ""
-        """The one broker that it has a member on; loadBalancingPolicy where it is pinned to it (W-113)."""
+        """The one broker that it has a member on; loadBalancingPolicy where it is pinned to it."""
         self._listener: Callable[[Message], object] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -103,7 +103,7 @@ class SpreadConsumer(Buffers):
 
     async def _open_first(self) -> None:
         """Open the member that decides whether the consumer is active; elsewhere when the coordinator goes meanwhile,
-        or has the destination for its own clients alone (D-20)."""
+        or has the destination for its own clients alone."""
         closed: set[str] = set()
         while True:
             view = await self._connection.brokers.view()

@@ -1,4 +1,4 @@
-"""What an application may say with an outcome of a message, checked at the call (B9)."""
+"""What an application may say with an outcome of a message, checked at the call."""
 
 from __future__ import annotations
 

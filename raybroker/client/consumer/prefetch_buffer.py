@@ -1,6 +1,6 @@
 """The prefetch buffer: blocks that came, and which of their messages were handed out and not acknowledged.
 
-The hot path of every ``receive`` is here: a few operations under a lock and no call to anybody (R-05, F-01).
+The hot path of every ``receive`` is here: a few operations under a lock and no call to anybody.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Buffer:
             self._connection.handed_out(count)
 
     def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
-        """Hand out those of start … end - 1 that have not expired; settles the others as expired (W-60)."""
+        """Hand out those of start … end - 1 that have not expired; settles the others as expired."""
         expires, alive = delivery.expires, list(range(start, end))
         if expires is not None:
             now_ms = self._connection.clock.now_ms()
@@ -186,7 +186,7 @@ class Buffer:
         self._connection.handed_out(count)
 
     def withdraw(self, ranges: unacknowledged_ranges.Ranges, why: str = WITHDRAWN) -> int:
-        """The broker takes deliveries back before they are settled: what is here of them is void (B6, W-82).
+        """The broker takes deliveries back before they are settled: what is here of them is void.
 
         Returns how many messages to ask for.
         """

@@ -1,4 +1,4 @@
-"""Reading a property as a type of JMS: which conversions there are, and what they refuse (R-16).
+"""Reading a property as a type of JMS: which conversions there are, and what they refuse.
 
     set as      read as
     bool        boolean, string

@@ -14,7 +14,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDest
 NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()
 NOTHING_TO_WAIT_FOR.set_result("")
 DUPLICATE: Final = "duplicate"
-"""Code of a refusal that is none: the message was taken before (B25)."""
+"""Code of a refusal that is none: the message was taken before."""
 Row = tuple[int, int, str, str]
 """Of a refusal: start, end, code, text."""
 

@@ -1,4 +1,4 @@
-"""Consumers of topics: subscriptions that outlive them, shared ones, and wildcards (D-02, D-05, D-27).
+"""Consumers of topics: subscriptions that outlive them, shared ones, and wildcards.
 
 A durable or shared subscription is known by the client id and its name, over all topics; the broker keeps that unique
 and is asked before a consumer is opened.  A consumer on a pattern, or in a cluster of brokers, is one handle over
@@ -82,7 +82,7 @@ async def _announce(
 
 async def unsubscribe(session: SessionCore, name: str) -> None:
     """End a durable subscription and what waits in it; raises IllegalStateError while a consumer is open on it, and
-    InvalidDestinationError when there is none (D-27)."""
+    InvalidDestinationError when there is none."""
     connection = session.connection
     await connection.patiently(
         f"subscription {name}", lambda: connection.directory.unsubscribe(connection.client_id, name)
@@ -90,7 +90,7 @@ async def unsubscribe(session: SessionCore, name: str) -> None:
 
 
 async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) -> str:
-    """A new temporary destination of this connection; returns its name (D-23)."""
+    """A new temporary destination of this connection; returns its name."""
     connection = session.connection
     name: str = await connection.patiently(
         "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)

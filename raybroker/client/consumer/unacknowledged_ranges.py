@@ -2,7 +2,7 @@
 
 A row is [first tag, last tag, serial of the first]: deliveries that were handed out one after the other.  Tags number
 the deliveries of one attachment, serials what the whole session handed out, so "up to this message" can be said over
-several consumers (R-08).
+several consumers.
 """
 
 from __future__ import annotations

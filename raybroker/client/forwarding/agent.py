@@ -1,4 +1,4 @@
-"""Takes messages from a queue of one cluster and puts them into a queue of another: store-and-forward (W-121, W-122).
+"""Takes messages from a queue of one cluster and puts them into a queue of another: store-and-forward.
 
 A *window* of messages goes at a time.  With exactly-once it is one transaction in each cluster:
 
@@ -8,7 +8,7 @@ A *window* of messages goes at a time.  With exactly-once it is one transaction 
 
 The branch carries the key of that transaction and the broker that decides it.  Whoever comes after a crash finds the
 branch prepared, asks what became of the transaction, and ends it the same way; a transaction that nobody knows is
-rolled back for good by asking (T-10).  So every message is in one of the clusters, once, whatever dies.
+rolled back for good by asking.  So every message is in one of the clusters, once, whatever dies.
 
 Messages travel as they are: bodies and headers are not read, units of order stay what they are.
 """
@@ -196,7 +196,7 @@ class Relay:
         return batch
 
     def _without_old(self, batch: list[Message]) -> list[Message]:
-        """Put aside messages whose time is over (W-122)."""
+        """Put aside messages whose time is over."""
         if self.definition.errorPolicy == ALWAYS_FORWARD:
             return batch
         now_ms, most_ms = self._clock.now_ms(), self.definition.timeToLive

@@ -1,4 +1,4 @@
-"""The transactions of a forwarding agent in its own cluster (W-122)."""
+"""The transactions of a forwarding agent in its own cluster."""
 
 from __future__ import annotations
 

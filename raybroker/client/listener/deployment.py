@@ -25,7 +25,7 @@ def deploy(
     max: int | None = None,  # noqa: A002 - public name
     target_backlog: int | None = None,
 ) -> Pool:
-    """Run a function marked with ``@rb.listener`` in instances that are attached when this returns (F-01).
+    """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.
 
     instances       how many, 1 to 1000; 1, or ``min``
     actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}

@@ -262,7 +262,7 @@ class _Worker:
         self.counts["redelivered"] += sum(message.redelivered for message in messages)
 
     def _step_in_transaction(self) -> None:
-        """One call, or the end of a transaction: when it is full, or when no next message is at hand (W-42)."""
+        """One call, or the end of a transaction: when it is full, or when no next message is at hand."""
         batching, consumer = self._batching, self._consumer
         assert consumer is not None
         message = consumer.receive_nowait() if batching.calls else consumer.receive(IDLE_S)

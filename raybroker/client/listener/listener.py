@@ -75,7 +75,7 @@ def listener(
     selector, prefetch, serializer   as for ``session.consumer``
     batch         1: called with one message; more: with a list of up to so many
     transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
-                  no next message is at hand (W-42)
+                  no next message is at hand
     concurrency   calls that run at the same time in one instance, each with a session of its own: on threads, or for
                   coroutines on one event loop. 1 to 1000
     retry_on, reject_on, backoff   as for ``consumer.on_message``

@@ -1,4 +1,4 @@
-"""Bodies that travel compressed because a property of their message says so (R-17)."""
+"""Bodies that travel compressed because a property of their message says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer may leave out of its messages: their ids and when they were packed (R-16)."""
+"""What a producer may leave out of its messages: their ids and when they were packed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The members of one producer of a distributed destination, and whose turn it is (W-110 … W-112, W-114).
+"""The members of one producer of a distributed destination, and whose turn it is.
 
 There is one on every broker that is up.  Members that are lost or paused are passed over while there is another one;
 whether a member has consumers is told by its host.  Producers of one connection share a position among the members of
-a destination (W-111).
+a destination.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Open(Protocol):
 
 
 def chooser_of(connection: ConnectionCore, destination: Destination, policy: str, whose: str) -> Chooser:
-    """The connection's position among the members of a destination, for its "producers" or "consumers" (W-111)."""
+    """The connection's position among the members of a destination, for its "producers" or "consumers"."""
     found = connection.choosers.get((destination, whose))
     if found is None or found.policy != policy:
         found = Chooser(policy, lambda: int.from_bytes(token(NUMBER_BYTES), "little"))

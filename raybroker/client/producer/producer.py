@@ -70,7 +70,7 @@ class ProducerCore:
         self.broker: str | None = None
         """Whose member of the destination; None: that of the home broker."""
         self.bound = False
-        """Its messages can go to that broker and to no other (U13)."""
+        """Its messages can go to that broker and to no other."""
         self.traits: Mapping[str, Any] = {}
         self.recovered_at = 0.0
         self.failure: BrokerError | None = None
@@ -124,7 +124,7 @@ class ProducerCore:
     ) -> str | None:
         """Accept one message; returns its id, or None when there is no room and ``block`` is False.
 
-        ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever (R-02).
+        ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever.
         """
         if self._io.unusable:
             self._io.require_usable()
@@ -214,7 +214,7 @@ class ProducerCore:
 
     @property
     def _is_crowded(self) -> bool:
-        """The destination slows its producers, and this one has used up its credit (D-10)."""
+        """The destination slows its producers, and this one has used up its credit."""
         return self._state.credit > 0 and (self._slow or self._state.crowded)
 
     def _wait_for_room(self, *, block: bool) -> bool:
@@ -330,7 +330,7 @@ class ProducerCore:
             self._scheduled = False
             channel, state = self._channel, self._state
             if transaction is None or transaction.complete or channel is None or channel.lost:
-                return  # A full destination (D-10) is no reason to wait: the commit itself may be what makes room.
+                return  # A full destination is no reason to wait: the commit itself may be what makes room.
             state.seal()
             while state.ready and not channel.link.congested:
                 self._wrote_in = transaction
@@ -416,7 +416,7 @@ class ProducerCore:
         self.turned()
 
     def _gate(self, state: str) -> None:
-        """The destination takes messages, takes them slowly, or not at all (D-10, D-26); with the lock held."""
+        """The destination takes messages, takes them slowly, or not at all; with the lock held."""
         self._slow = state == "slow"
         if state == "paused":
             self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused"))
@@ -462,7 +462,7 @@ class ProducerCore:
         self._flush()
 
     def _lost_some(self, rows: Sequence[Row], *, counted: bool) -> None:
-        """Messages were refused that nobody waits for: they are counted, and the application is told (D-13)."""
+        """Messages were refused that nobody waits for: they are counted, and the application is told."""
         if not counted:
             self.duplicates += duplicates_in(rows)
         fault = first_fault(rows)
@@ -539,7 +539,7 @@ class ProducerCore:
 
     @property
     def throttled(self) -> bool:
-        """The destination is full and has said so: what is here may never leave (D-10)."""
+        """The destination is full and has said so: what is here may never leave."""
         return self._slow and self._state.held_bytes > 0
 
     def settled_futures(self) -> list[Future[None]]:

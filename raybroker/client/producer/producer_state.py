@@ -25,8 +25,8 @@ MESSAGE_OVERHEAD_BYTES = 64
 class Shared(NamedTuple):
     """What a message has beside body and headers; usually the same object for all messages of a producer.
 
-    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once (W-64, W-65); ``named``: receivers see a
-    message id, ``stamped``: and when it was packed (R-16); ``unit``: its unit of order, which its headers have too.
+    ``ttl_ms`` 0: never expires, ``delay_ms`` 0: may be delivered at once; ``named``: receivers see a
+    message id, ``stamped``: and when it was packed; ``unit``: its unit of order, which its headers have too.
     """
 
     persistent: bool
@@ -44,7 +44,7 @@ Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 class Batch:
     """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them.
 
-    ``timed``: those of them that do not wait for ever, with the time from which they wait, nanoseconds (R-02).
+    ``timed``: those of them that do not wait for ever, with the time from which they wait, nanoseconds.
 
     ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
     """
@@ -173,7 +173,7 @@ class Producing:
         self.unsettled_messages = 0
         self.credit = 0
         """Messages that may be written and not settled, 0 for no limit: then those that are not persistent are settled
-        by the broker as well (D-10)."""
+        by the broker as well."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
         self._written = 0

@@ -1,4 +1,4 @@
-"""Recurring schedules, as a producer makes them: the message is handed over once, with when it is to be sent (B17)."""
+"""Recurring schedules, as a producer makes them: the message is handed over once, with when it is to be sent."""
 
 from __future__ import annotations
 

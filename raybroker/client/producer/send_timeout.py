@@ -1,4 +1,4 @@
-"""Asynchronous sends whose answer does not come: their futures end after imqAsyncSendCompletionWaitTimeout (R-02).
+"""Asynchronous sends whose answer does not come: their futures end after imqAsyncSendCompletionWaitTimeout.
 
 Only the waiting ends.  The message itself is held, sent again after a lost connection and settled as any other, since
 nobody can know whether the broker has it already.

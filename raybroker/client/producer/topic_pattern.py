@@ -1,4 +1,4 @@
-"""A producer for a pattern of topics: an attachment to every topic that matches on the home broker (D-05).
+"""A producer for a pattern of topics: an attachment to every topic that matches on the home broker.
 
 The set is followed while the handle is open: a topic that appears is joined, one that is destroyed is left, and nobody
 is told of either.  Consumers of patterns are ``spread.py``.

@@ -1,7 +1,7 @@
-"""Units of order on the sending side: where the name comes from, and the header that carries it (W-76 … W-79).
+"""Units of order on the sending side: where the name comes from, and the header that carries it.
 
 What a message names wins over its producer, the producer over the connection factory, and that over the destination,
-whose default the broker puts in (W-77).
+whose default the broker puts in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_UNIT: Final = ("", "None")
 """Values of DefaultUnitOfOrder for none."""
 OF_SESSION: Final = "System-generated"
-"""Value of DefaultUnitOfOrder for a unit of each session's own (W-78)."""
+"""Value of DefaultUnitOfOrder for a unit of each session's own."""
 HEADERS_KEPT: Final = 4096
 
 

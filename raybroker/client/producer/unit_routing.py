@@ -1,13 +1,13 @@
-"""A producer in a cluster: messages go to the home broker, those of a unit of order where their unit lives (K-05, U12).
+"""A producer in a cluster: messages go to the home broker, those of a unit of order where their unit lives.
 
     no unit           the member of the home broker, whichever that is
-                      of a distributed destination: the member whose turn it is (W-110)
-    a unit of work    where the destination composes them, the member that the hash of its name says (W-94)
+                      of a distributed destination: the member whose turn it is
+    a unit of work    where the destination composes them, the member that the hash of its name says
     a dedup_id        where the destination remembers them, the member that the hash of the id says: one member decides
-                      whether it has come before, whichever broker a sender has (B25); a message with a unit goes with
+                      whether it has come before, whichever broker a sender has; a message with a unit goes with
                       that
-    a unit            the member that the hash of its name says, over all brokers there are (W-119), or the path service
-                      (W-120); with one broker that cannot be reached the send fails, and no other gets it (U13)
+    a unit            the member that the hash of its name says, over all brokers there are, or the path service;
+                      with one broker that cannot be reached the send fails, and no other gets it
 
 Where a unit goes is found out once for each producer.  Asking and connecting happen on the IO loop; whoever sends waits
 for it, or is told when to try again.
@@ -94,7 +94,7 @@ class RoutedProducer:
             self.destination, self.shared, pickles=self._pickles, session=self._session, create=create
         )
         default = self.home.traits.get("unitOfOrder")
-        if default:  # Its messages without a unit get the destination's, and have to be in one place too (W-79).
+        if default:  # Its messages without a unit get the destination's, and have to be in one place too.
             self._default = default_unit(self.destination.kind, self.name)
         self._composes = self.home.traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery"
         self._remembers = bool(self.home.traits.get("duplicateWindowMs")) and not self.home.traits.get(ONLY_HERE)
@@ -115,7 +115,7 @@ class RoutedProducer:
         return self.home.traits.get("unitOfOrderRouting") == BY_SERVICE
 
     def _brokers_changed(self, view: View) -> None:
-        """By hash, units go other ways when there are other brokers (W-119)."""
+        """By hash, units go other ways when there are other brokers."""
         names = [row.name for row in view.members]
         if self._names and set(names) != set(self._names):
             self._names = names
@@ -182,7 +182,7 @@ class RoutedProducer:
         return where
 
     async def _renew(self) -> None:
-        """Keep what the path service has noted for this producer (W-120)."""
+        """Keep what the path service has noted for this producer."""
         lease_s = self._connection.attributes["raybroker.path.lease_ms"] / 1000
         while not self.closed:
             await asyncio.sleep(lease_s / RENEWALS)

@@ -1,4 +1,4 @@
-"""A producer without a destination of its own: each send names one (W-135).
+"""A producer without a destination of its own: each send names one.
 
 Behind it is one producer for each destination that was sent to lately, opened when it is first needed.  It is the way
 to answer many requests, whose queues are many and short-lived.

@@ -117,7 +117,7 @@ async def _open_producer(
 def own_or_named(own: OwnProducer, destination: Destination | str | None) -> AnyProducer | Destination:
     """Where a send goes: the producer itself, or for an unnamed one the destination that the send names.
 
-    Raises IllegalStateError when there are two destinations, or none (W-135).
+    Raises IllegalStateError when there are two destinations, or none.
     """
     if destination is None:
         if isinstance(own, UnnamedProducer):
@@ -157,7 +157,7 @@ async def let_go(core: OwnProducer) -> None:
 
 
 def browser(core: SessionCore, destination: object, selector: str | None, serializer: str | None) -> BrowserCore:
-    """A browser that is not open yet; raises InvalidDestinationError for a topic (R-12)."""
+    """A browser that is not open yet; raises InvalidDestinationError for a topic."""
     found = destination_of(destination)
     check_browsable(found)
     looking = SessionCore(core.connection, "none", core.finish)

@@ -1,4 +1,4 @@
-"""Request and reply: a message, a temporary queue for the answer, and who waits for it (D-23).
+"""Request and reply: a message, a temporary queue for the answer, and who waits for it.
 
 An answer goes to the ``reply_to`` of the request and carries the request's correlation id, or its message id, which is
 the usual pattern of JMS; ``message.reply(body)`` does that.  One without a correlation id is taken too, since a request

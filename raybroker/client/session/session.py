@@ -1,4 +1,4 @@
-"""The session behind every face: one acknowledgement mode, and the consumers that share it (R-04, R-07 … R-10).
+"""The session behind every face: one acknowledgement mode, and the consumers that share it.
 
     auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
                 its listener returns: after a failure at most the last message (or ``receive_many``) comes again
@@ -58,7 +58,7 @@ class SessionCore:
     ) -> None:  # fmt: skip
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
-        """Names the session to all hosts: a unit of order is with one session at a time (W-81)."""
+        """Names the session to all hosts: a unit of order is with one session at a time."""
         self.mode = mode
         self.keeps_track = mode != "none"
         self.finish = finish
@@ -77,7 +77,7 @@ class SessionCore:
         """With listeners: serial of the last message whose call has ended."""
         self.work: Work | None = Work(self) if mode == TRANSACTED else None
         self.holds_back = 0
-        """Messages of units of order that are being given back: until that is done nothing is handed out (W-82)."""
+        """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self.wake_listeners: Callable[[], None] = lambda: None
         self.reply: Callable[[Message, Any, dict[str, Any]], Any] = no_reply
         """How this face sends a reply to a message."""
@@ -90,7 +90,7 @@ class SessionCore:
 
     @property
     def redelivery_delay_ms(self) -> int:
-        """Pause before what recover() and rollback() give back comes again; the destination's own wins (W-67)."""
+        """Pause before what recover() and rollback() give back comes again; the destination's own wins."""
         return self._redelivery_delay_ms
 
     @redelivery_delay_ms.setter
@@ -117,7 +117,7 @@ class SessionCore:
         return serial
 
     def _tell_received(self, delay_s: float) -> None:
-        """Hosts are told what an open transaction has received, so that they can list it and end it (A-43)."""
+        """Hosts are told what an open transaction has received, so that they can list it and end it."""
 
         def over() -> None:
             if self.work is not None and not self.connection.closed and self.work.tell_received():
@@ -141,7 +141,7 @@ class SessionCore:
             self.abandoned = True
 
     def flush_lazily(self) -> None:
-        """Acknowledge without asking for a confirmation (R-09); not what a listener has in hand."""
+        """Acknowledge without asking for a confirmation; not what a listener has in hand."""
         self.unsettled = 0
         for consumer in list(self.consumers) if not self.abandoned else ():
             epoch, ranges = consumer.settle(self._listened)
@@ -160,7 +160,7 @@ class SessionCore:
         self._listened = self._serial
 
     def settle(self, up_to: int | None = None) -> Confirmations:
-        """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for (B-06)."""
+        """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for."""
         self.unsettled = 0
         confirmations: Confirmations = []
         for consumer in list(self.consumers):
@@ -172,7 +172,7 @@ class SessionCore:
         return confirmations
 
     def before_more(self) -> Confirmations:
-        """The application comes back for more: what "auto" handed out before is acknowledged (R-07).
+        """The application comes back for more: what "auto" handed out before is acknowledged.
 
         Raises IllegalStateError in an XA session outside of its branches.
         """
@@ -198,7 +198,7 @@ class SessionCore:
 
     def acknowledge_by_policy(self, message: Message) -> Any:
         """What ``message.acknowledge()`` means: all that was consumed, or with acknowledgePolicy=Previous up to this
-        message (R-08, W-40)."""
+        message."""
         if self._to_previous:
             return self.acknowledge(message)
         self.require_open()
@@ -207,7 +207,7 @@ class SessionCore:
         return self.acknowledge(None)
 
     def acknowledge(self, up_to: Message | None) -> Any:
-        """All that the session has consumed, or up to a message; ignored in other modes than "client" (R-08)."""
+        """All that the session has consumed, or up to a message; ignored in other modes than "client"."""
         self.require_open()
         if self.mode != "client":
             return self.finish([])
@@ -238,7 +238,7 @@ class SessionCore:
             raise not_settled(what, why)
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
-        """End one message otherwise than by acknowledging it: "reject", "release" or "fail" (B8, B9).
+        """End one message otherwise than by acknowledging it: "reject", "release" or "fail".
 
         ``delay_ms`` None: the session's redelivery delay, and without one the destination's.  Raises IllegalStateError
         unless the session is "client", or is "auto" and its listener has the message in hand; and for a message that is
@@ -279,7 +279,7 @@ class SessionCore:
             consumer.started()
 
     def extend(self, message: Message) -> Any:
-        """Start the ack deadline of a message again, when its consumer has one (B7). Nothing is waited for.
+        """Start the ack deadline of a message again, when its consumer has one. Nothing is waited for.
 
         Raises for a message that is known to have gone back.
         """
@@ -291,7 +291,7 @@ class SessionCore:
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
     async def recover(self, delay_ms: int | None = None, reason: str = "") -> None:
-        """Stop, give everything unacknowledged back, start with the oldest of it (R-11); see :meth:`give_back`."""
+        """Stop, give everything unacknowledged back, start with the oldest of it; see :meth:`give_back`."""
         self.require_open()
         if self.mode == "none":
             raise IllegalStateError("recover() in a session that does not acknowledge")
@@ -325,7 +325,7 @@ class SessionCore:
             await consumer.close()
 
     def transacted_work(self) -> Work:
-        """What commit and rollback act on; raises IllegalStateError when the session is not transacted (T-01), or is
+        """What commit and rollback act on; raises IllegalStateError when the session is not transacted, or is
         closed: its transaction was rolled back."""
         self.require_open()
         if self.work is None:

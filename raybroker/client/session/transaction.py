@@ -1,7 +1,7 @@
 """Local transactions: what a session sends and consumes between two commits happens together or not at all.
 
 Sends go to their hosts as they come, the last of them in one write with the commit, and are held there;
-acknowledgements travel with the commit (T-01 … T-04).  With one host commit is one call, atomic in its log.  With
+acknowledgements travel with the commit.  With one host commit is one call, atomic in its log.  With
 several the first host is the coordinator: the others prepare, the coordinator commits, and with that it is decided; the
 others are told, and one that was not told asks.
 
@@ -9,7 +9,7 @@ others are told, and one that was not told asks.
     OPEN        commit                         COMMITTING
     OPEN        rollback, close                ended: everything comes back
     OPEN        a connection used in it ends   LOST
-    LOST        commit                         ended; TransactionRolledBackError (T-10)
+    LOST        commit                         ended; TransactionRolledBackError
     LOST        rollback                       ended
     COMMITTING  the host's answer              ended
     COMMITTING  the connection ends            the host is asked what became of it
@@ -123,7 +123,7 @@ class Work:
     # ---- commit and rollback ---------------------------------------------------------------------------------------
 
     async def commit(self, *, cancellable: bool = True) -> None:
-        """All sends become visible and all that was consumed is acknowledged (T-02).
+        """All sends become visible and all that was consumed is acknowledged.
 
         ``cancellable``: whoever waits may be cancelled; the commit goes on all the same.
 
@@ -152,7 +152,7 @@ class Work:
             await self._end(transaction, None)
 
     async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
-        """Sends are destroyed; what was consumed comes again, flagged (T-03); see :meth:`SessionCore.give_back`."""
+        """Sends are destroyed; what was consumed comes again, flagged; see :meth:`SessionCore.give_back`."""
         await self.connection.to_the_end(self._roll_back(delay_ms, reason))
 
     async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
@@ -234,7 +234,7 @@ class Work:
         return wait
 
     async def answered(self, transaction: Transaction, channel: Channel, op: str, args: dict[str, Any]) -> Any:
-        """A call that decides; if the connection ends meanwhile, the host is asked what became of it (T-10)."""
+        """A call that decides; if the connection ends meanwhile, the host is asked what became of it."""
         if channel.lost:
             raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
         timeout_ms: int = self.connection.attributes["imqAckTimeout"]

@@ -1,4 +1,4 @@
-"""Branches of distributed transactions, as X/Open's XA and its Java interface define them (T-07, T-08).
+"""Branches of distributed transactions, as X/Open's XA and its Java interface define them.
 
 A transaction manager elsewhere decides; here a session's work is done in the branch that it names by an XID.  A branch
 is on every host that the session uses in it, and its key there is the packed XID.
@@ -440,7 +440,7 @@ class Xa:
         return self._run(self._work.rollback_branch(xid))
 
     def recover(self, flags: int = TMSTARTRSCAN | TMENDRSCAN) -> Any:
-        """The XIDs of all prepared branches of the cluster, also those of clients that are gone (T-05), and of those
+        """The XIDs of all prepared branches of the cluster, also those of clients that are gone, and of those
         that an administrator has ended and nobody has forgotten yet."""
         return self._run(self._work.recover())
 

@@ -1,9 +1,9 @@
 """The producers' side of a destination: attaching, what of a block is taken, and what happens at the limits.
 
 In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
-deduplication window (B25); what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is
-taken.  The other behaviours act afterwards: FLOW_CONTROL tells producers to wait (D-10), none of which has more under
-way than its credit, REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard what waits until the limits hold (D-11, D-12).
+deduplication window; what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is
+taken.  The other behaviours act afterwards: FLOW_CONTROL tells producers to wait, none of which has more under
+way than its credit, REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard what waits until the limits hold.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _accept(home: Destination, command: cmd.Send, mask: int, out: Outcome) -> No
 def _hold(
     home: Destination, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome
 ) -> None:
-    """Somebody is owed something of it; a topic without subscribers holds nothing (D-02)."""
+    """Somebody is owed something of it; a topic without subscribers holds nothing."""
     ordinal = out.accepted = home.block_index.accept(block)
     home.arriving = command.content
     store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0, out)
@@ -292,7 +292,7 @@ def leave_out_duplicates(home: Destination, ids: Sequence[str | None], mask: int
 
 
 def _stage(home: Destination, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
-    """Hold the block for its transaction: it is charged, and nobody sees it (T-04, W-06)."""
+    """Hold the block for its transaction: it is charged, and nobody sees it."""
     block.transacted = True
     ordinal = out.accepted = home.block_index.accept(block)
     _settle_rest(home, ordinal, block, mask)
@@ -302,7 +302,7 @@ def _stage(home: Destination, command: cmd.Send, block: BlockEntry, mask: int, o
         command.attachment, command.dedup_ids, command.moved,
     )  # fmt: skip
     home.stage(command.txn).blocks.append(staged)
-    if block.ordered:  # Whoever is to get it keeps its place in its units from now on (W-86).
+    if block.ordered:  # Whoever is to get it keeps its place in its units from now on.
         for number, chosen in home.claims(mask, command.content, command.origin).items():
             home.queues[number].reserve(ordinal, chosen)
 
@@ -360,7 +360,7 @@ def tell_producers(home: Destination, out: Outcome) -> None:
 
 
 def open_gate(home: Destination, out: Outcome) -> None:
-    """There is room again: producers that wait go on (D-10)."""
+    """There is room again: producers that wait go on."""
     if home.attributes.limitBehavior == "FLOW_CONTROL" and _full(home):
         return
     home.slow = False

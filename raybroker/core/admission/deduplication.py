@@ -1,4 +1,4 @@
-"""Publisher deduplication: ids that were taken within a window are not taken again (B25).
+"""Publisher deduplication: ids that were taken within a window are not taken again.
 
 The window is bounded in time (``duplicateWindowMs``) and in number (``duplicateIdsMax``); the oldest are forgotten
 first.

@@ -1,8 +1,8 @@
 """What a destination does when a message would exceed its limits, decided message by message at exact boundaries.
 
-N held of maxNumMsgs N is full (D-06).  A message is admitted while the bytes held are below maxTotalMsgBytes, so one
-message may overshoot (D-07).  A message of exactly maxBytesPerMsg is taken (D-08).  The behaviour at the limit is
-REJECT_NEWEST: the arriving message is refused, and its producer told if it is persistent (D-09, D-13).
+N held of maxNumMsgs N is full.  A message is admitted while the bytes held are below maxTotalMsgBytes, so one
+message may overshoot.  A message of exactly maxBytesPerMsg is taken.  The behaviour at the limit is
+REJECT_NEWEST: the arriving message is refused, and its producer told if it is persistent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
 
 
 def of_message(own_bytes_max: int, host_bytes_max: int) -> tuple[int, str]:
-    """The smaller of what the destination (D-08) and its host (B-10) take as one message, and which property it is."""
+    """The smaller of what the destination and its host take as one message, and which property it is."""
     if host_bytes_max >= 0 and not 0 <= own_bytes_max <= host_bytes_max:
         return host_bytes_max, "imq.message.max_size"
     return own_bytes_max, "maxBytesPerMsg"
@@ -91,7 +91,7 @@ def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int
 
 
 def out_of_order(start: int, end: int) -> Refused:
-    """A retry of messages that were refused before later ones of their producer were taken (B-21)."""
+    """A retry of messages that were refused before later ones of their producer were taken."""
     return Refused(start, end, "quota_exceeded", _OUT_OF_ORDER)
 
 

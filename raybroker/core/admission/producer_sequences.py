@@ -2,7 +2,7 @@
 
 A producer that lost its connection sends again what was not confirmed.  Exact ranges are kept rather than a highest
 number: a block that was refused in between must not look like one that was stored.  It stays refused once later ones
-were taken, since a producer's messages are in order (B-21).  A producer is on one connection at a time: what still
+were taken, since a producer's messages are in order.  A producer is on one connection at a time: what still
 arrives over an older one is recognised by its attachment.  A producer's ``floor`` says what it will never retry, so
 the ranges of a well-behaved producer are one range; those that went away without a word are kept up to
 ``PRODUCERS_REMEMBERED_MAX``, the longest unheard forgotten first.

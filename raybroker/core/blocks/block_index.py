@@ -23,8 +23,8 @@ class Columns(NamedTuple):
     priorities  one byte each; the block's own priority holds without
     expires     milliseconds since 1970, 0 never; without, none expires
     deliver_at  milliseconds since 1970, 0 at once; without, all at once
-    units       the unit of order of each message, or None; without, no message has one (W-76)
-    works       what each message is in a unit of work, or None; without, no message is in one (W-94)
+    units       the unit of order of each message, or None; without, no message has one
+    works       what each message is in a unit of work, or None; without, no message is in one
     """
 
     priority: int = 4
@@ -44,7 +44,7 @@ class BlockEntry:
     stored     the store has it
     claims     delivery queues that owe something of it; 1 in a queue
     transacted it came in a transaction: nobody may see it before that is durable
-    buried     messages whose death was told already, so that a topic tells it once (W-72)
+    buried     messages whose death was told already, so that a topic tells it once
     soonest    no message of it expires before this, milliseconds
     ordered    messages that belong to a unit of order
     parts      messages that belong to a unit of work
@@ -104,7 +104,7 @@ class BlockEntry:
         return sorted(found.items(), reverse=True)
 
     def by_birth(self, mask: int, now_ms: int) -> tuple[int, list[tuple[int, int]]]:
-        """Those to be delivered now, and (time, messages) of those to be delivered later (W-65)."""
+        """Those to be delivered now, and (time, messages) of those to be delivered later."""
         column = self.columns.deliver_at
         if column is None:
             return mask, []

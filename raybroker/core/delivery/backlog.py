@@ -2,7 +2,7 @@
 
 A bucket holds what has one priority and matches the same selectors, so that nobody ever walks past messages that are
 not for him: a consumer looks at the heads of the buckets that are, takes the highest priority first and within it what
-came first (B-21, B-22).  Without selectors and with one priority there is one bucket.
+came first.  Without selectors and with one priority there is one bucket.
 
 On a bucket, fresh messages come at the end and leave at the front; what a consumer gives back goes to its old place,
 which is found by its ``place``, a number that grows with every arrival.
@@ -256,7 +256,7 @@ class Backlog:
         return first._replace(mask=taken)
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> Run | None:
-        """The run to discard first: the oldest (D-11), or the oldest of the lowest priority (D-12)."""
+        """The run to discard first: the oldest, or the oldest of the lowest priority."""
         if not self.buckets:
             return None
         if lowest_priority:

@@ -88,7 +88,7 @@ def promote(home: Destination, queue: DeliveryQueue, out: Outcome) -> None:
 
 
 def rank(home: Destination, queue: DeliveryQueue) -> None:
-    """Say which consumers are served: all, only local ones (D-19), or none before enough have come (B20)."""
+    """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = home.attributes, len(queue.consumers.by_attachment)
     dispatching = queue.gathering.look(there, attributes, home.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
@@ -149,7 +149,7 @@ def acknowledge(home: Destination, command: cmd.Acknowledge, out: Outcome) -> No
 
 
 def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
-    """An outcome that is not an acknowledgement (B9)."""
+    """An outcome that is not an acknowledgement."""
     wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
     count = 0
     found = _consumer(home, command.attachment)

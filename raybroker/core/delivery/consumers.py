@@ -1,8 +1,8 @@
 """The consumers of a queue: who is active, who waits as a backup, who is next, and what each one holds.
 
-Active consumers are served in turn, each as far as its window has room (D-17, F-22 … F-24): against a backlog the first
+Active consumers are served in turn, each as far as its window has room: against a backlog the first
 takes a full batch before the next gets any; without one, arrivals go round.  Backups get nothing until an active
-consumer leaves, then the first registered is promoted (D-16).
+consumer leaves, then the first registered is promoted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raybroker.model.errors import ResourceAllocationError
 class Delivery(NamedTuple):
     """The messages of a run as they were handed out, tagged tag, tag + 1, …; the run's ``attempts`` count this too.
 
-    until_ms  when its acknowledgement is due (B6); 0: it is not
+    until_ms  when its acknowledgement is due; 0: it is not
     """
 
     tag: int
@@ -47,13 +47,13 @@ class Consumer:
 
     flow      the rule of its window when it is not in drain mode, see make_window
     selector  number of its selector in the delivery queue, or ANY
-    owner     its session: the messages of a unit of order are with one session at a time (W-81)
-    remote    its home broker is another one (D-19)
+    owner     its session: the messages of a unit of order are with one session at a time
+    remote    its home broker is another one
     serving   it is active, and no consumer is preferred to it; :meth:`Consumers.rank` says so
     armed     in drain mode: it is to be told when there is something for it
     lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
     begun     deliveries up to this tag are known to have reached the application
-    stalled   it has let a deadline pass, and gets nothing before it is heard of again (B6)
+    stalled   it has let a deadline pass, and gets nothing before it is heard of again
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class Consumer:
         unsettled.extendleft(reversed(kept))
 
     def extend(self, ranges: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """The time for acknowledging these starts again (B7)."""
+        """The time for acknowledging these starts again."""
         for first, last in ranges:
             renewed = [item._replace(until_ms=now_ms + self.lease_ms) for item in self.settle(first, last)]
             at = next((i for i, item in enumerate(self.unsettled) if item.tag > last), len(self.unsettled))
@@ -168,7 +168,7 @@ class Consumer:
                 self.unsettled.insert(at + offset, item)
 
     def overdue(self, now_ms: int) -> list[Delivery]:
-        """Take out what should have been acknowledged by now (B6)."""
+        """Take out what should have been acknowledged by now."""
         found = [item for item in self.unsettled if 0 < item.until_ms <= now_ms]
         if found:
             self.unsettled = deque(item for item in self.unsettled if not 0 < item.until_ms <= now_ms)
@@ -199,7 +199,7 @@ class Consumers:
         return len(self.by_attachment) - self.active_count
 
     def attach(self, consumer: Consumer, *, active_max: int, backup_max: int, name: str) -> None:
-        """Raises ResourceAllocationError when both active and backup places are taken (D-15)."""
+        """Raises ResourceAllocationError when both active and backup places are taken."""
         active = self.active_count
         consumer.active = active_max < 0 or active < active_max
         if not consumer.active and 0 <= backup_max <= len(self.by_attachment) - active:
@@ -219,7 +219,7 @@ class Consumers:
         return consumer
 
     def rank(self, *, local_first: bool, dispatching: bool = True) -> None:
-        """Say who is served: the active ones, without the remote ones while there are others (D-19)."""
+        """Say who is served: the active ones, without the remote ones while there are others."""
         local = local_first and any(c.active and not c.remote for c in self.by_attachment.values())
         for consumer in self.by_attachment.values():
             consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
@@ -252,7 +252,7 @@ class Consumers:
         consumer.window.restart(credit)
 
     def promote(self, active_max: int) -> list[Consumer]:
-        """Make backups active while there is a place, first registered first (D-16)."""
+        """Make backups active while there is a place, first registered first."""
         promoted = []
         vacant = len(self.by_attachment) if active_max < 0 else active_max - self.active_count
         for consumer in self.by_attachment.values():

@@ -1,4 +1,4 @@
-"""Messages of a delivery queue that are dead or put aside, once it is settled what becomes of them (D-24, W-57)."""
+"""Messages of a delivery queue that are dead or put aside, once it is settled what becomes of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def unbury(queue: DeliveryQueue, ordinal: int, mask: int, out: Outcome) -> None:
-    """They wait again, at their old place, or for their birth (W-65); what came after them in their units does too."""
+    """They wait again, at their old place, or for their birth; what came after them in their units does too."""
     runs = _taken(queue, ordinal, mask)
     if queue.order is not None:
         for item in overtaken(queue.order, runs, out):

@@ -1,5 +1,4 @@
-"""Messages of a delivery queue that are not to be seen before a time: not born yet (W-65), or failed and resting
-(W-67)."""
+"""Messages of a delivery queue that are not to be seen before a time: not born yet, or failed and resting."""
 
 from __future__ import annotations
 

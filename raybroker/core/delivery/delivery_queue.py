@@ -1,8 +1,8 @@
 """A delivery queue: what one subscription, or a queue, owes its consumers, and how messages get to them and come back.
 
 A queue has one delivery queue and a topic one for each subscription.  A message of a delivery queue is in exactly one
-place: on the backlog, in the timetable (not to be seen yet), hidden (insertion is paused, W-124, or its unit of work
-is not complete, W-95), with a consumer, held by a transaction, or dying (dead, and its end not settled yet).
+place: on the backlog, in the timetable (not to be seen yet), hidden (insertion is paused, or its unit of work is
+not complete), with a consumer, held by a transaction, or dying (dead, and its end not settled yet).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DeliveryQueue(Returning):
         return place
 
     def arrive(self, ordinal: int, mask: int, content: Content | None, place: int) -> None:
-        """New messages of a held block: they wait from now on, or from when they are to be delivered (W-65)."""
+        """New messages of a held block: they wait from now on, or from when they are to be delivered."""
         block = self.home.block_index.held[ordinal]
         columns = block.columns
         if columns.priorities is None and columns.deliver_at is None:
@@ -102,7 +102,7 @@ class DeliveryQueue(Returning):
                 self.rest(due_ms, Run(place, ordinal, chosen, 0, 0, priority))
 
     def reserve(self, ordinal: int, mask: int) -> None:
-        """Messages of an open transaction get their places in their units (W-86)."""
+        """Messages of an open transaction get their places in their units."""
         order = self.ordered(ordinal)
         if order is not None:
             place = self.take_place()
@@ -166,7 +166,7 @@ class DeliveryQueue(Returning):
                 self.backlog.give_back(run._replace(mask=mask), signature)
 
     def show_hidden(self) -> None:
-        """Insertion goes on: everything that completed meanwhile appears (W-124)."""
+        """Insertion goes on: everything that completed meanwhile appears."""
         hidden, self.hidden = self.hidden, []
         for run, fresh in hidden:
             if fresh:
@@ -336,7 +336,7 @@ class DeliveryQueue(Returning):
         return removed
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
-        """Take out up to ``room`` messages of those to discard first: of one block (D-11, D-12)."""
+        """Take out up to ``room`` messages of those to discard first: of one block."""
         if self.order is None:
             run = self.backlog.take_to_remove(room, lowest_priority=lowest_priority)
             return [] if run is None else [run]

@@ -1,4 +1,4 @@
-"""Holding dispatch until enough consumers are there (B20).
+"""Holding dispatch until enough consumers are there.
 
 A queue with consumersBeforeDispatch hands nothing out before so many consumers are attached, backups included, or
 delayBeforeDispatch has passed since the first of them came.  Then it goes on until the last one has left; raising the

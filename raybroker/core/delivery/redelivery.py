@@ -52,7 +52,7 @@ class Returning:
     def remove(self, chosen: Mapping[int, int]) -> list[Run]: ...
 
     def give_back(self, deliveries: list[Delivery], out: Outcome) -> None:
-        """Deliveries go back to their old places, counted as handed out (B-07, F-25, R-11).
+        """Deliveries go back to their old places, counted as handed out.
 
         No consumer has them any more; later ones of their units of order come with them.
         """
@@ -64,10 +64,10 @@ class Returning:
     def failed(
         self, deliveries: list[Delivery], delay_ms: int, out: Outcome, *, rest: bool = True, reason: str = ""
     ) -> None:
-        """Handing these out has failed: they rest and come again (W-67), or are dead (W-69).
+        """Handing these out has failed: they rest and come again, or are dead.
 
-        ``delay_ms`` is what the consumer wants; the destination's own value beats it (W-68). Without ``rest`` they come
-        again at once: their consumer is gone (W-67). ``reason`` is written on the dead.
+        ``delay_ms`` is what the consumer wants; the destination's own value beats it. Without ``rest`` they come
+        again at once: their consumer is gone. ``reason`` is written on the dead.
         """
         attributes = self.home.attributes
         rows: list[records.Row] = []
@@ -97,7 +97,7 @@ class Returning:
             self.home.note_rows(out, records.FAILED, self._queue(), rows)
 
     def _rest_ms(self, delay_ms: int, failures: int) -> int:
-        """The delay grows with every failure, up to a cap (B11)."""
+        """The delay grows with every failure, up to a cap."""
         attributes = self.home.attributes
         most = max(attributes.redeliveryDelayMax, delay_ms)
         percent = attributes.redeliveryBackoffPercent
@@ -108,7 +108,7 @@ class Returning:
         return min(delay_ms, most)
 
     def rejected(self, deliveries: list[Delivery], reason: str, out: Outcome) -> None:
-        """The consumer wants these never again (B9)."""
+        """The consumer wants these never again."""
         self.done(deliveries)
         rows = []
         for item in deliveries:
@@ -145,12 +145,12 @@ class Returning:
         self.doomed.setdefault(run.ordinal, []).append(run)
 
     def expire(self, chosen: Mapping[int, int], out: Outcome) -> None:
-        """The scan found these expired: take out those that wait (W-59)."""
+        """The scan found these expired: take out those that wait."""
         for run in self.remove(chosen):
             self.bury(run, "EXPIRED", "", out)
 
     def overdue(self, now_ms: int, out: Outcome) -> bool:
-        """Take back what should have been acknowledged by now, uncounted (B6); True when there was any.
+        """Take back what should have been acknowledged by now, uncounted; True when there was any.
 
         The consumer is told, and gets nothing more before it is heard of again: it would keep that as well.
         """
@@ -162,7 +162,7 @@ class Returning:
         return any(items for _, items in found)
 
     def end_what_is_over(self, out: Outcome) -> None:
-        """After a restart: let those die whose end was decided before, without waiting for a consumer (W-71)."""
+        """After a restart: let those die whose end was decided before, without waiting for a consumer."""
         limit = self.home.failures_max
         chosen: dict[int, int] = {}
         for state, run in self._queue().places():

@@ -1,8 +1,8 @@
 """How many messages may be on their way to a consumer: two rules, one face.
 
-``CreditWindow`` is the rule of MQ (F-05 … F-13): the consumer grants a number, the broker sends that many and is then
+``CreditWindow`` is the rule of MQ: the consumer grants a number, the broker sends that many and is then
 silent until the next grant; what counts at the consumer is what it handed to the application.  ``PrefetchWindow`` is
-the rule of ActiveMQ (F-17 … F-20): at most ``limit`` dispatched and unacknowledged; once full, nothing more until half
+the rule of ActiveMQ: at most ``limit`` dispatched and unacknowledged; once full, nothing more until half
 of the limit is acknowledged.  ``DrainWindow`` is for a consumer of several brokers: what one of them has no message for
 is void at once, so that the consumer can grant it to another.  None of them knows messages, only counts.
 """
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 UNLIMITED: Final = 1 << 62
 """Stands for "no limit" in ``room``: more than there can ever be messages."""
 CREDIT_MAX: Final = (1 << 31) - 1
-"""Largest finite limit (F-02)."""
+"""Largest finite limit."""
 
 
 class Window(Protocol):
@@ -42,7 +42,7 @@ class Window(Protocol):
 
 
 class CreditWindow:
-    """RUNNING while credit is left, then PAUSED until a grant (F-08); a credit of -1 is unlimited."""
+    """RUNNING while credit is left, then PAUSED until a grant; a credit of -1 is unlimited."""
 
     __slots__ = ("credit",)
 
@@ -58,7 +58,7 @@ class CreditWindow:
             self.credit -= count
 
     def settled(self, count: int) -> None:
-        """Acknowledgements do not matter here: the consumer asks by what it has consumed (F-13)."""
+        """Acknowledgements do not matter here: the consumer asks by what it has consumed."""
 
     def granted(self, count: int) -> None:
         if count < 0:
@@ -74,7 +74,7 @@ class CreditWindow:
 
 
 class PrefetchWindow:
-    """At most ``limit`` unacknowledged; full is full until half is acknowledged (F-18); limit 0 is polled (F-20)."""
+    """At most ``limit`` unacknowledged; full is full until half is acknowledged; limit 0 is polled."""
 
     __slots__ = ("full", "limit", "outstanding", "polls")
 

@@ -16,7 +16,7 @@ but for message bodies.  Both ends stand here side by side: what is written and 
     two) OWED         delivery queue; what a topic's delivery queue is owed of blocks
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
     TAKEN        spans of sequence numbers of a producer, whose number follows, that were taken and are in no block
-    BURIED       picks whose death was told for all subscriptions of a topic (W-72)
+    BURIED       picks whose death was told for all subscriptions of a topic
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
 
@@ -72,7 +72,7 @@ _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 class PartKey(NamedTuple):
-    """What a message is in a unit of work: its number there, from 1 on, and whether it is the last (W-94)."""
+    """What a message is in a unit of work: its number there, from 1 on, and whether it is the last."""
 
     unit: str
     number: int

@@ -1,4 +1,4 @@
-"""A destination from what a store gave back (B-20).
+"""A destination from what a store gave back.
 
 A snapshot says which blocks live; entries after it say what happened since.  A block that the snapshot calls alive and
 that the store does not give back is damage, not absence: recovery stops and names it.
@@ -225,7 +225,7 @@ class Recovery:
     ) -> Destination:
         """The destination as it was; raises StoreDamagedError when a block that must be there is not.
 
-        ``decided``: how transactions ended; one that is not there is still prepared (T-05).
+        ``decided``: how transactions ended; one that is not there is still prepared.
         """
         decided = decided or {}
         self._check_complete(name, decided)

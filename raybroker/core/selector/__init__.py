@@ -1,7 +1,7 @@
-"""The message selector language of JMS 2.0: a condition over the headers and properties of a message (B-22).
+"""The message selector language of JMS 2.0: a condition over the headers and properties of a message.
 
 A selector is read, checked and compiled once (``compile_selector``, cached by its text) and is then a pure function of
-a message's headers; bodies are never looked at (W-46).  How the text becomes the function, each step a file:
+a message's headers; bodies are never looked at.  How the text becomes the function, each step a file:
 
     text ─ tokens ─→ words ─ grammar ─→ tree ─ check ─→ tree that fits together ─ compile ─→ Selector
 

@@ -28,7 +28,7 @@ class Selector:
 
     text              as given
     identifiers       the names used: headers, and properties of the application
-    reads_properties  whether properties of messages are needed, or their headers are enough (W-46)
+    reads_properties  whether properties of messages are needed, or their headers are enough
     volatile          whether the answer may change when a message is delivered again
     """
 

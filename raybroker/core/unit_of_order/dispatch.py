@@ -1,4 +1,4 @@
-"""Handing out the messages of a delivery queue that has units of order (W-81, W-83, W-88, W-89).
+"""Handing out the messages of a delivery queue that has units of order.
 
 A consumer gets what anybody may have and what only its session may have, whatever comes first; when nothing of that is
 left, the next block of the line is opened for it.  In the usual case, without selectors and with one priority, a block

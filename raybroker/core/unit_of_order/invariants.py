@@ -1,4 +1,4 @@
-"""What is always true of the units of order of a delivery queue between two steps (U2 … U5, U8, U10, U16).
+"""What is always true of the units of order of a delivery queue between two steps.
 
 Everything is looked at message by message and compared with what the delivery queue keeps; the cost is that of a scan.
 """
@@ -132,7 +132,7 @@ def _check_served(
     queue: DeliveryQueue, order: Order, name: str, first: Place, found: dict[Place, tuple[str, str | int]],
     owners: set[str | int], staged: int,
 ) -> None:  # fmt: skip
-    """Nobody has room who could have the first message (U16)."""
+    """Nobody has room who could have the first message."""
     if found[first][0] != "waiting" or staged or first[0] > order.line.opened:
         return
     for consumer in _eligible(queue, owners):

@@ -1,4 +1,4 @@
-"""Messages behind, put together for the session that has their units: a *parcel* is a part of one block (W-81, W-89).
+"""Messages behind, put together for the session that has their units: a *parcel* is a part of one block.
 
 Most messages of a busy delivery queue come while a session has earlier ones of their unit and no room for more.  All
 of a block that will be for that session then waits as one set, and leaves as one; kept unit by unit, each of them

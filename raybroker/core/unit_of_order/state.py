@@ -1,15 +1,14 @@
-"""The units of order of one delivery queue (W-76 … W-93), as long as it has any.
+"""The units of order of one delivery queue, as long as it has any.
 
 New blocks stand in a *line* and are opened one by one when somebody has room for more, so that a deep backlog costs
 nothing but its blocks.  A message of an opened block is in one of these places:
 
     on the delivery queue's buckets   it has no unit, or is the first message of a unit of which nobody has any: for
     anybody with a consumer         or acknowledged in a transaction: its unit is *held*, by one session
-    behind                  for nobody yet, or, as long as its unit is held, for that session (W-89)
+    behind                  for nobody yet, or, as long as its unit is held, for that session
     barred                  it has its place in its unit and is elsewhere in the delivery queue, or not visible yet
-    (W-86)
 
-When a session has settled all it has of a unit, the next message goes to the buckets (W-83).  When one comes back, all
+When a session has settled all it has of a unit, the next message goes to the buckets.  When one comes back, all
 later ones of its unit come back with it, from wherever the session has them, or they would overtake it.  With selectors
 or several priorities the line is opened at once: the message to serve first may be anywhere.
 
@@ -149,7 +148,7 @@ class Order:
             self.changed(unit)
 
     def reserve(self, run: Run) -> None:
-        """An open transaction sends these: they have their place, and nobody sees them (W-86)."""
+        """An open transaction sends these: they have their place, and nobody sees them."""
         self.bar(run)
         ordered = run.mask & self.block(run.ordinal).ordered
         if ordered:
@@ -263,7 +262,7 @@ class Order:
         return removed + self.line.remove(chosen)
 
     def first_to_remove(self, room: int, *, lowest_priority: bool) -> dict[int, int]:
-        """Up to ``room`` waiting messages to discard first, of the oldest block that has any (D-11, D-12)."""
+        """Up to ``room`` waiting messages to discard first, of the oldest block that has any."""
         runs = [*self.queue.backlog.runs(), *self.runs()]
         if not runs:
             return {}

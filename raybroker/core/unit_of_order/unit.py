@@ -1,4 +1,4 @@
-"""A unit of order in a delivery queue: who has its messages, and which of them wait behind those (W-76 … W-89).
+"""A unit of order in a delivery queue: who has its messages, and which of them wait behind those.
 
 The messages of a unit are in the order in which the destination accepted them, also those of an open transaction: by
 block and by index.  Those that a session has are the first ones, always.  What follows is either *behind*, ready to

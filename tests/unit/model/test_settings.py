@@ -99,7 +99,6 @@ def test_a_name_stands_once_in_each_scope_and_once_in_a_configuration() -> None:
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
 def test_every_row_is_whole(setting: Setting) -> None:
     assert setting.help
-    assert setting.row
     assert setting.parse(setting.default) == setting.default
     assert setting.parse(setting.format(setting.default)) == setting.default
     assert bool(setting.choices) == (setting.kind == "enum")
