@@ -16,6 +16,7 @@ import difflib
 import gzip
 import json
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +30,7 @@ from raybroker.metrics.exposition import Snapshot, content_type, page
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.setting import PortRange
 from raybroker.system.clock import SystemClock
+from raybroker.transport.ports import bound_socket
 
 log = logging.getLogger("raybroker.metrics")
 
@@ -136,15 +138,7 @@ class Endpoint:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
                 log.debug(format, *args)
 
-        last: OSError | None = None
-        for port in range(ports.low, ports.high + 1):
-            try:
-                self._server = _Server((ip, port), Handler)
-                break
-            except OSError as error:
-                last = error
-        if self._server is None:
-            raise ConfigError(f"no free port in raybroker.metrics.ports={ports} on {ip}: {last}")
+        self._server = _Server(bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG), Handler)
         threading.Thread(target=self._server.serve_forever, name="raybroker-metrics", daemon=True).start()
         shown = f"[{ip}]" if ":" in ip else ip
         self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
@@ -206,14 +200,13 @@ def _write(request: BaseHTTPRequestHandler, status: int, kind: str, body: bytes,
 class _Server(TCPServer):
     """Accepts in its own thread and answers in ``WORKERS_MAX`` others."""
 
-    allow_reuse_address = True
-    request_queue_size = BACKLOG
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
         self._room = threading.Semaphore(WORKERS_MAX + WAITING_MAX)
         self._clock = SystemClock()
-        super().__init__(address, handler)
+        super().__init__(listening.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Called in the accepting thread: hand it to a worker, or refuse it."""

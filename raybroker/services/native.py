@@ -18,7 +18,6 @@ from raybroker.model import histogram
 from raybroker.model.block import count_of
 from raybroker.model.errors import (
     BrokerError,
-    ConfigError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -28,6 +27,7 @@ from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.transport.link import Link
+from raybroker.transport.ports import bound_socket
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native
 from raybroker.wire.native.receive_buffers import FrameBuffers
@@ -263,22 +263,15 @@ class NativeService:
 
     async def listen(self, ip: str, ports: PortRange) -> tuple[str, int]:
         """Bind the first free port of the range; raises ConfigError when there is none."""
-        loop = asyncio.get_running_loop()
-        last: OSError | None = None
-        for port in range(ports.low, ports.high + 1):
-            try:
-                self._server = await loop.create_server(
-                    lambda: Connection(self).link, ip, port, backlog=BACKLOG, reuse_address=True
-                )
-            except OSError as error:
-                last = error
-                continue
-            host, bound = self._server.sockets[0].getsockname()[:2]
-            self.address = (host, bound)
-            if self._ping_s > 0:
-                self._ping_task = asyncio.create_task(self._ping_all())
-            return self.address
-        raise ConfigError(f"no free port in raybroker.data.ports={ports} on {ip}: {last}")
+        bound = bound_socket(ip, ports, "in raybroker.data.ports=", backlog=BACKLOG)
+        host, port = bound.getsockname()[:2]
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self).link, sock=bound, backlog=BACKLOG
+        )
+        self.address = host, port
+        if self._ping_s > 0:
+            self._ping_task = asyncio.create_task(self._ping_all())
+        return self.address
 
     def accept(self) -> Link:
         """A connection's own end, for a pipe within the process."""

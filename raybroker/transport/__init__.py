@@ -1,1 +1,4 @@
-"""The one place where sockets are: bytes between a protocol machine and a connection."""
+"""Sockets: bytes between a protocol machine and a connection, datagrams, listening ports, and the event loop.
+
+Imports only ``raybroker.wire``, ``raybroker.model`` and uvloop.  The entry is ``link.Link``.
+"""

@@ -1,7 +1,7 @@
-"""Small messages between processes of one cluster that may get lost: a sign of life costs a datagram, no actor call.
+"""Datagrams between processes of one cluster, which may get lost: a heartbeat costs a datagram and no actor call.
 
-Each carries the name of its sender, a number, and a code made with the receiver's key.  What has no valid code, came
-before, or is older than what came already is dropped before anything of it is read.
+Each carries the name of its sender, a number, and a code made with the receiver's key.  A datagram without a valid
+code, a repeated one, and one that is older than the last of its sender are dropped before their payload is read.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from raybroker.model.errors import ConfigError
 from raybroker.model.setting import PortRange
+from raybroker.transport.ports import bound_socket
 
 CODE_BYTES: Final = 16
 PAYLOAD_BYTES_MAX: Final = 1024
-"""With its head a datagram stays below what every network carries in one piece."""
+"""Largest payload; with its head a datagram stays below the size that every network carries in one piece."""
 SENDERS_MAX: Final = 1024
-"""Senders whose last number is known; what others say is dropped."""
+"""Senders whose last number is kept; datagrams of further senders are dropped."""
 _HEAD: Final = struct.Struct(">QQB")
 
 Address = tuple[str, int]
 
 
 class Number(NamedTuple):
-    """Of a datagram: the life of its sender, and a number within it, from 1."""
+    """Number of a datagram: the life of its sender, and a count within that life, from 1."""
 
     life: int = 0
     number: int = 0
 
 
 Take = Callable[[str, Number, Address, bytes], None]
-"""(sender, number, where it came from, payload)."""
+"""Receives (sender, number, address of the sender, payload)."""
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """``name``: who we are to others; ``key``: what they must know; ``life``: greater than in every life before."""
+    """An endpoint.  ``name``: the sender in its datagrams; ``key``: of those to it; ``life``: larger than before."""
 
     def __init__(self, name: str, key: bytes, life: int, take: Take) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self.life = life
         self.address: Address | None = None
         self.dropped = 0
-        """Datagrams that were not taken."""
+        """Number of datagrams that were dropped."""
         self._take = take
         self._label = name.encode()[:255]
         self._number = 0
@@ -55,20 +55,14 @@ class Datagrams(asyncio.DatagramProtocol):
 
     async def open(self, ip: str, ports: PortRange) -> Address:
         """Bind the first free port of the range on the running loop; raises ConfigError when there is none."""
-        loop, last = asyncio.get_running_loop(), None
-        for port in range(ports.low, ports.high + 1):
-            try:
-                self._transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(ip, port))
-            except OSError as error:
-                last = error
-                continue
-            found = self._transport.get_extra_info("sockname")
-            self.address = str(found[0]), int(found[1])
-            return self.address
-        raise ConfigError(f"no free port for datagrams in {ports} on {ip}: {last}")
+        bound = bound_socket(ip, ports, "for datagrams in ")
+        ip, port = bound.getsockname()[:2]
+        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=bound)
+        self.address = ip, port
+        return self.address
 
     def send(self, to: Address, key: bytes, payload: bytes) -> Number:
-        """Send to whoever has that key there; the number under which it goes. It may be lost without a word."""
+        """Send to the holder of that key at that address; returns the number of the datagram, which may get lost."""
         assert len(payload) <= PAYLOAD_BYTES_MAX
         self._number += 1
         body = _HEAD.pack(self.life, self._number, len(self._label)) + self._label + payload
@@ -97,7 +91,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._take(sender, this, (str(addr[0]), int(addr[1])), body[_HEAD.size + length :])
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there, say: then no answer comes either."""
+        """Ignore an error such as a port without a listener: a missing answer says the same."""
 
 
 def _code(key: bytes, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""One connection: feeds what arrives to the protocol machine and writes what the machine's user wants sent.
+"""One connection: received bytes go to the protocol machine, buffers of the machine's user go to the transport.
 
 The same class serves both ends and both kinds of transport, a TCP socket and the pair of in-process ends of
 :func:`memory_pair`.  It decides nothing: frames go to ``on_frames``, the end of the connection to ``on_lost``.
@@ -17,15 +17,15 @@ from raybroker.wire.native.connection import Native
 from raybroker.wire.native.frames import Frame
 
 WRITE_BYTES_HIGH: Final = 1 << 20
-"""Past this much unsent the link is congested, and the engine keeps further deliveries to itself."""
+"""Unsent bytes above which the link is congested, and the engine holds further deliveries back."""
 WRITE_BYTES_LOW: Final = 256 * 1024
 SOCKET_BUFFER_BYTES: Final = 1 << 20
 SOON_BYTES_MAX: Final = 256 * 1024
-"""More than this is not kept back for the next write."""
+"""Most bytes that :meth:`Link.write_soon` keeps for the next write."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """``on_frames(frames)`` for what arrived; ``on_lost(error)`` once, error None for a clean end."""
+    """One end of a connection; calls ``on_frames(frames)``, and ``on_lost(error)`` once, with None for a clean end."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Link(asyncio.BufferedProtocol):
         self._take(nbytes, lambda: self._native.received(nbytes))
 
     def data_received(self, data: bytes) -> None:
-        """What :meth:`buffer_updated` is for a socket, for a pipe within the process."""
+        """Take bytes of a pipe within the process, as :meth:`buffer_updated` takes those of a socket."""
         self._take(len(data), lambda: self._native.receive_data(data))
 
     def _take(self, nbytes: int, receive: Callable[[], list[Frame]]) -> None:
@@ -116,7 +116,7 @@ class Link(asyncio.BufferedProtocol):
     # ---- called by the user ----------------------------------------------------------------------------------------
 
     def write(self, *buffers: Buffer) -> None:
-        """Send these buffers, one after the other. Never blocks; what cannot go yet is kept, see ``congested``."""
+        """Send these buffers, one after the other.  Never blocks; the unsent rest is kept, see ``congested``."""
         if self._soon:
             buffers = (*self._soon, *buffers)
             self._soon.clear()
@@ -133,7 +133,7 @@ class Link(asyncio.BufferedProtocol):
             transport.writelines(cast(Sequence[Any], buffers))
 
     def write_soon(self, *buffers: Buffer) -> None:
-        """Send these together with what is written next, at the latest at the end of this turn of the loop.
+        """Send these buffers together with the next write, at the latest at the end of this turn of the loop.
 
         A write is a call of the system, and wakes the peer; several small ones cost as much as one.
         """
@@ -145,12 +145,12 @@ class Link(asyncio.BufferedProtocol):
             self.flush()
 
     def flush(self) -> None:
-        """Send now what :meth:`write_soon` has kept back."""
+        """Send the buffers that :meth:`write_soon` has kept."""
         if self._soon:
             self.write()
 
     def traffic(self) -> tuple[int, int, int]:
-        """Bytes in, writes, bytes out, since it was made."""
+        """Bytes in, writes and bytes out since the link was made."""
         return self.bytes_in, self.writes, self.bytes_out
 
     def pause_reading(self) -> None:
@@ -162,14 +162,14 @@ class Link(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def close(self, error: BrokerError | None = None) -> None:
-        """End the connection after what was written has gone; ``error`` is what ``on_lost`` gets."""
+        """End the connection once all written bytes are sent; ``on_lost`` gets ``error``."""
         self._error = self._error or error
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """End the connection at once; unsent bytes are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -187,7 +187,7 @@ class MemoryTransport(asyncio.Transport):
         self._held: list[bytes] = []
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is buffered here beyond one turn of the loop."""
+        """Has no effect: bytes are buffered for one turn of the loop only."""
 
     def write(self, data: Any) -> None:
         if not self._closed and self._peer is not None:

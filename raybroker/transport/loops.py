@@ -1,4 +1,4 @@
-"""The event loop that everything with sockets runs on."""
+"""The event loop of every thread that has sockets."""
 
 from __future__ import annotations
 
