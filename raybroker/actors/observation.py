@@ -19,6 +19,7 @@ from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.remote_broker import Peers
 from raybroker.logs.channels import Log, directory_of
 from raybroker.metrics import process
+from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.services.metrics_http import Endpoint
@@ -120,14 +121,7 @@ class Observing:
 
     def targets(self) -> list[dict[str, Any]]:
         """For Prometheus' service discovery: one group a broker that has an endpoint."""
-        urls = {self._local.name: self.url, **self._others}
-        return [
-            {
-                "targets": [urlsplit(url).netloc],
-                "labels": {"__meta_raybroker_cluster": self.cluster, "__meta_raybroker_broker": name},
-            }
-            for name, url in sorted(urls.items()) if url
-        ]  # fmt: skip
+        return target_groups(self.cluster, {self._local.name: self.url, **self._others})
 
     # ---- what is told
 

@@ -19,8 +19,10 @@ from raybroker.cli import connecting, output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Json, Name, Type, destination_type
+from raybroker.metrics.block import look as counted
+from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.exposition import Snapshot
-from raybroker.metrics.messages import broker_body, destination_body, runtime_body
+from raybroker.metrics.messages import destination_body
 from raybroker.model.errors import InvalidDestinationError, NoClusterError
 from raybroker.system.clock import SystemClock
 
@@ -109,11 +111,8 @@ def _brokers(broker: str | None, kind: str, interval: float, samples: int, clust
 
 
 def _broker(row: dict[str, Any]) -> dict[str, Any]:
-    snapshot = Snapshot(**row)
-    return {
-        **broker_body(snapshot), **runtime_body(snapshot),
-        "threads": sum(row["own"].get("process_threads", {}).values()),
-    }  # fmt: skip
+    found = counted(Snapshot(**row), 0.0)
+    return {**found.counts, "threads": found.threads}
 
 
 def _columns(kind: str, kinds: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -179,13 +178,6 @@ def discover(
 
 def write_targets(out: Path, cluster: str, urls: dict[str, str]) -> None:
     """In one step: Prometheus never sees half a file."""
-    groups_of = [
-        {
-            "targets": [url.removeprefix("http://").partition("/")[0]],
-            "labels": {"__meta_raybroker_cluster": cluster, "__meta_raybroker_broker": name},
-        }
-        for name, url in sorted(urls.items())
-    ]
     made = out.with_name(f".{out.name}.{os.getpid()}")
-    made.write_text(json_text.dumps(groups_of, indent=2) + "\n", encoding="utf-8")
+    made.write_text(json_text.dumps(target_groups(cluster, urls), indent=2) + "\n", encoding="utf-8")
     made.replace(out)

@@ -9,7 +9,7 @@ from raybroker.metrics.messages import broker_body, runtime_body
 
 
 class Look(NamedTuple):
-    """What was there at one moment, seconds on any clock."""
+    """Counts and threads of a broker at one moment; ``at_s``: seconds on any clock."""
 
     at_s: float
     counts: dict[str, Any]
@@ -22,14 +22,14 @@ def look(snapshot: Snapshot, at_s: float) -> Look:
 
 
 class Blocks:
-    """Remembers what rates and ranges are taken from."""
+    """Samples for the log; keeps the sample before, for rates, and the range of threads since the start."""
 
     def __init__(self) -> None:
         self._before: Look | None = None
         self._threads: tuple[int, int] | None = None
 
     def text(self, now: Look) -> str:
-        """The lines of one sample; rates are since the one before, and zero in the first."""
+        """The lines of one sample; its rates are since the sample before, and zero in the first."""
         before = self._before or now
         self._before = now
         low, high = self._threads or (now.threads, now.threads)

@@ -1,13 +1,13 @@
-"""Every quantity that is measured, once: what it is called, what it counts, in what unit and by which labels.
+"""The catalogue: every quantity that is measured, once, with its name, meaning, unit and labels.
 
-There are two *tiers*.  The aggregate tier sums over the destinations of a broker and is what a scrape gets: its size
-does not grow with the number of destinations.  The destination tier has one row for each destination and is asked for
-(``/metrics?tier=destination`` or ``/metrics/destinations``).  A quantity of destinations is in both, under two names,
-so that nobody adds it up twice: ``raybroker_messages`` and ``raybroker_destination_messages``.
+There are two *tiers*.  The aggregate tier sums over the destinations of a broker and is the default of a scrape: its
+size does not grow with the number of destinations.  The destination tier has one row for each destination and is given
+on request (``/metrics?tier=destination`` or ``/metrics/destinations``).  A quantity of destinations is in both tiers
+under two names, ``raybroker_messages`` and ``raybroker_destination_messages``, so that no query adds it up twice.
 
-Counters and gauges are exact.  Histograms are so while a host handles few batches, about a hundred a second; of more,
-one of every eight small ones (below 2000 messages) is observed and counts eight times: counts and sums are then
-estimates, that lean to no side, and differ from the counters by some batches.
+Counters and gauges are exact.  Histograms are exact while a host handles few batches, about a hundred a second.  Of
+more batches, one of every eight small ones (below 2,000 messages) is observed and counts eight times: counts and sums
+are then unbiased estimates, which differ from the counters by some batches.
 
 Every metric has the labels ``cluster`` and ``broker``; quantities of destinations have ``type`` (queue, topic), and in
 the destination tier ``destination``.  Further labels are bounded, as their help says.
@@ -16,7 +16,7 @@ the destination tier ``destination``.  Further labels are bounded, as their help
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from raybroker.model import histogram as h
@@ -26,6 +26,7 @@ DESTINATION_PREFIX: Final = "raybroker_destination_"
 
 Kind = Literal["counter", "gauge", "histogram"]
 Tier = Literal["aggregate", "destination"]
+Scope = Literal["destination", "only", "broker"]
 TIERS: Final[tuple[Tier, ...]] = ("aggregate", "destination")
 
 
@@ -33,12 +34,12 @@ TIERS: Final[tuple[Tier, ...]] = ("aggregate", "destination")
 class Quantity:
     """One row of the catalogue.
 
-    key      how the rows of brokers and hosts name it; with a prefix it is the metric's name
-    unit     "messages", "bytes", "seconds", "ratio" and so on; "" for what is only counted
+    key      its name in the rows of brokers and hosts; with a prefix, the metric's name
+    unit     "messages", "bytes", "seconds", "ratio" and so on; "" for plain counts
     labels   labels beside those of its tier
     scope    "destination": it belongs to destinations, and is in both tiers; "only": in the destination tier alone;
              "broker": it belongs to the broker, and is in the aggregate tier alone
-    merge    how the values of destinations and hosts become that of the broker: "sum" or "max"
+    merge    "sum" or "max": makes the broker's value of those of its destinations and hosts
     buckets  upper edges of a histogram
     """
 
@@ -47,14 +48,14 @@ class Quantity:
     unit: str
     help: str
     labels: tuple[str, ...] = ()
-    scope: Literal["destination", "only", "broker"] = "broker"
+    scope: Scope = "broker"
     merge: Literal["sum", "max"] = "sum"
     buckets: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A quantity as Prometheus sees it in one tier."""
+    """A quantity in one tier, under the name that Prometheus knows."""
 
     name: str
     kind: Kind
@@ -66,27 +67,24 @@ class Metric:
     key: str
 
 
-def _counter(
-    key: str, unit: str, help: str, *labels: str, scope: Literal["destination", "only", "broker"] = "destination"  # noqa: A002
-) -> Quantity:
-    return Quantity(key, "counter", unit, help, labels, scope)
+def _counter(key: str, unit: str, help: str, *labels: str) -> Quantity:  # noqa: A002
+    return Quantity(key, "counter", unit, help, labels)
 
 
-def _gauge(
-    key: str, unit: str, help: str, *labels: str, scope: Literal["destination", "only", "broker"] = "destination",  # noqa: A002
-    merge: Literal["sum", "max"] = "sum",
-) -> Quantity:  # fmt: skip
-    return Quantity(key, "gauge", unit, help, labels, scope, merge)
+def _gauge(key: str, unit: str, help: str, *labels: str, merge: Literal["sum", "max"] = "sum") -> Quantity:  # noqa: A002
+    return Quantity(key, "gauge", unit, help, labels, merge=merge)
 
 
-def _histogram(
-    key: str, unit: str, buckets: tuple[float, ...], help: str,  # noqa: A002
-    scope: Literal["destination", "only", "broker"] = "destination",
-) -> Quantity:  # fmt: skip
-    return Quantity(key, "histogram", unit, help, (), scope, "sum", buckets)
+def _histogram(key: str, unit: str, buckets: tuple[float, ...], help: str) -> Quantity:  # noqa: A002
+    return Quantity(key, "histogram", unit, help, buckets=buckets)
 
 
-DESTINATIONS: Final[tuple[Quantity, ...]] = (
+def _scoped(scope: Scope, *quantities: Quantity) -> tuple[Quantity, ...]:
+    return tuple(replace(quantity, scope=scope) for quantity in quantities)
+
+
+DESTINATIONS: Final = _scoped(
+    "destination",
     # ---- flow of messages
     _counter("messages_in_total", "messages",
              "Messages taken from producers, and occurrences of schedules; those of a transaction when it commits."),
@@ -153,82 +151,78 @@ DESTINATIONS: Final[tuple[Quantity, ...]] = (
     _histogram("delivery_batch_messages", "messages", h.BATCH, "Messages handed to a consumer as one block."),
     _histogram("prefetch_occupancy_ratio", "ratio", h.RATIO,
                "What a consumer with a limit still has when it asks for more, by the limit; 0: it had run dry."),
-    # ---- the destination tier alone
-    _gauge("limit_messages", "messages", "maxNumMsgs, where there is one.", scope="only"),
-    _gauge("limit_bytes", "bytes", "maxTotalMsgBytes, where there is one.", scope="only"),
-    _gauge("peak_messages", "messages", "Most messages held since the host started.", scope="only"),
-    _gauge("peak_message_bytes", "bytes", "Most body bytes held since the host started.", scope="only"),
-    _gauge("largest_message_bytes", "bytes", "Largest body taken since the host started.", scope="only"),
+) + _scoped(
+    "only",
+    _gauge("limit_messages", "messages", "maxNumMsgs, where there is one."),
+    _gauge("limit_bytes", "bytes", "maxTotalMsgBytes, where there is one."),
+    _gauge("peak_messages", "messages", "Most messages held since the host started."),
+    _gauge("peak_message_bytes", "bytes", "Most body bytes held since the host started."),
+    _gauge("largest_message_bytes", "bytes", "Largest body taken since the host started."),
     _counter("unit_messages_total", "messages",
              "Messages of the busiest units of order, ten at most; a unit that becomes one starts with the count of "
-             "the one that it replaces.", "unit", scope="only"),
+             "the one that it replaces.", "unit"),
 )  # fmt: skip
 
 BROKERS: Final[tuple[Quantity, ...]] = (
-    _gauge("info", "", "1; version of the package, of Python and of Ray.", "version", "python", "ray", scope="broker"),
-    _gauge("start_time_seconds", "seconds", "When the broker started, since 1970.", scope="broker"),
-    _gauge("clock_seconds", "seconds", "The broker's clock when it was asked, since 1970.", scope="broker"),
-    _gauge("destinations", "", "Destinations; type: queue or topic.", "type", scope="broker"),
-    _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting", scope="broker"),
-    _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked.", scope="broker"),
-    _counter("host_restarts_total", "", "Processes of hosts that ended and were followed by another one.",
-             scope="broker"),
+    _gauge("info", "", "1; version of the package, of Python and of Ray.", "version", "python", "ray"),
+    _gauge("start_time_seconds", "seconds", "When the broker started, since 1970."),
+    _gauge("clock_seconds", "seconds", "The broker's clock when it was asked, since 1970."),
+    _gauge("destinations", "", "Destinations; type: queue or topic.", "type"),
+    _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting"),
+    _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked."),
+    _counter("host_restarts_total", "", "Processes of hosts that ended and were followed by another one."),
     # ---- connections
-    _gauge("connections", "", "Open connections of clients to hosts.", scope="broker"),
-    _counter("connections_opened_total", "", "Connections opened.", scope="broker"),
-    _counter("connections_refused_total", "", "Connections refused: too many, or not authenticated.", scope="broker"),
-    _gauge("congested_connections", "", "Connections whose client does not read what is sent to it.", scope="broker"),
-    _gauge("held_connections", "", "Connections that are not read because the store is behind.", scope="broker"),
-    _counter("packets_in_total", "", "Frames received, messages and control.", scope="broker"),
-    _counter("packets_out_total", "", "Frames sent, messages and control.", scope="broker"),
-    _counter("packet_in_bytes_total", "bytes", "Bytes received on data sockets.", scope="broker"),
-    _counter("packet_out_bytes_total", "bytes", "Bytes sent on data sockets.", scope="broker"),
-    _histogram("round_trip_seconds", "seconds", h.SECONDS,
-               "Round trips to clients: a ping every five seconds.", scope="broker"),
+    _gauge("connections", "", "Open connections of clients to hosts."),
+    _counter("connections_opened_total", "", "Connections opened."),
+    _counter("connections_refused_total", "", "Connections refused: too many, or not authenticated."),
+    _gauge("congested_connections", "", "Connections whose client does not read what is sent to it."),
+    _gauge("held_connections", "", "Connections that are not read because the store is behind."),
+    _counter("packets_in_total", "", "Frames received, messages and control."),
+    _counter("packets_out_total", "", "Frames sent, messages and control."),
+    _counter("packet_in_bytes_total", "bytes", "Bytes received on data sockets."),
+    _counter("packet_out_bytes_total", "bytes", "Bytes sent on data sockets."),
+    _histogram("round_trip_seconds", "seconds", h.SECONDS, "Round trips to clients: a ping every five seconds."),
     _counter("routed_messages_total", "messages",
              "Messages handed to consumers by the home broker of the consumer; consumer_broker: a broker of the "
-             "cluster, or empty when it is not known.", "consumer_broker", scope="broker"),
+             "cluster, or empty when it is not known.", "consumer_broker"),
     # ---- transactions
-    _gauge("transactions", "", "Transactions that have not ended; state: open or prepared.", "state", scope="broker"),
-    _counter("transactions_committed_total", "", "Transactions committed.", scope="broker"),
-    _counter("transactions_rolled_back_total", "", "Transactions rolled back.", scope="broker"),
+    _gauge("transactions", "", "Transactions that have not ended; state: open or prepared.", "state"),
+    _counter("transactions_committed_total", "", "Transactions committed."),
+    _counter("transactions_rolled_back_total", "", "Transactions rolled back."),
     # ---- store
-    _gauge("store_reserved_bytes", "bytes", "Disk space that the stores occupy.", scope="broker"),
-    _gauge("store_used_bytes", "bytes", "Part of the reserved space that was written.", scope="broker"),
-    _gauge("store_live_bytes", "bytes", "Part of the written space that is still needed.", scope="broker"),
-    _gauge("store_segments", "", "Segments of the journals that hold something.", scope="broker"),
-    _counter("fsyncs_total", "", "Syncs to disk.", scope="broker"),
-    _counter("fsync_seconds_total", "seconds", "Time that syncs took.", scope="broker"),
-    _gauge("fsync_max_seconds", "seconds", "Longest sync since the host started.", scope="broker", merge="max"),
-    _histogram("commit_seconds", "seconds", h.SECONDS, "Time of one group commit: write and sync.", scope="broker"),
-    _histogram("commit_bytes", "bytes", h.BATCH_BYTES, "Bytes of one group commit.", scope="broker"),
-    _histogram("commit_batches", "", h.BATCH, "Batches that became durable with one commit.", scope="broker"),
-    _gauge("commit_pending_bytes", "bytes", "What waits to become durable.", scope="broker"),
-    _gauge("store_overloaded", "", "Hosts that read nothing more from producers until the disk has caught up.",
-           scope="broker"),
+    _gauge("store_reserved_bytes", "bytes", "Disk space that the stores occupy."),
+    _gauge("store_used_bytes", "bytes", "Part of the reserved space that was written."),
+    _gauge("store_live_bytes", "bytes", "Part of the written space that is still needed."),
+    _gauge("store_segments", "", "Segments of the journals that hold something."),
+    _counter("fsyncs_total", "", "Syncs to disk."),
+    _counter("fsync_seconds_total", "seconds", "Time that syncs took."),
+    _gauge("fsync_max_seconds", "seconds", "Longest sync since the host started.", merge="max"),
+    _histogram("commit_seconds", "seconds", h.SECONDS, "Time of one group commit: write and sync."),
+    _histogram("commit_bytes", "bytes", h.BATCH_BYTES, "Bytes of one group commit."),
+    _histogram("commit_batches", "", h.BATCH, "Batches that became durable with one commit."),
+    _gauge("commit_pending_bytes", "bytes", "What waits to become durable."),
+    _gauge("store_overloaded", "", "Hosts that read nothing more from producers until the disk has caught up."),
     # ---- memory and processes
-    _gauge("block_cache_bytes", "bytes", "Bodies kept in memory.", scope="broker"),
-    _gauge("block_cache_limit_bytes", "bytes", "Bodies of persistent messages that may be kept in memory.",
-           scope="broker"),
-    _counter("blocks_read_back_total", "", "Blocks that were read from the store to be delivered.", scope="broker"),
-    _gauge("process_resident_bytes", "bytes", "Resident memory; process: broker or host.", "process", scope="broker"),
-    _counter("process_cpu_seconds_total", "seconds", "CPU time; process: broker or host.", "process", scope="broker"),
-    _gauge("process_threads", "", "Threads; process: broker or host.", "process", scope="broker"),
-    _gauge("process_open_files", "", "Open file descriptors; process: broker or host.", "process", scope="broker"),
-    _gauge("memory_limit_bytes", "bytes", "Memory that the processes of this machine may use.", scope="broker",
-           merge="max"),
+    _gauge("block_cache_bytes", "bytes", "Bodies kept in memory."),
+    _gauge("block_cache_limit_bytes", "bytes", "Bodies of persistent messages that may be kept in memory."),
+    _counter("blocks_read_back_total", "", "Blocks that were read from the store to be delivered."),
+    _gauge("process_resident_bytes", "bytes", "Resident memory; process: broker or host.", "process"),
+    _counter("process_cpu_seconds_total", "seconds", "CPU time; process: broker or host.", "process"),
+    _gauge("process_threads", "", "Threads; process: broker or host.", "process"),
+    _gauge("process_open_files", "", "Open file descriptors; process: broker or host.", "process"),
+    _gauge("memory_limit_bytes", "bytes", "Memory that the processes of this machine may use.", merge="max"),
     # ---- cluster
-    _gauge("brokers", "", "Brokers as this one sees them; state: UP, SUSPECT or DOWN.", "state", scope="broker"),
-    _gauge("master", "", "1 on the master broker.", scope="broker"),
-    _gauge("seat", "", "1 on the broker that decides about active and backup consumers.", scope="broker"),
-    _gauge("operating", "", "1 when the broker takes clients.", scope="broker"),
-    _counter("record_entries_total", "", "Entries of the configuration change record.", scope="broker"),
+    _gauge("brokers", "", "Brokers as this one sees them; state: UP, SUSPECT or DOWN.", "state"),
+    _gauge("master", "", "1 on the master broker."),
+    _gauge("seat", "", "1 on the broker that decides about active and backup consumers."),
+    _gauge("operating", "", "1 when the broker takes clients."),
+    _counter("record_entries_total", "", "Entries of the configuration change record."),
     _gauge("path_units", "", "Units of order in the path service; member: their broker. Told by the seat alone.",
-           "member", scope="broker"),
-    _counter("path_requests_total", "", "Questions to the path service for clients of this broker.", scope="broker"),
+           "member"),
+    _counter("path_requests_total", "", "Questions to the path service for clients of this broker."),
     # ---- the observers
-    _counter("log_records_total", "", "Lines for the log; level: ERROR, WARNING or INFO.", "level", scope="broker"),
-    _gauge("collection_seconds", "seconds", "Time that the last collection took.", scope="broker"),
+    _counter("log_records_total", "", "Lines for the log; level: ERROR, WARNING or INFO.", "level"),
+    _gauge("collection_seconds", "seconds", "Time that the last collection took."),
 )  # fmt: skip
 
 QUANTITIES: Final[dict[str, Quantity]] = {row.key: row for row in (*DESTINATIONS, *BROKERS)}
@@ -248,4 +242,4 @@ def _metrics() -> Iterator[Metric]:
 
 
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _metrics()}
-"""Metric by its name; a histogram's samples have _bucket, _sum and _count behind it."""
+"""Metrics by name; the samples of a histogram append _bucket, _sum and _count to it."""

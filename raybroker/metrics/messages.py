@@ -1,7 +1,7 @@
 """Bodies of metrics messages: the tables M-A to M-D by their exact names.
 
-All numbers are integers.  Averages and peaks are since the last start of the host; ``diskReserved`` and ``diskUsed``
-are those of the journal of the host that carries the destination, which in a shared host others use too, and
+All numbers are integers.  Averages and peaks are since the last start of the host.  ``diskReserved`` and ``diskUsed``
+describe the journal of the destination's host, which destinations of a shared host have in common;
 ``diskUtilizationRatio`` is in percent.
 """
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def check_topic(name: str, *, enabled: bool) -> None:
-    """Raises InvalidDestinationError for a name that no metrics come under, and for all without ``enabled``."""
+    """Raises InvalidDestinationError for a name that is no metrics topic, and for any unless ``enabled``."""
     if not enabled:
         raise InvalidDestinationError(f"topic {name!r}: imq.metrics.topic.enabled is false, so nothing comes under it")
     known = name in (BROKER, RUNTIME, LIST) or any(
@@ -36,7 +36,7 @@ def check_topic(name: str, *, enabled: bool) -> None:
 
 
 def wanted_destination(name: str) -> tuple[str, str] | None:
-    """Type and name of the destination that a topic tells about; None when it tells about none."""
+    """Type and name of the destination that a metrics topic describes; None for a topic that describes none."""
     for kind, prefix in (("queue", QUEUE), ("topic", TOPIC)):
         if name.startswith(prefix):
             return kind, name.removeprefix(prefix)
@@ -44,7 +44,7 @@ def wanted_destination(name: str) -> tuple[str, str] | None:
 
 
 def body(name: str, snapshot: Snapshot) -> Row | None:
-    """What is sent to a metrics topic now; None when its destination does not exist."""
+    """The body of a message to a metrics topic; None when the destination that it describes does not exist."""
     destination = wanted_destination(name)
     if destination is not None:
         row = next((r for r in snapshot.destinations if (r["type"], r["name"]) == destination), None)
@@ -57,7 +57,7 @@ def _sum(snapshot: Snapshot, key: str) -> int:
 
 
 def broker_body(snapshot: Snapshot) -> Row:
-    """Table M-A; without numMsgs and totalMsgBytes while a host that holds messages does not answer."""
+    """Table M-A; numMsgs and totalMsgBytes are left out while a host that holds messages does not answer."""
     own = snapshot.own
     whole = all("messages" in row for row in snapshot.types.values())
     unknown = () if whole or not own.get("unreachable_hosts") else ("numMsgs", "totalMsgBytes")
@@ -79,7 +79,7 @@ def broker_body(snapshot: Snapshot) -> Row:
 
 
 def runtime_body(snapshot: Snapshot) -> Row:
-    """Table M-B: resident memory of the broker and its hosts, and what they may have."""
+    """Table M-B: resident memory of the broker and its hosts, and their limit."""
     most = int(snapshot.own.get("memory_limit_bytes", 0))
     used = int(sum(snapshot.own.get("process_resident_bytes", {}).values()))
     return {"totalMemory": used, "freeMemory": max(most - used, 0), "maxMemory": most}
@@ -96,7 +96,7 @@ def list_body(snapshot: Snapshot) -> Row:
 
 
 def destination_body(row: Row) -> Row:
-    """Table M-D: of a topic, non-durable consumers and all durable subscriptions are the active consumers."""
+    """Table M-D; the active consumers of a topic are its non-durable consumers and all its durable subscriptions."""
     averages = row.get("averages", {})
     queue = row["type"] == "queue"
     consumers, reserved, used = row["consumers"], int(row.get("disk_reserved", 0)), int(row.get("disk_used", 0))

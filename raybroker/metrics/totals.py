@@ -1,9 +1,9 @@
 """Counters of a broker as sums over its hosts that never go down while the broker lives.
 
-A host counts from its own start.  When one starts again its counters begin at zero, and when one is gone they are
-missing: in a sum both would look as if the broker had started again, and everything that the other hosts ever counted
-would be taken for new.  So what a host had counted before it restarted or went is kept; and what one had counted before
-this broker started is left out, so that the counters of a broker begin at zero with it.
+A host counts from its own start.  Its counters begin at zero when it starts again, and are missing when it is gone: in
+a plain sum either would look like a restart of the broker, and Prometheus would take all counts of the other hosts for
+new ones.  Counts of a host from before its restart or its end are therefore kept.  Counts of a host from before the
+start of this broker are left out, so that the counters of a broker begin at zero with it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,24 @@ from raybroker.metrics.catalogue import QUANTITIES
 
 Row = dict[str, Any]
 Rows = dict[str, Row]
-"""What a host tells: "host" or a type of destinations → row."""
+"""The rows of one host: "host" or a type of destinations → row."""
 
 
 class _Known(NamedTuple):
     incarnation: int
     counted: Rows
-    """As the host said it last."""
+    """The counters as the host gave them last."""
     offset: Rows
-    """What is added to that."""
+    """Added to ``counted``: counts of earlier incarnations, less those from before this broker."""
 
 
 def counters(rows: Mapping[str, Row]) -> Rows:
-    """Counters and histograms of some rows."""
-    return {
-        part: {key: value for key, value in row.items() if QUANTITIES[key].kind != "gauge"}
-        for part, row in rows.items()
-    }
+    """The rows without their gauges."""
+    return {part: without_gauges(row) for part, row in rows.items()}
 
 
 def plus(value: Any, other: Any, sign: int = 1) -> Any:
-    """Two values of one quantity, added; what one side lacks is zero."""
+    """The sum of two values, of two rows of values, or of two sets of rows; a key that one side lacks is zero there."""
     if isinstance(value, dict) or isinstance(other, dict):
         left, right = value or {}, other or {}
         return {key: plus(left.get(key, 0), right.get(key, 0), sign) for key in {**left, **right}}
@@ -46,46 +43,35 @@ def plus(value: Any, other: Any, sign: int = 1) -> Any:
     return value + sign * other
 
 
-def plus_rows(rows: Rows, others: Rows, sign: int = 1) -> Rows:
-    parts = {**rows, **others}
-    return {
-        part: {
-            key: plus(rows.get(part, {}).get(key, 0), others.get(part, {}).get(key, 0), sign)
-            for key in {**rows.get(part, {}), **others.get(part, {})}
-        }
-        for part in parts
-    }
-
-
 class Totals:
-    """See the module."""
+    """Counters of all hosts of a broker, added up over restarts."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
         self._gone: Rows = {}
 
     def take(self, host: str, incarnation: int, rows: Rows, *, older: bool) -> None:
-        """What a host tells now; ``older``: it had started before this broker did."""
+        """Take the rows of a host as they are now; ``older``: the host started before this broker."""
         counted, known = counters(rows), self._known.get(host)
         if known is None:
-            offset = plus_rows({}, counted, -1) if older else {}
+            offset = plus({}, counted, -1) if older else {}
         elif known.incarnation != incarnation:
-            offset = plus_rows(known.offset, known.counted)
+            offset = plus(known.offset, known.counted)
         else:
             offset = known.offset
         self._known[host] = _Known(incarnation, counted, offset)
 
     def keep(self, hosts: set[str]) -> None:
-        """Only these hosts are there still."""
+        """Keep these hosts; the counts of all others go on as they are."""
         for host in [host for host in self._known if host not in hosts]:
             known = self._known.pop(host)
-            self._gone = plus_rows(self._gone, plus_rows(known.counted, known.offset))
+            self._gone = plus(self._gone, plus(known.counted, known.offset))
 
     def rows(self) -> Rows:
         """The counters of the broker; those of a host that does not answer stay as they were."""
         total = self._gone
         for known in self._known.values():
-            total = plus_rows(plus_rows(total, known.counted), known.offset)
+            total = plus(plus(total, known.counted), known.offset)
         return total
 
 
@@ -93,16 +79,16 @@ class _KnownRow(NamedTuple):
     host: str
     incarnation: int
     counted: Row
-    """As the host said it last."""
+    """The counters as the host gave them last."""
     offset: Row
-    """What earlier lives of the host had counted."""
+    """Counts of earlier incarnations of the host."""
 
 
 class DestinationTotals:
     """Counters of single destinations that go on where they were when their host starts again.
 
-    What was counted after somebody had last asked, and before the host ended, is lost.  ``unit_messages_total`` begins
-    again: which units of order it names changes anyway.
+    Counts between the last scrape and the end of the host are lost.  ``unit_messages_total`` begins again, because the
+    units of order that it names change anyway.
     """
 
     def __init__(self) -> None:
@@ -110,22 +96,22 @@ class DestinationTotals:
         """By type and name."""
 
     def take(self, host: str, incarnation: int, row: Row) -> Row:
-        """A destination's row as its host tells it now, with what was counted before its host started."""
+        """The row of a destination with the counts from before its host's last start."""
         key, counted = (row["type"], row["name"]), _own_counters(row)
         known = self._known.get(key)
         if known is None or known.host != host:
             offset: Row = {}
         elif known.incarnation != incarnation:
-            offset = _plus_row(known.offset, known.counted)
+            offset = plus(known.offset, known.counted)
         elif counted.get(_FIRST, 0) < known.counted.get(_FIRST, 0):
             offset = {}  # It was destroyed and made again.
         else:
             offset = known.offset
         self._known[key] = _KnownRow(host, incarnation, counted, offset)
-        return {**row, **_plus_row(counted, offset)} if offset else row
+        return {**row, **plus(counted, offset)} if offset else row
 
     def keep(self, there: Callable[[tuple[str, str]], bool]) -> None:
-        """Forget the destinations that are not there any more."""
+        """Forget the destinations for which ``there`` is false."""
         for key in [key for key in self._known if not there(key)]:
             del self._known[key]
 
@@ -140,12 +126,8 @@ def _own_counters(row: Row) -> Row:
     }  # fmt: skip
 
 
-def _plus_row(row: Row, other: Row) -> Row:
-    return {key: plus(row.get(key, 0), other.get(key, 0)) for key in {**row, **other}}
-
-
 def without_gauges(row: Row) -> Row:
-    """The row without what stands for the moment, for a sum that lacks some of its parts."""
+    """The row without its gauges, which would be wrong in a sum that lacks some hosts."""
     return {key: value for key, value in row.items() if QUANTITIES[key].kind != "gauge"}
 
 
