@@ -17,7 +17,7 @@ EVERYTHING: Final[Categories] = frozenset(CATEGORIES)
 
 
 def of_level(level: str) -> Categories:
-    """What ``imq.log.level`` lets through; "NONE": nothing."""
+    """The categories that ``imq.log.level`` lets through; none for "NONE"."""
     return frozenset(CATEGORIES[: CATEGORIES.index(level) + 1]) if level != "NONE" else frozenset()
 
 
@@ -38,7 +38,7 @@ def of_output(text: str, *, setting: str) -> Categories:
 
 
 def of_record(record: logging.LogRecord) -> str | None:
-    """The category of a line; None for what is for developers."""
+    """The category of a line; None for a line below INFO, which no channel writes."""
     if record.levelno >= logging.ERROR:
         return "ERROR"
     if record.levelno >= logging.WARNING:

@@ -1,6 +1,6 @@
 """The channels of a process's log: console, file and syslog, each with its exact set of categories.
 
-Everything of the package logs below ``raybroker``; :class:`Log` takes those lines for its channels, and counts them.
+All loggers of the package are below ``raybroker``; :class:`Log` gives their lines to its channels and counts them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Get = Callable[[str], Any]
 
 
 class Syslog(logging.Handler):
-    """The system's log. ``opened`` and ``written`` are syslog's own calls."""
+    """The channel to the system's log; ``opened`` and ``written`` stand in for the calls of syslog."""
 
     def __init__(
         self, identity: str, facility: str, *, pid: bool, console: bool,
@@ -43,7 +43,7 @@ class Syslog(logging.Handler):
 
 
 class _Chosen(logging.Filter):
-    """Lets through what the level and the channel's own set allow now."""
+    """Lets a line through when the level and the categories of the channel both allow it now."""
 
     def __init__(self, level: Callable[[], str], output: categories.Categories) -> None:
         super().__init__()
@@ -67,10 +67,10 @@ class _Counter(logging.Handler):
 
 
 class Log:
-    """The log of one process. ``get`` tells the level and the limits of the file at every line: both may change.
+    """The log of one process.  ``get`` is asked for the level and the file's limits at every line: both may change.
 
     source  cluster, broker and perhaps host, for lines in JSON
-    counts  lines by category, for the metrics; those that go nowhere count too
+    counts  lines by category, for the metrics; lines that no channel takes count too
     """
 
     def __init__(self, get: Get, directory: Path, source: Mapping[str, str]) -> None:
@@ -81,17 +81,13 @@ class Log:
         self._handlers: list[logging.Handler] = []
 
     def start(self) -> None:
-        """From now on; raises ConfigError for settings that cannot be right."""
+        """Write lines from now on; raises ConfigError for a setting that is not allowed."""
         zone = zone_of(self._get("imq.log.timezone"))
         shape = JsonFormat(zone, self._source) if self._get("raybroker.log.format") == "json" else TextFormat(zone)
-        outputs = {
-            name: categories.of_output(self._get(f"imq.log.{name}.output"), setting=f"imq.log.{name}.output")
-            for name in ("console", "file", "syslog")
-        }
         made: dict[str, Callable[[], logging.Handler]] = {
             "console": self._console, "file": self._file, "syslog": self._syslog,
         }  # fmt: skip
-        for name, output in outputs.items():
+        for name, output in _outputs(self._get).items():
             if output:
                 handler = made[name]()
                 handler.setFormatter(shape)
@@ -130,14 +126,19 @@ class Log:
 
 
 def check(get: Get) -> None:
-    """Raises ConfigError for what no log can be made of, before a process is started that needs one."""
+    """Raises ConfigError for settings that :meth:`Log.start` would refuse, before a process is started with them."""
     zone_of(get("imq.log.timezone"))
-    for name in ("console", "file", "syslog"):
-        categories.of_output(get(f"imq.log.{name}.output"), setting=f"imq.log.{name}.output")
+    _outputs(get)
+
+
+def _outputs(get: Get) -> dict[str, categories.Categories]:
+    """Channel → the categories that it writes."""
+    settings = {name: f"imq.log.{name}.output" for name in ("console", "file", "syslog")}
+    return {name: categories.of_output(get(setting), setting=setting) for name, setting in settings.items()}
 
 
 def directory_of(get: Get, broker_directory: Path, broker: str, host: str = "") -> Path:
-    """Where a process's log file is: several processes never write the same one."""
+    """The directory of a process's log file, different for every process: each file has one writer."""
     given = get("imq.log.file.dirpath")
     folder = Path(given) / broker if given else broker_directory / "log"
     return folder / host if host else folder

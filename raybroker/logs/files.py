@@ -1,8 +1,8 @@
-"""A log file that becomes an archive when it is large or old, whichever comes first; the newest nine are kept.
+"""A rolling log file: it becomes an archive when it is large or old, whichever comes first; nine are kept.
 
 ``log.txt`` is written; ``log_1.txt`` is the newest archive and ``log_9.txt`` the oldest.  One process writes a file.  A
-disk that is full, or a directory that is gone, costs lines and never the process: the first loss is told on standard
-error, and how many lines were lost is said in the file once it can be written again.
+full disk or a missing directory costs lines and never the process: the first loss is reported on standard error, and
+the number of lost lines in the file, once it can be written again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from raybroker.logs.lines import stamp_of
 ARCHIVES_MAX: Final = 9
 
 Limits = Callable[[], tuple[int, int]]
-"""(bytes, seconds) now, -1 for none: both may be changed while the file is open."""
+"""The present limits (bytes, seconds), -1 for none; both may change while the file is open."""
 
 
 class RollingFile(logging.Handler):
-    """Formats by its formatter and appends."""
+    """Handler that appends each record, formatted, to the file at ``path``."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         super().__init__()
@@ -32,14 +32,14 @@ class RollingFile(logging.Handler):
         self._file: TextIO | None = None
         self._size = 0
         self._since = 0.0
-        """When the file was begun, seconds since 1970."""
+        """Time of the first line of the file, seconds since 1970."""
         self.lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         self.append(self.format(record), record.created)
 
     def append(self, line: str, at: float) -> None:
-        """Write one line that is of that time, seconds since 1970."""
+        """Write one line; ``at``: its time, seconds since 1970."""
         try:
             self._write(at, line + "\n")
         except OSError as error:
@@ -82,7 +82,7 @@ class RollingFile(logging.Handler):
         self._open(now)
 
     def archive(self, number: int) -> Path:
-        """The archive of that age; 1 is the newest."""
+        """Path of an archive by its age; 1 is the newest."""
         return self.path.with_name(f"{self.path.stem}_{number}{self.path.suffix}")
 
     def _close(self) -> None:

@@ -1,6 +1,6 @@
-"""What a log line looks like: ``[time zone] SEVERITY [code]: text``, or one JSON object.
+"""The two forms of a log line: ``[time zone] SEVERITY [code]: text``, and one JSON object.
 
-The severity is left out of INFO lines.  A code is the ``[B2102]`` that a text begins with; texts without one have none.
+INFO lines have no severity.  The code is the ``[B2102]`` at the beginning of a text; texts without it have no code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STAMP: Final = re.compile(r'\[([^\] ]+)|\{"time":"([^"]+)"')
 
 
 def zone_of(text: str) -> tzinfo | None:
-    """The zone of ``imq.log.timezone``; None: that of the machine. Raises ConfigError."""
+    """The time zone of ``imq.log.timezone``; None for the zone of the machine.  Raises ConfigError."""
     if text == "local":
         return None
     try:
@@ -30,13 +30,13 @@ def zone_of(text: str) -> tzinfo | None:
         raise ConfigError(f"imq.log.timezone={text!r} is no time zone; write one like Asia/Tokyo, or local") from None
 
 
-def _when(record: logging.LogRecord, zone: tzinfo | None) -> datetime:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.astimezone(zone)
+def moment(seconds: float, zone: tzinfo | None) -> datetime:
+    """A time in a zone; ``seconds``: since 1970."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone(zone)
 
 
 def _parts(record: logging.LogRecord) -> tuple[str, str]:
-    """(code, text)."""
+    """The code and the text of a record, with the traceback of its exception."""
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
@@ -45,14 +45,14 @@ def _parts(record: logging.LogRecord) -> tuple[str, str]:
 
 
 class TextFormat(logging.Formatter):
-    """Lines for people; a text of several lines goes on below."""
+    """Form for people; a text of several lines continues on the next ones."""
 
     def __init__(self, zone: tzinfo | None) -> None:
         super().__init__()
         self._zone = zone
 
     def format(self, record: logging.LogRecord) -> str:
-        when, category = _when(record, self._zone), of_record(record)
+        when, category = moment(record.created, self._zone), of_record(record)
         code, text = _parts(record)
         severity = f" {category}" if category in ("ERROR", "WARNING") else ""
         shown = f" [{code}]" if code else ""
@@ -60,7 +60,7 @@ class TextFormat(logging.Formatter):
 
 
 class JsonFormat(logging.Formatter):
-    """An object a line, with what the line knows beside its text: ``extra={"fields": {...}}``."""
+    """Form for programs: one JSON object a line, with the fields of ``extra={"fields": {...}}``."""
 
     def __init__(self, zone: tzinfo | None, source: dict[str, str]) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class JsonFormat(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         code, text = _parts(record)
         row: dict[str, Any] = {
-            "time": _when(record, self._zone).isoformat(timespec="milliseconds"),
+            "time": moment(record.created, self._zone).isoformat(timespec="milliseconds"),
             "category": of_record(record) or "DEBUG",
             **self._source,
             "logger": record.name,
@@ -82,7 +82,7 @@ class JsonFormat(logging.Formatter):
 
 
 def stamp_of(line: str) -> float | None:
-    """When a line of either form was written, seconds since 1970; None for another line."""
+    """Time of a line of either form, seconds since 1970; None for any other line."""
     found = _STAMP.match(line)
     try:
         return datetime.fromisoformat(found[1] or found[2]).timestamp() if found else None

@@ -1,22 +1,21 @@
-"""``messages.log``: what happened to messages of destinations with messageLoggingEnabled, one JSON object a line."""
+"""``messages.log``: the events of messages of destinations with messageLoggingEnabled, one JSON object a line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from raybroker.logs.files import RollingFile
-from raybroker.logs.lines import zone_of
+from raybroker.logs.lines import moment, zone_of
 
 NAME: Final = "messages.log"
 
 
 class MessagesLog:
-    """Takes rows with ``ms``, milliseconds since 1970, and writes them with a ``date`` before."""
+    """Writer of the file; called with rows whose ``ms`` is milliseconds since 1970, which it writes with a ``date``."""
 
     def __init__(self, directory: Path, get: Callable[[str], Any]) -> None:
         self._zone = zone_of(get("imq.log.timezone"))
@@ -24,7 +23,7 @@ class MessagesLog:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         at = row["ms"] / 1000
-        date = datetime.fromtimestamp(at, UTC).astimezone(self._zone).isoformat(timespec="milliseconds")
+        date = moment(at, self._zone).isoformat(timespec="milliseconds")
         line = orjson.dumps({"date": date, **row}, default=str, option=orjson.OPT_NON_STR_KEYS)
         self._file.append(line.decode(), at)
 
