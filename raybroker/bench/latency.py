@@ -1,4 +1,4 @@
-"""Counting latencies: cheap while messages flow, mergeable, three significant digits.
+"""Counts of latencies: cheap to record, mergeable, three significant digits.
 
 Values are kept as counts of numbers cut to 11 significant bits (an error below 0.1 %, as an HdrHistogram of three
 digits has), because recording must not cost the consumer more than the message does.  ``write_hgrm`` hands the counts
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 KEPT_BITS: Final = 11
 VALUE_MAX_US: Final = 3_600_000_000
-"""An hour; what took longer is counted as an hour."""
+"""Largest value, an hour; longer times are counted as an hour."""
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 99.99, 100.0)
 
 
 class LatencyCounts:
-    """Microseconds → how often."""
+    """A histogram of latencies in microseconds."""
 
     __slots__ = ("_counts", "_highest_us")
 
@@ -28,7 +28,7 @@ class LatencyCounts:
         self._highest_us = max(self._counts, default=0)
 
     def record(self, value_us: int, times: int = 1) -> None:
-        """Counts one value; below 0 (clocks of two processes) is 0."""
+        """Count one value; a negative one, which the clocks of two processes may give, counts as 0."""
         value = min(max(value_us, 0), VALUE_MAX_US)
         if value > self._highest_us:
             self._highest_us = value
@@ -38,14 +38,14 @@ class LatencyCounts:
         self._counts[value] = self._counts.get(value, 0) + times
 
     def merge(self, other: LatencyCounts) -> None:
-        """Adds another's counts."""
+        """Add the counts of another histogram."""
         for value, times in other._counts.items():
             self._counts[value] = self._counts.get(value, 0) + times
         self._highest_us = max(self._highest_us, other._highest_us)
 
     @property
     def total(self) -> int:
-        """How many values were recorded."""
+        """Number of recorded values."""
         return sum(self._counts.values())
 
     def percentile_us(self, percent: float) -> int:
@@ -82,7 +82,7 @@ class LatencyCounts:
     def write_hgrm(self, path: Path) -> None:
         """The percentile distribution in microseconds, in the text format of HdrHistogram's plotters.
 
-        Not milliseconds: the library scales every column but the standard deviation.
+        Milliseconds would be wrong in it: the library scales every column but the standard deviation.
         """
         with path.open("wb") as out:
             self.to_hdr().output_percentile_distribution(out, 1.0)

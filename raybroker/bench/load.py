@@ -1,4 +1,4 @@
-"""Running a load plan: workers in processes (or threads), a common start, progress, one report.
+"""The run of a load plan: workers in processes (or threads), a common start, progress, one report.
 
 Each worker is a fresh interpreter, so that producers and consumers do not share an interpreter lock with each other or
 with the caller.  Threads are for the in-process loopback, which other processes cannot reach.
@@ -25,18 +25,18 @@ Connect = Callable[[LoadPlan], Any]
 
 READY_SECONDS: Final = 60.0
 HEAD_START_NS: Final = 300_000_000
-"""Time between the word to go and the start, so that the last worker hears it before."""
+"""Time between the message that starts a run and the start, so that the last worker has read it by then."""
 GRACE_SECONDS: Final = 60.0
-"""How long after its time a worker may be busy with what is in flight."""
+"""Time that a worker may take after its end for messages in flight."""
 
 
 class LoadError(RuntimeError):
-    """A worker of the load run failed; the text is its traceback, or what it did not do in time."""
+    """Failure of a worker; the text is its traceback, or the step that it did not reach in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Totals so far, told about twice a second."""
+    """Totals so far, reported about twice a second."""
 
     seconds: float
     sent: int
@@ -51,7 +51,7 @@ def connect_by_plan(plan: LoadPlan) -> Any:
 
 
 def _work(pipe: Connection, plan: LoadPlan, role: str, run_id: int, connect: Connect, close: bool) -> None:
-    """A worker's life: connect, wait for the start, work, report."""
+    """The course of a worker: connect, wait for the start, work, report."""
     try:
         connection = connect(plan)
         connection.start()
@@ -106,7 +106,7 @@ class _Worker:
             self._thread.start()
 
     def hear(self) -> str:
-        """Takes one message of the worker; its kind."""
+        """Receive one message of the worker; returns its kind."""
         try:
             kind, value = self.pipe.recv()
         except EOFError:
@@ -120,14 +120,14 @@ class _Worker:
         return str(kind)
 
     def say(self, value: Any) -> None:
-        """Sends the worker a word; one that is gone hears nothing."""
+        """Send a message to the worker, unless it has ended."""
         try:
             self.pipe.send(value)
         except OSError:
             pass  # its end is noticed where it is read
 
     def end(self) -> None:
-        """Ends the process; a thread ends by itself once it is told to stop, unless a call of the broker hangs."""
+        """End the process; a thread ends by itself after the message to stop, unless a call of the broker hangs."""
         if self.done is None:
             self.say("stop")
         if self._thread is not None:
@@ -146,7 +146,7 @@ def run_load(
     in_threads: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> LoadReport:
-    """Carries out a plan and returns what was found.
+    """Carry out a plan and return the report.
 
     ``connect`` opens each worker's connection; with ``in_threads`` it may return the same one every time, which then
     stays open.  Raises LoadError when a worker fails, with its traceback; the others are ended first.
@@ -172,7 +172,7 @@ def run_load(
 
 
 def _watch(plan: LoadPlan, workers: list[_Worker], start_ns: int, progress: Callable[[Progress], None] | None) -> None:
-    """Listens until all are done; tells the consumers to stop once the producers are (or, without any, in time)."""
+    """Wait for all workers; stop the consumers once the producers are done, or at the end of the time without any."""
     now_ns = SystemClock().monotonic_ns
     ends_ns = start_ns + plan.ends_ns
     late_ns = ends_ns + int((plan.drain_seconds + GRACE_SECONDS) * 1e9)

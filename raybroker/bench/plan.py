@@ -1,6 +1,6 @@
-"""What a load run is asked to do: one frozen value, checked once.
+"""The plan of a load run: one frozen value, checked once.
 
-Decided here: which combinations make sense.  A plan that cannot be carried out is refused before anything starts.
+A plan whose values do not fit together is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from raybroker.model.errors import ConfigError
 
 STAMP_BYTES: Final = 24
-"""What the generator writes at the start of each body: mark, run, intended time, time of the send."""
+"""Bytes at the start of each body: mark, run, intended time, time of the send."""
 
 WORKERS_MAX: Final = 256
 """Producers plus consumers; each is a process."""

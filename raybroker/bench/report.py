@@ -1,4 +1,4 @@
-"""What a load run found: counts, rates, latencies; as JSON, as text, and as .hgrm files."""
+"""The report of a load run: counts, rates, latencies; as JSON, as text, and as .hgrm files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LoadReport:
 
     @classmethod
     def of(cls, plan: LoadPlan, produced: Iterable[Produced], consumed: Iterable[Consumed]) -> LoadReport:
-        """Adds up what the workers did."""
+        """The sum of the workers' results."""
         report = cls(plan)
         for one in produced:
             report.sent += one.sent

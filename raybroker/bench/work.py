@@ -1,9 +1,9 @@
-"""What one producer and one consumer of a load run do, over the public blocking handles.
+"""The producer and the consumer of a load run, over the public blocking handles.
 
-A producer with a rate has a timetable: batch *k* is due at start + *k* intervals, whatever happened to the batches
-before.  Each body carries its intended time and the time of its send.  Latency from the intended time is what a user
-who asks for that rate gets; latency from the send hides the waiting of a producer that cannot keep up (coordinated
-omission); the send delay is the difference.  All clocks are the monotonic clock of one machine.
+A producer with a rate has a timetable: batch *k* is due at start + *k* intervals, independent of the batches before.
+Each body carries its intended time and the time of its send.  Latency from the intended time is the latency of a user
+at that rate; latency from the send hides the waiting of a producer that cannot keep up (coordinated omission); the send
+delay is the difference.  All clocks are the monotonic clock of one machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ assert STAMP.size == STAMP_BYTES
 
 @dataclass(slots=True)
 class Produced:
-    """What one producer did; ``measured`` counts the confirmations within the measured time."""
+    """Result of one producer; ``measured`` counts the confirmations within the measured time."""
 
     sent: int = 0
     confirmed: int = 0
@@ -43,7 +43,7 @@ class Produced:
 
 @dataclass(slots=True)
 class Consumed:
-    """What one consumer got; ``foreign`` counts messages that were not of this run."""
+    """Result of one consumer; ``foreign`` counts messages of other runs."""
 
     received: int = 0
     measured: int = 0
@@ -55,7 +55,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a worker needs to know of its run. ``tell`` reports the count so far; ``stopping`` asks whether to end."""
+    """The run as a worker sees it.  ``tell`` reports the count so far; ``stopping`` is true when it is time to end."""
 
     plan: LoadPlan
     run_id: int
@@ -74,7 +74,7 @@ class Run:
 
 
 class _Sender:
-    """One producer: keeps the timetable and the window, and notes when each batch was confirmed."""
+    """One producer: keeps the timetable and the window, and records the time of each confirmation."""
 
     def __init__(self, run: Run, producer: Any) -> None:
         self._run, self._producer = run, producer
@@ -84,7 +84,7 @@ class _Sender:
         self.done = Produced()
 
     def send(self, intended_ns: int) -> None:
-        """Sends one batch, after waiting for room in the window."""
+        """Send one batch, after waiting for room in the window."""
         plan = self._run.plan
         while len(self._flying) >= plan.window:
             self._settle()
@@ -105,7 +105,7 @@ class _Sender:
         self._note(intended_ns or sent_ns, sent_ns, self._run.now_ns())
 
     def _settle(self) -> None:
-        """Waits for the oldest batch in flight."""
+        """Wait for the oldest batch in flight."""
         for future in self._flying.popleft():
             future.result()
         intended_ns, sent_ns, confirmed_ns = self._stamps.popleft()
@@ -123,14 +123,14 @@ class _Sender:
             done.confirm_intended.record((confirmed_ns - intended_ns) // 1000, batch)
 
     def finish(self) -> Produced:
-        """Waits for everything in flight."""
+        """Wait for all batches in flight."""
         while self._flying:
             self._settle()
         return self.done
 
 
 def produce(run: Run, producer: Any) -> Produced:
-    """Sends until the measured time is over, then waits for the confirmations."""
+    """Send until the measured time is over, then wait for the confirmations."""
     sender, pause = _Sender(run, producer), threading.Event()
     interval_ns, number, told_ns = run.plan.interval_ns, 0, run.now_ns()
     wait_until(run.start_ns, run.now_ns, pause)
@@ -149,13 +149,13 @@ def produce(run: Run, producer: Any) -> Produced:
 
 
 def wait_until(when_ns: int, now_ns: Callable[[], int], pause: threading.Event) -> None:
-    """Waits for a moment of the monotonic clock; returns at once when it is past."""
+    """Wait for a moment of the monotonic clock; returns at once when it is past."""
     while (left_ns := when_ns - now_ns()) > 0:
         pause.wait(left_ns / 1e9)
 
 
 def consume(run: Run, consumer: Any) -> Consumed:
-    """Receives and acknowledges until told to stop and nothing more comes."""
+    """Receive and acknowledge until the run stops and no message is left."""
     done, told_ns = Consumed(), run.now_ns()
     stop_at_ns: int | None = None
     while True:

@@ -1,4 +1,7 @@
-"""Configuration as a value: built once at start from its layers, passed down, explained on request."""
+"""Configuration as a value: built once at start from its layers, passed down, explained on request.
+
+Imports only ``raybroker.model``.  The entry is ``Config``; ``layers`` is the only reader of the environment.
+"""
 
 from raybroker.config.config import Config, store_directory
 

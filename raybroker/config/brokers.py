@@ -1,4 +1,4 @@
-"""Which brokers a cluster has, where each runs and which one is the master: the cluster properties as one value.
+"""The plan of a cluster: its brokers, the node of each, and the master, from the cluster properties.
 
 The list may name nodes: ``imq.cluster.brokerlist = "b1@10.0.0.1,b2@10.0.0.2,b3"``.  A broker without a node goes to one
 that has none yet, and stays with the node that has its stores.
@@ -21,7 +21,7 @@ TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``brokers``: name → node asked for, "" for any; ``master``: None in no-master mode.
+    """``brokers``: name → its node, "" for any; ``master``: None in no-master mode.
 
     ``table``: the address of the database whose table has the record, "" without one.
     """
@@ -36,9 +36,9 @@ class Plan:
 
 
 def plan_of(config: Config, count: int | None = None) -> Plan:
-    """The brokers that a configuration asks for; ``count``: how many the caller asks for, None for no wish.
+    """The brokers of a configuration; ``count``: the number that the caller asks for, None for any.
 
-    Without a list they are b1, b2, … Raises ConfigError for what contradicts itself, naming both places.
+    Without a list they are b1, b2, …  Raises ConfigError for properties that contradict each other, naming both places.
     """
     listed = _listed(config[LIST])
     if listed and count is not None and count != len(listed):

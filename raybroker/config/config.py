@@ -1,11 +1,11 @@
 """The configuration of a broker or a client as one frozen value.
 
-Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags.
-Unlike in the seeds, a name that does not exist or a value out of bounds is an error that names the file and
-line, variable or flag: a misspelled limit that is silently ignored is a limit that nobody has.
+Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags
+(B-18).  A name that does not exist or a value out of bounds is an error that names the file and line, variable or flag,
+unlike in MQ, which ignores it: a misspelled limit would not be in force.
 
-It holds the broker's properties and those of connection factories, so that one file can serve both sides.  It is built
-by whoever starts something and handed down; it can be pickled and travels to actors as it is.
+A configuration holds the properties of brokers and of connection factories, so that one file can serve both sides.  It
+is built once, passed down as a value, and can be pickled for actors.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SCOPES: Final[tuple[Scope, ...]] = ("broker", "factory")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Values by property name: ``config["imq.message.max_size"]``; what nobody set has its default.
+    """Values by property name, ``config["imq.message.max_size"]``; an unset one has its default.
 
-    ``given`` holds what was set, as name → (typed value, origin).  Build one with :meth:`load` or :meth:`of`.
+    ``given`` holds the properties that are set: (name, typed value, origin).  Built by :meth:`load` or :meth:`of`.
     """
 
     given: tuple[tuple[str, Value, str], ...] = ()
@@ -75,7 +75,7 @@ class Config:
         return (setting.name for setting in _settings())
 
     def origin(self, name: str) -> str:
-        """Where the value of a property comes from: 'default', a file and line, a variable or a flag."""
+        """The origin of a property's value: 'default', a file and line, a variable or a flag."""
         for known, _, origin in self.given:
             if known == name:
                 return origin

@@ -1,8 +1,7 @@
-"""Reads one layer of configuration each: a TOML file, the environment, ``-D`` flags.  The only reader of os.environ.
+"""The layers of a configuration: a TOML file, the environment, ``-D`` flags.  The only reader of os.environ.
 
-A layer is a list of :class:`Given`: a property name and value as written, and where they stand, so that every complaint
-can say which file and line, which variable or which flag to change.  Whether the names exist and the values are
-allowed is decided by ``config.py``.
+A layer is a list of :class:`Given`: a property name and value as written, and their origin, so that every error names
+the file and line, the variable or the flag to change.  ``config.py`` decides about names and values.
 
 Files are TOML and may use sections, dotted keys or quoted flat keys; all mean the same property::
 
@@ -11,8 +10,8 @@ Files are TOML and may use sections, dotted keys or quoted flat keys; all mean t
     [imq.system]
     max_count = 100000
 
-Where one property's name begins another's (``imq.autocreate.queue``, ``imq.autocreate.queue.consumerFlowLimit``) TOML
-wants both written as quoted flat keys.
+TOML demands quoted flat keys for two properties of which one name begins the other (``imq.autocreate.queue``,
+``imq.autocreate.queue.consumerFlowLimit``).
 
 Variables are RAYBROKER_ and the property's name in upper case with ``__`` for each dot; the prefix ``raybroker.`` of
 our own properties may be left out: RAYBROKER_IMQ__MESSAGE__MAX_SIZE, RAYBROKER_STORE__DIR.
@@ -33,7 +32,7 @@ OWN_PREFIX: Final = "raybroker."
 
 
 class Given(NamedTuple):
-    """One property as somebody wrote it down."""
+    """One property as it is written in its layer."""
 
     name: str
     value: object
@@ -67,7 +66,7 @@ def file_layer(path: Path, what: str) -> list[Given]:
 def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = None) -> list[Given]:
     """The properties in the environment: every RAYBROKER_ variable, matched with the ``known`` names.
 
-    A variable that matches none is given under its own name, which no property has, so it will be refused.
+    A variable without a match is given under its own name, so that it is refused as an unknown property.
     """
     names = variable_names(known)
     return [
@@ -78,7 +77,7 @@ def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = 
 
 
 def variable_names(known: Iterable[str]) -> dict[str, str]:
-    """Variable → property, for every spelling that is understood."""
+    """Variable → property, for every accepted spelling."""
     names: dict[str, str] = {}
     for name in known:
         for spelling in {name, name.removeprefix(OWN_PREFIX)}:
@@ -111,7 +110,7 @@ def variable(name: str) -> str | None:
 
 
 def set_variables(values: Mapping[str, str]) -> None:
-    """For libraries that are configured through the environment alone, such as Ray; child processes inherit it."""
+    """Set variables for libraries that have no other configuration, such as Ray; child processes inherit them."""
     os.environ.update(values)
 
 
@@ -124,7 +123,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, objec
 
 
 def _lines_of(text: str) -> dict[str, int]:
-    """Property → line, for keys at the start of a line: enough for people; the values themselves come from tomllib."""
+    """Property → line number, for keys at the start of a line; only texts for people use it."""
     lines: dict[str, int] = {}
     section = ""
     for number, raw in enumerate(text.splitlines(), start=1):

@@ -1,7 +1,7 @@
-"""A configuration of which some properties change while it is used.
+"""A live configuration: some of its properties change while it is in use.
 
-What an administrator has changed wins over all layers, for as long as the configuration says what it said then.  Once
-it says something else, somebody has decided later than he did, and the change is forgotten.
+The change of an administrator wins over all layers as long as the configuration has the value that it had then.  A
+different value in the configuration is a later decision, and the change is forgotten.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raybroker.model.errors import ConfigError
 from raybroker.model.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
 
 Saved = dict[str, list[Any]]
-"""Property → [its value, the text of what the configuration said instead]."""
+"""Property → [its changed value, the text of its value in the configuration]."""
 
 LIVE: Final = tuple(setting.name for setting in settings_of("broker") if setting.reload == "live")
 """The properties that can change while a broker runs."""
@@ -21,12 +21,12 @@ ORIGIN: Final = "update bkr"
 
 
 class LiveConfig:
-    """``base`` with changes on top: those of ``saved`` that still hold. ``forgotten``: those that do not."""
+    """``base`` with the changes of ``saved`` that still hold; ``forgotten`` names those that do not."""
 
     def __init__(self, base: ConfigView, saved: Saved | None = None) -> None:
         self.base = base
         self.changed: dict[str, Value] = {}
-        """Never changed itself but replaced, so that any thread may read it."""
+        """The changes in force; the dict is replaced and never modified, so that any thread may read it."""
         self.forgotten: list[str] = []
         for name, (value, instead) in (saved or {}).items():
             try:
@@ -42,7 +42,7 @@ class LiveConfig:
         return changed[name] if name in changed else self.base[name]
 
     def with_changes(self, properties: Mapping[str, object]) -> dict[str, Value]:
-        """What ``changed`` would be with these, all or none; what the configuration says anyway is no change.
+        """The value of ``changed`` with these properties, all or none; a value that the configuration has is no change.
 
         Raises ConfigError for a property that does not exist, is read at the start only, or does not take the value.
         """
@@ -55,15 +55,15 @@ class LiveConfig:
         return changed
 
     def saved(self, changed: Mapping[str, Value]) -> Saved:
-        """What the constructor takes back."""
+        """The changes in the form that the constructor takes."""
         return {name: [value, self._said(name)] for name, value in changed.items()}
 
     def replace(self, changed: Mapping[str, Value]) -> None:
-        """From now on exactly these are changed."""
+        """Put exactly these changes in force."""
         self.changed = dict(changed)
 
     def explained(self, rows: Iterable[tuple[str, Value, str]]) -> list[tuple[str, Value, str]]:
-        """(name, value, origin) as they are with the changes, of what the configuration says."""
+        """Rows (name, value, origin) of the configuration, with the changes in force."""
         changed = self.changed
         return [(name, changed.get(name, value), ORIGIN if name in changed else origin) for name, value, origin in rows]
 
@@ -72,7 +72,7 @@ class LiveConfig:
 
 
 def live(config: ConfigView) -> LiveConfig:
-    """``config`` itself if it can change, or else one on top of it that can."""
+    """``config`` as a live configuration; a live one is returned as it is."""
     return config if isinstance(config, LiveConfig) else LiveConfig(config)
 
 

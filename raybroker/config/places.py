@@ -1,9 +1,9 @@
-"""Where clusters are: a small file for each cluster that ``raybroker up`` started, so that later commands find it.
+"""The places of clusters: a small file for each cluster that ``raybroker up`` started, for later commands to find it.
 
-The file stands beside the broker's stores, in <raybroker.store.dir or the user's state directory>/<cluster>/, as the
-environment alone decides it: a command in another shell knows no ``-D`` flags of the one that started the cluster.
-It names the Ray, how to be let in, and, when ``up`` started that Ray, its process, with the time at which that began,
-so that a process id that was given to somebody else since is never mistaken for it.
+The file stands beside the broker's stores, in <raybroker.store.dir or the user's state directory>/<cluster>/.  The
+environment alone decides that directory, because a command in another shell does not know the ``-D`` flags of the first
+one.  The file names the address of Ray, the way to authenticate, and, when ``up`` started that Ray, its process and the
+start time of the process, so that another process with the same id is never taken for it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from raybroker.config.layers import set_variables, variable
 
 FILE: Final = "cluster.json"
 PROBE_S: Final = 2.0
-"""How long a Ray may take to accept a connection before it counts as gone."""
+"""Time for a Ray to accept a connection; one that needs longer counts as gone."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A Ray. ``pid``: of the head that ``up`` started, None when Ray was there before; ``since``: its start mark."""
+    """A Ray.  ``pid``: process of the head, None unless ``up`` started it; ``since``: start mark of that process."""
 
     address: str
     auth_mode: str | None = None
@@ -34,7 +34,7 @@ class Place:
     since: str | None = None
 
     def variables(self) -> dict[str, str]:
-        """What a process needs in its environment to join."""
+        """The environment of a process that joins this Ray."""
         found = {"RAY_ADDRESS": self.address}
         if self.auth_mode is not None:
             found["RAY_AUTH_MODE"] = self.auth_mode
@@ -43,36 +43,36 @@ class Place:
         return found
 
     def alive(self) -> bool:
-        """Whether it is the Ray that was noted, and takes connections."""
+        """True when the Ray of the file still runs and accepts connections."""
         if self.pid is not None and start_mark(self.pid) != self.since:
             return False
         return answers(self.address)
 
 
 def directory(cluster: str) -> Path:
-    """Where the file of a cluster stands; raises ConfigError for a bad name or variable."""
+    """The directory of a cluster's file; raises ConfigError for a bad name or variable."""
     return store_directory(Config.load(), cluster, "b").parent
 
 
 def load(cluster: str) -> Place | None:
-    """The noted place of a cluster, alive or not."""
+    """The place in a cluster's file, alive or not; None without a readable file."""
     return _read(directory(cluster) / FILE)
 
 
 def save(cluster: str, place: Place) -> None:
-    """Note a cluster's place."""
+    """Write a cluster's file."""
     path = directory(cluster) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(place), indent=1) + "\n", encoding="utf-8")
 
 
 def forget(cluster: str) -> None:
-    """The cluster is no more."""
+    """Remove the file of a cluster that has ended."""
     (directory(cluster) / FILE).unlink(missing_ok=True)
 
 
 def others(cluster: str) -> Iterator[Place]:
-    """The noted places of all other clusters."""
+    """The places in the files of all other clusters."""
     own = directory(cluster)
     for path in sorted(own.parent.glob(f"*/{FILE}")):
         place = _read(path) if path.parent != own else None
@@ -96,9 +96,9 @@ def from_environment() -> Place | None:
 
 
 def for_program(cluster: str) -> Place | None:
-    """The Ray that a program of the same user joins, as far as ``raybroker up`` noted it; None: Ray's own rules say.
+    """The Ray of a cluster's file that a program of the same user joins; None leaves the choice to Ray's own rules.
 
-    RAY_ADDRESS decides where; a token for it is looked for when the environment names none.
+    RAY_ADDRESS decides about the address; the token comes from a file when the environment names none.
     """
     named = from_environment()
     noted = [place for place in (load(cluster), *others(cluster)) if place is not None]
@@ -110,7 +110,7 @@ def for_program(cluster: str) -> Place | None:
 
 
 def last_started() -> Place | None:
-    """The Ray that the last ``ray start`` of this machine left word of."""
+    """The Ray in the file that the last ``ray start`` of this machine wrote."""
     try:
         address = _last_started_file().read_text(encoding="utf-8").strip()
     except OSError:
@@ -119,7 +119,7 @@ def last_started() -> Place | None:
 
 
 def forget_last_started(place: Place) -> None:
-    """That Ray has ended: a word left of it would make the next program try for minutes to reach it."""
+    """Remove the file of ``ray start`` for a Ray that has ended: the next program would try for minutes to reach it."""
     last = last_started()
     if last is not None and last.address.rpartition(":")[2] == place.address.rpartition(":")[2]:
         _last_started_file().unlink(missing_ok=True)
@@ -130,12 +130,12 @@ def _last_started_file() -> Path:
 
 
 def use(place: Place) -> None:
-    """From now on this process, and its children, belong to that Ray."""
+    """Let this process, and its children, join that Ray."""
     set_variables(place.variables())
 
 
 def answers(address: str) -> bool:
-    """Whether somebody accepts connections at host:port."""
+    """True when a process accepts connections at host:port."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=PROBE_S):
@@ -145,7 +145,7 @@ def answers(address: str) -> bool:
 
 
 def start_mark(pid: int) -> str | None:
-    """When a process began, in the kernel's own count; None when there is no such process (any more)."""
+    """Start time of a process in the kernel's own count; None when the process does not exist (any more)."""
     stat = process_stat(pid)
     return None if stat is None or stat[0] == "Z" else stat[19]
 

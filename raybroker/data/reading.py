@@ -1,9 +1,9 @@
 """A queue as a source of Ray Data: at least once, up to the dataset.
 
-A read task takes messages, gives them on as blocks, and acknowledges all of them when it has given on the last one.  A
-task that fails before has acknowledged nothing: all its messages come again, flagged, and the execution fails.  It is
-not run a second time by Ray, which would leave out the blocks that it knows while they hold other messages then.  What
-becomes of the blocks after that is in the hands of the dataset: an execution that fails later has taken the messages.
+A read task takes messages, gives them on as blocks, and acknowledges all of them after the last block.  A task that
+fails before has acknowledged nothing: all its messages come again, flagged, and the execution fails.  Ray does not run
+the task a second time, because it would leave out the blocks that it knows, which would hold other messages then.  The
+dataset is responsible for the blocks from there on: an execution that fails later has taken the messages.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class QueueSource(Datasource):
         return f"RaybrokerQueue({self._queue})"
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """How much there will be is not known before it is taken."""
+        """None: the size is unknown before the messages are taken."""
         return None
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """One task each ``tasks``, whatever ``parallelism`` Ray Data proposes; the limit is shared out among them."""
+        """``tasks`` read tasks, independent of the ``parallelism`` that Ray Data proposes; they share the limit."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         shares = [None] * self._tasks if self._limit is None else _shares(self._limit, self._tasks)
         queue, options = self._queue, self._options
@@ -63,7 +63,7 @@ def taken(
     queue: str, limit: int | None, *, cluster: str, selector: str | None, batch: int, idle_s: float,
     serializer: str | None,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """Blocks of what is in the queue, until nothing came for ``idle_s`` seconds or ``limit`` messages were taken."""
+    """The messages of the queue as blocks, until none came for ``idle_s`` seconds or ``limit`` of them were taken."""
     count, last = 0, None
     with connect(cluster=cluster) as connection:
         session = connection.session(ack="client")
@@ -113,7 +113,7 @@ def read_queue(
     (with "_" in front where a key is one of those), else ``body``. **At least once, up to the dataset**: messages are
     acknowledged when their read task has given on all its blocks. A task that fails fails the execution, and its
     messages come again, flagged ``redelivered``; an execution that fails after that has taken them. Execute the dataset
-    once: each execution takes from the queue. Raises ConfigError for what cannot be.
+    once: each execution takes from the queue. Raises ConfigError for an argument that is not allowed.
     """
     for name, value in (("tasks", tasks), ("batch", batch), ("limit", limit)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

@@ -58,7 +58,7 @@ class QueueSink(Datasink[int]):
 
 
 def plain(value: Any) -> Any:
-    """A value of a row as a message takes it: scalars and arrays of numpy become numbers and lists."""
+    """A value of a row as a value of a message: scalars and arrays of numpy become numbers and lists."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
@@ -76,7 +76,7 @@ def write_queue(
 
     **At least once**: a task that fails is run again and sends its rows again; with ``dedup_column`` and a queue with a
     ``duplicateWindowMs`` longer than that takes, each is stored once. Raises ConfigError for a column that is not
-    there, and what a task raises.
+    there, and the error of a task.
     """
     columns = dataset.columns() if body_column is not None or dedup_column is not None else None
     for name, column in (("body_column", body_column), ("dedup_column", dedup_column)):

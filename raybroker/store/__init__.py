@@ -1,5 +1,5 @@
-"""Durable stores: one contract (``raybroker.engine.ports.Store``), several ways to keep it.
+"""Durable stores: implementations of one contract, ``raybroker.engine.ports.Store``.
 
-``memory`` keeps entries in a list and is what tests and the simulator use; ``journal`` is the append-only log on files.
-A store knows nothing of queues: what an entry means is decided by the core.
+``journal`` is the append-only log on files; ``memory`` keeps entries in a list, for tests and the simulator.  A store
+knows nothing of queues: the core decides about the meaning of an entry.  Imports only ``raybroker.model``.
 """

@@ -1,8 +1,8 @@
-"""A broker's list of its hosts, the cluster's token, templates and changed properties: one small file, replaced whole.
+"""The catalogue of a broker: its hosts, the cluster's token, templates and changed properties, in one small file.
 
-Written to a temporary file, synced, renamed, and the directory synced, so that a crash leaves the old list or the new
-one.  Writing may be left to other threads, several at a time: an older image never replaces a newer one.  Only the
-owner may read it, since whoever has the token may send and receive.
+The file is replaced whole: written to a temporary file, synced, renamed, and the directory synced, so that a crash
+leaves the old one or the new one.  Several threads may write it at a time: an older image never replaces a newer one.
+Only the owner may read it, because the token is the permission to send and receive.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.store.journal.fileio import FileIO
 
 _NAME = "catalogue.json"
 
 
 class Image(NamedTuple):
-    """What a catalogue was when it had been looked at ``number`` times."""
+    """The content of a catalogue at one moment; a later image has a larger ``number``."""
 
     number: int
     body: bytes
@@ -31,8 +32,8 @@ class Image(NamedTuple):
 class Catalogue:
     """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice.
 
-    ``templates``: name → destination attributes.  ``properties``: what was changed while the broker ran, see
-    raybroker.config.live; hosts read it too, when they start.
+    ``templates``: name → destination attributes.  ``properties``: changes made while the broker ran, see
+    raybroker.config.live; hosts read them when they start.
     """
 
     token: bytes
@@ -46,7 +47,7 @@ class Catalogue:
 
     @classmethod
     def load(cls, directory: Path) -> Catalogue | None:
-        """What was saved, or None before the first save. Raises StoreDamagedError."""
+        """The saved catalogue, or None before the first save.  Raises StoreDamagedError and StoreError."""
         path = directory / _NAME
         try:
             data = path.read_bytes()
@@ -64,7 +65,7 @@ class Catalogue:
         )  # fmt: skip
 
     def image(self) -> Image:
-        """As it is now, for :meth:`write`; called by the thread that changes it."""
+        """An image of the catalogue as it is now, for :meth:`write`; called by the thread that changes it."""
         self._images += 1
         fields = {
             "token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates,
@@ -73,14 +74,14 @@ class Catalogue:
         return Image(self._images, json.dumps(fields).encode())
 
     def write(self, directory: Path, image: Image) -> None:
-        """Replace the file, unless a newer image is in it already; from any thread. Raises StoreError."""
+        """Replace the file, unless it has a newer image; from any thread.  Raises StoreError."""
         with self._writing:
             if image.number > self._written:
                 _replace(directory, image.body)
                 self._written = image.number
 
     def save(self, directory: Path) -> None:
-        """Write it as it is now."""
+        """Write the catalogue as it is now."""
         self.write(directory, self.image())
 
 
@@ -93,10 +94,6 @@ def _replace(directory: Path, body: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        FileIO().fsync_dir(directory)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from None

@@ -1,6 +1,6 @@
-"""A store that keeps everything in memory: the journal's twin for tests, the simulator and the loopback.
+"""The memory store: the journal's twin without files, for tests, the simulator and the loopback.
 
-It decides nothing about files and is exact about everything else in the contract: batches are atomic, a checkpoint
+It is exact about everything else in the contract: batches are atomic, a checkpoint
 supersedes the notes before it, a block lives until it is freed, ``recover`` gives entries back in the same order as the
 journal does.  ``crash`` is the simulator's power cut: a new store that holds what was committed and nothing more.
 """
@@ -80,7 +80,7 @@ class MemoryStore:
         return self.read(destination, ordinal)
 
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
-        """These blocks are dead; freeing one twice is harmless."""
+        """Mark blocks as dead; freeing one twice is harmless."""
         self._check()
         with self._lock:
             for ordinal in ordinals:
@@ -101,7 +101,7 @@ class MemoryStore:
         return False
 
     def has_room(self, nbytes: int) -> bool:
-        """Memory is not watched here."""
+        """True: this store does not limit its memory."""
         return True
 
     def stats(self) -> StoreStats:
@@ -114,7 +114,7 @@ class MemoryStore:
     def crash(self) -> MemoryStore:
         """A new store, not yet recovered, holding exactly what was committed here; this one is dead from now on.
 
-        What was freed but not yet reclaimed by ``maintain`` comes back, as it does from files.
+        Blocks that were freed and not yet reclaimed by ``maintain`` come back, as they do from files.
         """
         self._dead = "the store crashed"
         twin = MemoryStore(self._log)

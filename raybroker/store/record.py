@@ -4,11 +4,11 @@
     batch  = BATCH 4 bytes, length of the body u32, CRC-32 of the body u32, CRC-32 of the 12 bytes before u32, body
     body   = (length u32, frame) …
 
-What one ``append`` writes is one batch, and the next is written only after it was synced.  So a batch that is not whole
-and that nothing whole follows was never acknowledged: it is cut off.  One that something whole follows was damaged
-later, and what it said is unknown: the file is refused, with the offset.  ``replace`` writes a new file beside the old
-one and renames it; so does ``open``, because what an earlier process read back after a failed sync, or renamed and did
-not sync, may be in memory only.  A lock beside the file holds for as long as it is open: two processes never write it.
+One ``append`` writes one batch, and the next is written only after that was synced.  A batch that is not whole, with no
+whole one behind it, was therefore never acknowledged and is cut off.  A batch that is not whole in front of a whole one
+was damaged later: the file is refused, with the offset.  ``replace`` writes a new file beside the old one and renames
+it; so does ``open``, because bytes of a failed sync, or a name that was not synced, may be in memory only.  A lock
+beside the file is held as long as the file is open: two processes never write it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAGIC: Final = b"RBRECORD"
 VERSION: Final = 1
 BATCH: Final = b"\xb5RB\x0a"
 BATCH_BYTES_MAX: Final = 64 << 20
-"""A frame is at most a whole record; what is larger is no frame of ours."""
+"""Most bytes of a batch; a frame is at most a whole record."""
 PORTION_BYTES: Final = 1 << 20
 """A file that is written whole has batches of about this size."""
 
@@ -48,15 +48,15 @@ class RecordIO(FileIO):
 class RecordFile:
     """One log.  ``open`` comes first, ``close`` last; calls may come from any thread and take turns.
 
-    So ``close`` waits for what another thread is writing: whoever asked for that may be gone, and the number of a file
-    that is closed under a thread may be that of another file when it writes on.  After an error while writing nothing
-    more can be written: open the file anew to see what it has.
+    ``close`` waits for the write of another thread, because the number of a file that is closed under a thread may
+    belong to another file when that thread writes on.  After an error while writing nothing more can be written: open
+    the file anew to read its content.
     """
 
     def __init__(self, path: Path, io: RecordIO | None = None) -> None:
         self.path = path
         self.cut_bytes = 0
-        """What ``open`` cut off the end."""
+        """Bytes that ``open`` cut off the end."""
         self._io = io or RecordIO()
         self._fd = -1
         self._lock = -1
@@ -67,7 +67,7 @@ class RecordFile:
     # ---- opening
 
     def open(self) -> list[bytes]:
-        """All frames in order, and they are on disk; makes the file when there is none.
+        """Returns all frames in order, which are on disk then; makes the file when there is none.
 
         Raises StoreDamagedError naming the offset, IllegalStateError when another process has it, StoreError.
         """
@@ -209,7 +209,7 @@ def portions(frames: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def scan(data: bytes, name: str) -> tuple[list[bytes], int]:
-    """The frames in the content of a file, and where what is whole ends.  Raises StoreDamagedError."""
+    """The frames in the content of a file, and the end of its last whole batch.  Raises StoreDamagedError."""
     if len(data) < _HEADER.size:
         raise StoreDamagedError(f"{name} is damaged at offset 0: it has no header")
     magic, version = _HEADER.unpack_from(data)

@@ -1,12 +1,12 @@
 """The configuration change record in a table of an SQL database that all brokers share.
 
-Two tables: one has one row, which says whose record it is, of which term, and its base; the other has one row for each
-entry after the base, under (record, number).  Whoever writes takes the lock of that one row first, so that entries come
-one after the other and none is put into a record that was replaced meanwhile; the unique key holds that in any case.
+Two tables: one has a single row with the cluster, the term and the base of the record; the other has one row for each
+entry after the base, under (record, number).  A writer takes the lock of the single row first, so that entries come one
+after the other and none is put into a record that was replaced meanwhile; the unique key guarantees it in any case.
 
 Each call is one transaction on a connection of its own and blocks, at most about ``timeout_ms``.  It raises StoreError
-when nothing was changed for sure, RequestTimeoutError when the end of its transaction was not seen.  Texts do not name
-the table, which whoever asks knows.
+when nothing was changed for sure, RequestTimeoutError when the end of its transaction was not seen.  The texts do not
+name the table, which the caller knows.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 URL: Final = "imq.cluster.sharecc.persist.jdbc.url"
 VERSION: Final = 1
 ROWS_MAX: Final = 500
-"""Entries of one reading; who lags further reads again."""
+"""Most entries of one reading; a broker that lags further reads again."""
 DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
 EXAMPLES: Final = "sqlite:////var/lib/raybroker/record.db or postgresql://user@host/database"
 _PYTHON: Final = "the record in a table needs SQLAlchemy and a driver: pip install 'raybroker[sql]'"
 
 
 class RecordTable:
-    """``url``: of SQLAlchemy.  Raises ConfigError for one that cannot be used; nothing is connected yet."""
+    """The table at ``url``, an address of SQLAlchemy; connects later.  Raises ConfigError for an unusable address."""
 
     def __init__(self, url: str, timeout_ms: int) -> None:
         try:
@@ -51,7 +51,7 @@ class RecordTable:
         if self._dialect == "sqlite" and (not self._file or ":memory:" in self._file):
             raise ConfigError(f"{URL}: SQLite needs a file that all brokers have; such as {EXAMPLES}")
         self.shown = f"{TABLE} at {parsed.set(query={}).render_as_string(hide_password=True)}"
-        """Names the table in texts for people; without a password."""
+        """Name of the table for people, without a password."""
         self._engine = self._made(parsed.set(drivername=DRIVERS[self._dialect]))
         self._head, self._entries = _tables(sqlalchemy)
 
@@ -70,7 +70,7 @@ class RecordTable:
         return engine
 
     def _begun(self, connection: Any) -> None:
-        """At the beginning of each transaction."""
+        """Begin a transaction, with its time limits."""
         if self._dialect == "sqlite":
             connection.exec_driver_sql("BEGIN")
             return
@@ -84,7 +84,7 @@ class RecordTable:
     # ---- what brokers do
 
     def read(self, record: str, number: int) -> Found | None:
-        """What comes after entry ``number`` of ``record``; None when there is no table.  Raises StoreError."""
+        """The entries after ``number`` of ``record``; None when there is no table.  Raises StoreError."""
         if self._missing_file():
             return None
         try:
@@ -163,7 +163,7 @@ class RecordTable:
         return self._changed(work)
 
     def _locked(self, connection: Any, record: str) -> bool:
-        """Nobody else writes until the transaction ends; False when the table has another record."""
+        """Lock the table against other writers until the transaction ends; false when it has another record."""
         head = self._head
         done = connection.execute(self._sql.update(head).where(head.c.record == record).values(version=VERSION))
         return bool(done.rowcount == 1)
@@ -171,7 +171,7 @@ class RecordTable:
     # ---- what administrators do
 
     def exists(self) -> bool:
-        """Raises StoreError."""
+        """True when the table exists.  Raises StoreError."""
         if self._missing_file():
             return False
         return bool(self._transaction(lambda connection: self._sql.inspect(connection).has_table(TABLE)))
@@ -190,7 +190,7 @@ class RecordTable:
         self._transaction(work)
 
     def replace(self, head: Head, digest: str, base: str, *, before: str) -> bool:
-        """This record instead of ``before``; False when the table has not that one any more.  Raises StoreError."""
+        """Put this record in place of ``before``; false when the table has another by now.  Raises StoreError."""
 
         def work(connection: Any) -> bool:
             if not self._locked(connection, before):
@@ -203,7 +203,7 @@ class RecordTable:
         return self._transaction(work)
 
     def drop(self) -> None:
-        """Remove the table and what is in it.  Raises StoreError."""
+        """Remove the table and its rows.  Raises StoreError."""
         self._transaction(self._head.metadata.drop_all)
 
     def _fill(self, connection: Any, head: Head, digest: str, base: str) -> None:
@@ -215,11 +215,11 @@ class RecordTable:
     # ---- transactions
 
     def _missing_file(self) -> bool:
-        """An SQLite file is not made by looking for it."""
+        """True when the SQLite file does not exist, which connecting would create."""
         return self._file is not None and not Path(self._file).exists()
 
     def _changed(self, work: Callable[[Any], bool]) -> bool:
-        """What ``work`` returns; False also when the unique key says that another broker was first."""
+        """The result of ``work``; false also when the unique key shows that another broker was first."""
         if self._missing_file():
             raise StoreError("there is no such table")
         try:
@@ -239,7 +239,7 @@ class RecordTable:
 
     @contextmanager
     def _connected(self, snapshot: bool) -> Iterator[Any]:
-        """A connection that ends what it began.  ``snapshot``: all that is read is of one moment."""
+        """A connection that ends its transaction.  ``snapshot``: all rows that it reads are of one moment."""
         exc, engine = self._sql.exc, self._engine
         if snapshot and self._dialect == "postgresql":
             engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -257,7 +257,7 @@ class _TakenError(StoreError):
 
 
 def _text(error: Exception) -> str:
-    """The database's own words on one line, without the statement and its values."""
+    """The text of the database's error on one line, without the statement and its values."""
     return " ".join(str(getattr(error, "orig", None) or error).split())
 
 

@@ -1,0 +1,1 @@
+"""The operating system: clock, randomness, allocator, priority, failpoints.  Imports only ``raybroker.model``."""

@@ -6,7 +6,7 @@ import time
 
 
 class SystemClock:
-    """Wall time for what users see, monotonic time for everything that measures (``raybroker.engine.ports.Clock``)."""
+    """Wall time for users, monotonic time for measuring (``raybroker.engine.ports.Clock``)."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00Z."""
@@ -17,4 +17,4 @@ class SystemClock:
         time.sleep(seconds)
 
     monotonic_ns = staticmethod(time.monotonic_ns)
-    """Nanoseconds from an arbitrary start, never going back; read several times a block, so nothing is in between."""
+    """Nanoseconds from an arbitrary start, never going back; not wrapped, because it is read several times a block."""

@@ -1,8 +1,8 @@
-"""Steps with names at which a test may end the process, to prove that a crash right there does no harm.
+"""Failpoints: named steps at which a test may end the process, to prove that a crash right there does no harm.
 
-Nothing happens unless RB_FAILPOINT is set where the process is started, to ``[role@]step:n:kill`` or to ``@file`` with
-such a text in the file: when a process whose role matches (b1, b1/h1, paths; * and ? as in file names) reaches the step
-for the n-th time it gets SIGKILL.  A file is removed first, so that it works once; it may be written at any time.
+They are armed by RB_FAILPOINT in the environment of a process: ``[role@]step:n:kill``, or ``@file`` with such a text in
+the file.  A process whose role matches (b1, b1/h1, paths; * and ? as in file names) gets SIGKILL when it reaches the
+step for the n-th time.  A file is removed first, so that it works once; it may be written at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Armed:
     role: str
     text: str
     reached: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(text, step) → how often the step was reached since the text is there."""
+    """(text, step) → number of times that the step was reached under this text."""
 
     def at(self, step: str) -> None:
         file = Path(self.text[1:]) if self.text.startswith("@") else None
@@ -41,7 +41,7 @@ _armed: _Armed | None = None
 
 
 def arm(role: str, text: str | None) -> None:
-    """Say who this process is, and what RB_FAILPOINT is; raises ConfigError for a text that is none."""
+    """Arm this process with its role and the text of RB_FAILPOINT; raises ConfigError for a text that is not valid."""
     global _armed  # noqa: PLW0603 - one process has one role
     if text and not text.startswith("@"):
         _parsed(text)
@@ -53,13 +53,13 @@ def armed() -> bool:
 
 
 def failpoint(step: str) -> None:
-    """The process has come to this step."""
+    """Mark a step; an armed process may end here."""
     if _armed is not None:
         _armed.at(step)
 
 
 def _parsed(text: str) -> tuple[str, str, int]:
-    """(role, step, number)."""
+    """Role, step and number of a text; raises ConfigError."""
     where, _, rest = text.strip().partition(":")
     number, _, action = rest.partition(":")
     role, at, step = where.rpartition("@")
@@ -69,7 +69,7 @@ def _parsed(text: str) -> tuple[str, str, int]:
 
 
 def _removed(file: Path | None) -> bool:
-    """Whether nobody else has done it."""
+    """Remove the file, if there is one; false when another process has removed it first."""
     try:
         if file is not None:
             file.unlink()

@@ -1,4 +1,4 @@
-"""How this process's allocator treats what is freed."""
+"""The allocator of this process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KEEP_BYTES: Final = 16 << 20
 
 
 def keep_freed_memory(keep_bytes: int = KEEP_BYTES) -> bool:
-    """Let blocks reuse memory that is mapped already; True when the C library could be told.
+    """Let blocks reuse memory that is mapped already; false where the C library has no such option.
 
     By default glibc maps and unmaps every large buffer, and each fresh page costs a fault when bytes are received into
-    it: at hundreds of MB a second that was a third of a host's time.
+    it, which at hundreds of MB a second took a third of a host's time.
     """
     try:
         libc = ctypes.CDLL(None)

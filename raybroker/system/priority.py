@@ -1,7 +1,7 @@
 """The scheduling priority of threads.
 
-Ray starts its workers "nice", which is right for batch work and wrong for a broker: every program on the node that
-sends to it would be served before it, and one that computes would keep it from saying in time that it lives.
+Ray starts its workers "nice", which is right for batch work and wrong for a broker: programs that send to it would run
+before it, and a program that computes would delay its heartbeats.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _THREADS: Final = "/proc/self/task"
 
 
 def normal_priority() -> bool:
-    """Give this thread, and those it starts, normal priority; False where that is not permitted."""
+    """Give this thread, and those that it starts, normal priority; false where that is not permitted."""
     return _set(0)
 
 
 def normal_priority_throughout() -> bool:
-    """The same for all threads that this process has by now, Ray's own among them."""
+    """Give all present threads of this process normal priority, Ray's own included; false where it is not permitted."""
     try:
         threads = [int(name) for name in os.listdir(_THREADS)]
     except OSError:
@@ -31,7 +31,7 @@ def normal_priority_throughout() -> bool:
 
 
 def _set(thread: int) -> bool:
-    """0: the calling thread. One that has ended meanwhile needs nothing."""
+    """Set the priority of one thread, 0 for the calling one; a thread that has ended counts as done."""
     try:
         with contextlib.suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, thread, 0)

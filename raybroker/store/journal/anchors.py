@@ -1,4 +1,4 @@
-"""What the journal trusts before it reads a segment: the manifest and the commit mark.
+"""The anchors of the journal, which it trusts before it reads a segment: the manifest and the commit mark.
 
 The *manifest* says which segment files belong to the log, in which order, and how each sealed one ends.  It is two
 files written in turn, whole, each synced before anything relies on it; the one with the higher generation counts.  So
@@ -6,10 +6,10 @@ changing the set of segments needs no rename, no directory sync and, the files b
 full disk can still be cleaned up.
 
 The *commit mark* says "everything before sequence S was durable".  It is written after each sync and not synced itself:
-a power cut may leave an older one, which is still true; after the death of only the process it is exact.  It is what
-tells a tail that was never acknowledged (cut silently) from one that was (damage, named).  Two slots in two sectors,
-written in turn, survive a torn write.  The mark also names the generation of the manifest, so that falling back to the
-older manifest because the newer is unreadable is noticed unless the newer was still being written.
+a power cut may leave an older one, which is still true; after the death of only the process it is exact.  The mark
+distinguishes a tail that was never acknowledged (cut silently) from one that was (damage, named).  Two slots in two
+sectors, written in turn, survive a torn write.  The mark also names the generation of the manifest, so that falling
+back to the older manifest because the newer is unreadable is noticed unless the newer was still being written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MANIFEST_STEP_BYTES: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecord:
-    """One segment in the manifest.  What describes its end is known once it is sealed, and zero before."""
+    """One segment in the manifest.  The fields of its end are zero until it is sealed."""
 
     number: int
     slot: int
@@ -148,7 +148,7 @@ class ManifestFiles:
         self.generations: list[int] = []
 
     def load(self, *, write: bool = True) -> list[str]:
-        """Open both files and take the newest valid manifest; says what is wrong with the files that are not valid."""
+        """Open both files and take the newest valid manifest; returns the faults of files that are not valid."""
         faults: list[str] = []
         found: list[Manifest] = []
         rooms: list[int] = []
@@ -188,7 +188,7 @@ class ManifestFiles:
         self._room_bytes = room
 
     def must_hold(self, segments: int) -> None:
-        """StoreFullError unless a manifest of that many segments can be written without more room."""
+        """Raises StoreFullError unless a manifest of that many segments can be written without more room."""
         if self._room_bytes < manifest_bytes(segments):
             raise StoreFullError(f"no room for a longer manifest in {self._directory}")
 
@@ -201,7 +201,7 @@ class ManifestFiles:
         self.current = manifest
 
     def sync(self) -> None:
-        """Make what ``load`` found durable: the process that wrote it may have died in front of its sync."""
+        """Make the manifests that ``load`` found durable: the process that wrote them may have died before its sync."""
         for fd in self._fds:
             self._io.fdatasync(fd)
 
@@ -270,7 +270,7 @@ class MarkFile:
         self.write_clean(mark)
 
     def load(self, *, write: bool = True) -> Mark:
-        """The newer valid mark; StoreDamagedError if there is none: then nobody knows what was acknowledged."""
+        """The newer valid mark.  Raises StoreDamagedError without one: the acknowledged end is unknown then."""
         self._fd = self._io.open(self._path, write=write)
         data = read_exact(self._io, self._fd, 2 * SECTOR_BYTES, 0)
         found: list[Mark] = []
@@ -284,7 +284,7 @@ class MarkFile:
         return max(found, key=lambda mark: (mark.incarnation, mark.seq, mark.generation, mark.clean))
 
     def write(self, mark: Mark) -> None:
-        """Note what is durable; not synced, on purpose."""
+        """Write the mark; on purpose not synced."""
         self._slot ^= SECTOR_BYTES
         write_all(self._io, self._fd, [mark.encode()], self._slot)
 

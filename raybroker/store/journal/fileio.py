@@ -1,6 +1,6 @@
-"""The only system calls of the journal, behind one small object, so that tests can fail, record and reorder them.
+"""The system calls of the journal, all behind one small object, so that tests can fail, record and reorder them.
 
-It decides nothing: errors leave as OSError.  What an error means is decided by the caller.
+Errors leave as OSError; the caller decides about their meaning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FileIO:
         return os.fstat(fd).st_size
 
     def pread(self, fd: int, nbytes: int, offset: int) -> bytes:
-        """Up to ``nbytes``; fewer only at the end of the file (or of the kernel's patience)."""
+        """Up to ``nbytes``; the kernel may return fewer, and does at the end of the file."""
         return os.pread(fd, nbytes, offset)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -76,7 +76,7 @@ class FileIO:
         os.unlink(path)
 
     def free_bytes(self, path: Path) -> int:
-        """What the file system would still give to us."""
+        """Free space of the file system for this user."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
@@ -110,7 +110,7 @@ def write_all(io: FileIO, fd: int, buffers: Sequence[Buffer], offset: int) -> No
 
 
 def _rest(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:
-    """What is left of ``buffers`` after their first ``taken`` bytes."""
+    """The rest of ``buffers`` after their first ``taken`` bytes."""
     left: list[Buffer] = []
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
@@ -123,7 +123,7 @@ def _rest(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:
 
 
 def read_exact(io: FileIO, fd: int, nbytes: int, offset: int) -> bytes:
-    """``nbytes`` from ``offset``, or what there is before the end of the file."""
+    """``nbytes`` from ``offset``, fewer only at the end of the file."""
     data = io.pread(fd, nbytes, offset)
     if len(data) == nbytes or not data:
         return data

@@ -10,9 +10,9 @@ The *chain* is a CRC that runs over the heads (header, rows, metas) of all batch
 store's UUID, the segment's number and the chain of the segment before.  A head that is stale (of an earlier life of a
 recycled file), misdirected or from another store does not continue the chain.  Each batch also carries the chain value
 before it, so that a lone batch behind a damaged one can be told from noise.  Each row carries the CRC of its payload:
-who trusts the head knows what the payload must be.
+a trusted head is enough to check the payload.
 
-What a failed check means (a torn tail, or damage) is decided by ``recovery``.
+``recovery`` decides about the meaning of a failed check: a torn tail, or damage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SUMMARY_ROW_BYTES: Final = _SUMMARY_ROW.size
 
 
 class FormatError(ValueError):
-    """These bytes are not what this function decodes; the text says why.  Never leaves the store."""
+    """Bytes in another form than the function decodes; the text says why.  Never leaves the store."""
 
 
 def padded(nbytes: int) -> int:
@@ -60,7 +60,7 @@ def padded(nbytes: int) -> int:
 
 
 class BlockRow(NamedTuple):
-    """Where a block's payload is, counted from the start of its batch's payloads or of its segment."""
+    """Location of a block's payload; ``offset`` is from the start of the batch's payloads, or of the segment."""
 
     ordinal: int
     destination: int
@@ -73,7 +73,7 @@ class BlockRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Entries as bytes, before it is known where they go."""
+    """Entries as bytes, before they have a place in a segment."""
 
     count: int
     body: bytes
@@ -89,7 +89,7 @@ class Packed:
 
     @property
     def summary_bytes(self) -> int:
-        """What the batch adds to the summary of its segment."""
+        """Bytes that the batch adds to the summary of its segment."""
         return sum([SUMMARY_ROW_BYTES + len(block.meta) for block in self.blocks])
 
 
@@ -216,7 +216,7 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a segment file says about itself, from its first batch on."""
+    """The header of a segment file."""
 
     store: bytes
     number: int

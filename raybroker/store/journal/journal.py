@@ -99,7 +99,7 @@ class Journal:
             raise
 
     def recover(self) -> Iterator[Entry]:
-        """What was stored; to be exhausted once before anything else.  See ``recovery`` for the order.
+        """The stored entries; to be exhausted once before any other call.  See ``recovery`` for the order.
 
         Every block given back counts as live until it is freed.
         """
@@ -186,7 +186,7 @@ class Journal:
             self._files.unpin(segment.slot)
 
     def salvage(self, destination: int, ordinal: int) -> bytes:
-        """The bytes that are in the place of a live block now, not verified; as many as can be read.
+        """The present bytes in the place of a live block, not verified; as many as can be read.
 
         KeyError if there is no such live block, StoreError if its file cannot be read.
         """
@@ -204,7 +204,7 @@ class Journal:
             raise StoreError(f"{self._files.path(slot)} cannot be read: {error}") from error
 
     def free(self, destination: int, ordinals: Iterable[int]) -> None:
-        """These blocks are dead; one that is not known is passed over."""
+        """Mark blocks as dead; an unknown one is passed over."""
         self._check()
         segments = self._log.segments
         now = self._log.active.next_seq
@@ -227,7 +227,7 @@ class Journal:
         """True once the log has gone on to another segment since the last checkpoint.
 
         A checkpoint larger than a segment does not ask for the next one at once: twice its size has to be written.
-        When the disk is full there is no such wait: a checkpoint is what frees segments.
+        On a full disk there is no such wait, because only a checkpoint frees segments.
         """
         if self._refused and self._frees_segments():
             return True
@@ -248,7 +248,7 @@ class Journal:
         return self._log.prepare(budget_bytes)
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a batch of about ``nbytes`` with blocks would be taken now, and the reserve stays whole."""
+        """True when a batch of about ``nbytes`` with blocks would be taken now and leave the reserve whole."""
         needed = padded(nbytes) + SECTOR_BYTES
         wanted = self._estimate.reserve_bytes(nbytes >> 4)
         missing = self._files.missing_bytes(wanted)
@@ -265,7 +265,7 @@ class Journal:
 
     @property
     def incarnation(self) -> int:
-        """How often this store was opened: larger with every open, durably."""
+        """Number of this opening of the store: durably larger with every one."""
         return self._log.manifest.incarnation
 
     def stats(self) -> StoreStats:
@@ -285,7 +285,7 @@ class Journal:
         )
 
     def notices(self) -> list[str]:
-        """For the log of the host: what was found damaged and could be read from another place, a full disk."""
+        """Notices for the log of the host: a full disk, and damage that could be read around."""
         return [*self._recovery.notices, *([self._full_notice] if self._full_notice else [])]
 
     def close(self) -> None:
@@ -303,7 +303,7 @@ class Journal:
             self._release()
 
     def _append(self, packed: Packed) -> tuple[Segment, int]:
-        """Into the log; when that is full, once more after what is dead has gone."""
+        """Append to the log; when it is full, once more after dead segments have gone."""
         use = Use.BLOCKS if packed.blocks else Use.CHECKPOINT if packed.checkpoint else Use.NOTES
         if packed.blocks and len(self._files.reserve) < RESERVE_FILES:
             self._grow_reserve()
@@ -325,7 +325,7 @@ class Journal:
             raise self._log.died(error) from error
 
     def _shrink_reserve(self) -> None:
-        """Give back what is far more than the next checkpoint needs."""
+        """Give back files of the reserve that are far larger than the next checkpoint needs."""
         files, most = self._files, RESERVE_EXCESS * self._estimate.roomy_bytes()
         if files.reserve_bytes > most or any(files.size(slot) > most for slot in files.reserve):
             files.reserve_bytes = self._estimate.roomy_bytes()
@@ -333,7 +333,7 @@ class Journal:
             self._grow_reserve()
 
     def _frees_segments(self) -> bool:
-        """Whether segments would go with a checkpoint made now."""
+        """True when a checkpoint made now would free segments."""
         last, active = self._checkpoint, self._log.active.number
         if self._bytes_since_checkpoint <= self._checkpoint_bytes:
             return False
@@ -407,7 +407,7 @@ class Journal:
         return self._create(anchors, entropy)
 
     def _create(self, anchors: list[str], entropy: Callable[[int], bytes]) -> tuple[Mark, list[str]]:
-        """A new store, unless what is there tells of an older one that has lost its segments."""
+        """Create a store, unless the files in the directory belong to an older one that has lost its segments."""
         found = self._manifests.current
         if found is not None and found.segments:
             raise StoreDamagedError(f"{self.directory}: its segments are missing, every one of them")

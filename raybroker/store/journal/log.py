@@ -1,6 +1,6 @@
 """Appending to the log: the only file that writes batches, seals segments and changes the manifest.
 
-The order of writes is what makes every crash recoverable:
+The order of writes makes every crash recoverable:
 
     append   batch into the active segment, one fdatasync, then the commit mark (not synced)
     roll     take an allocated file; summary into the old segment, sync; header into the new file, sync;
@@ -8,7 +8,7 @@ The order of writes is what makes every crash recoverable:
     retire   (a sync if commits do not sync: copies must be durable before what they were copied from goes)
              manifest without the segments, sync; only then are their files free or removed
 
-Whatever fails in between leaves the log dead (fail-stop): after a failed sync nobody knows what the kernel has dropped,
+A failure in between leaves the log dead (fail-stop): after a failed sync nobody knows what the kernel has dropped,
 so nothing is retried, nothing of that batch is acknowledged, and only reading the files anew can tell what is there.
 The one exception is a lack of room for a new segment, which is found out before anything is written.
 """
@@ -75,8 +75,8 @@ class LogWriter:
     def begin(self) -> None:
         """Start a new incarnation at the end that recovery found.
 
-        What was found is synced before anything builds on it: manifest, tail and new names may so far be only in
-        memory, where the death of the last process left them.  Only then files that no segment uses may go.
+        Manifest, tail and new names are synced first: after the death of the last process they may be in memory only.
+        Files that no segment uses are removed after that.
         """
         manifest = self.manifest
         try:
@@ -200,7 +200,7 @@ class LogWriter:
             raise StoreError(self.dead)
 
     def _keep_free_of_blocks(self, segment: Segment) -> bool:
-        """Whether the segment has to be free again after the next checkpoint, see ``reserve``."""
+        """True when the segment has to be free again after the next checkpoint, see ``reserve``."""
         return not segment.live_blocks and len(self._files.reserve) < Use.BLOCKS.leaves
 
     def _roll(self, packed: Packed, use: Use) -> Segment:
@@ -296,7 +296,7 @@ class LogWriter:
             self.sync_ns_max = took
 
     def died(self, error: BaseException) -> StoreError:
-        """The log is dead from now on, whatever was under way."""
+        """Declare the log dead."""
         if self.dead is None:
             self.dead = f"the store {self._directory} failed and was stopped: {error!r}"
         return StoreError(self.dead)

@@ -1,4 +1,4 @@
-"""Which segments go, and how survivors leave a sparse one.
+"""Reclaiming space: removing dead segments, and copying the survivors out of sparse ones.
 
 A segment can go when it is sealed, older than the segment of the last checkpoint (so that no note in it counts), and
 all of its blocks were freed before that checkpoint: so recovery gives back every block that the checkpoint speaks of,
@@ -42,7 +42,7 @@ class LastCheckpoint:
 
 
 def dead_segments(segments: Iterable[Segment], checkpoint: LastCheckpoint) -> list[Segment]:
-    """Segments of which nothing is needed any more."""
+    """Segments without anything that is still needed."""
     return [
         s
         for s in segments
@@ -111,7 +111,7 @@ class Reclaimer:
         return True
 
     def retire(self, checkpoint: LastCheckpoint) -> bool:
-        """Take dead segments out of the log; whether there were any."""
+        """Take dead segments out of the log; true when there were any."""
         with self._lock:
             dead = dead_segments(self._log.segments.values(), checkpoint)
             dead = [s for s in dead if s is not self._source and not self._files.pinned(s.slot)]

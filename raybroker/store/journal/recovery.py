@@ -1,4 +1,4 @@
-"""What a store's files mean when it is opened: where the log ends, what is damage, what is given back.
+"""Recovery: reads the files of a store that is opened, finds the end of the log, and names damage.
 
 Legal states, and all that a crash or power cut can leave behind:
 
@@ -49,7 +49,7 @@ Index = dict[int, dict[int, int]]
 
 
 def location(segment: int, offset: int, nbytes: int, crc: int) -> int:
-    """Where a payload is, in one integer: small enough to hold one for every block of a long backlog."""
+    """Location of a payload as one integer, small enough to keep one for every block of a long backlog."""
     return segment << 96 | offset << 64 | nbytes << 32 | crc
 
 
@@ -175,7 +175,7 @@ class Recovery:
         return data
 
     def forget_tail(self) -> None:
-        """Recovery is over: what was read for it may go."""
+        """Drop what was read for recovery, which is over."""
         self.tail.clear()
 
     def _check_header(self, segment: Segment) -> None:
@@ -247,11 +247,11 @@ class Recovery:
             raise self._damage(segment, segment.data_end, reason, segment.next_seq, later.first_seq)
 
     def _stale(self, header: BatchHeader) -> bool:
-        """Whether a batch is what an earlier incarnation left behind the end that was found when this one began."""
+        """True when a batch was left by an earlier incarnation behind the end of the log at which this one began."""
         return header.first_seq >= self.manifest.base_seq and header.incarnation != self.manifest.incarnation
 
     def _later(self, scan: SegmentScan, segment: Segment, offset: int) -> BatchHeader | None:
-        """A batch behind ``offset`` that belongs to the log: proof that what is at ``offset`` was acknowledged."""
+        """A batch behind ``offset`` that belongs to the log: proof that the batch at ``offset`` was acknowledged."""
         for _, header in scan.later_batches(offset):
             if header.first_seq >= segment.next_seq and not self._stale(header):
                 return header
@@ -370,7 +370,7 @@ class Recovery:
     def _damage(
         self, segment: Segment, offset: int, reason: str, seq: int | None, end_seq: int | None
     ) -> StoreDamagedError:
-        """The error that names what is not known."""
+        """The error that names the damage."""
         first = segment.first_seq if seq is None else seq
         lost = f"entries {first} to {end_seq - 1}" if end_seq is not None else f"entries from {first} on"
         return StoreDamagedError(

@@ -32,7 +32,7 @@ NOTES_BYTES: Final = 4 << 20
 
 
 class Use(enum.Enum):
-    """What is written; ``leaves``: how many files of the reserve it leaves."""
+    """Kind of a batch; ``leaves``: number of files that it leaves in the reserve."""
 
     BLOCKS = 2
     NOTES = 1
@@ -44,7 +44,7 @@ class Use(enum.Enum):
 
 
 class CheckpointEstimate:
-    """How large the next checkpoint will be, at most, in bytes."""
+    """Upper estimate of the size of the next checkpoint, in bytes."""
 
     __slots__ = ("_last", "_notes", "notes_bytes")
 
@@ -54,11 +54,11 @@ class CheckpointEstimate:
         self._notes = 0
 
     def written(self, meta_bytes: int, *, blocks: bool) -> None:
-        """A batch with so many bytes of rows and metas; an acknowledgement shortens more than it adds."""
+        """Count the rows and metas of a batch; those without blocks for a quarter, as acknowledgements shorten more."""
         self._notes += meta_bytes if blocks else meta_bytes >> 2
 
     def checkpoint(self, nbytes: int) -> None:
-        """A checkpoint of that size has been written, or was found."""
+        """Begin again with a checkpoint of that size, which was written or found."""
         self._last = nbytes
         self._notes = 0
 
@@ -67,10 +67,10 @@ class CheckpointEstimate:
         return self._last + self._notes
 
     def reserve_bytes(self, more: int = 0) -> int:
-        """Size that a file of the reserve must have, when metas of ``more`` bytes come."""
+        """Least size of a file of the reserve, with ``more`` bytes of metas to come."""
         needed = self._last + self._notes + more
         return padded(needed + (needed >> 2) + SECTOR_BYTES + self.notes_bytes)
 
     def roomy_bytes(self) -> int:
-        """Size that it is given: what it must have and some more, so that it seldom grows."""
+        """Size that a file of the reserve is given: larger than the least size, so that it seldom grows."""
         return self.reserve_bytes((self.nbytes >> 1) + (self.notes_bytes >> 2))

@@ -1,6 +1,6 @@
 """Reading a segment file from one batch to the next.
 
-It says what is there (a batch, or why there is none) and leaves to ``recovery`` and ``verify`` what that means.
+The result is a batch, or the reason why there is none; ``recovery`` and ``verify`` decide about its meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SegmentScan:
         return header, decode_head(header, self._bytes(offset, header.head_bytes))
 
     def bad_payloads(self, rows: list[Row], offset: int) -> list[Row]:
-        """The rows of the batch at ``offset`` whose payload is not what its checksum says."""
+        """The rows of the batch at ``offset`` whose payload does not match its checksum."""
         return [row for row in rows if row.nbytes and crc32(self._bytes(offset + row.offset, row.nbytes)) != row.crc]
 
     def later_batches(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -1,11 +1,11 @@
-"""Segments: what the journal knows of one, and the pool of files they live in.
+"""Segments, and the pool of files that they are in.
 
 Files are allocated before they are used and used again when their segment is dead: a sync after overwriting blocks that
 were written before costs about two thirds of one into fresh allocations, because the file system has no metadata to
 write.  A few more allocated files are the *reserve*, see ``reserve``: when the disk is full, producers are refused and
 consumers go on.
 
-Which segment is dead is decided by ``reclaim``; when to start a new one, by ``log``.
+``reclaim`` decides which segment is dead, ``log`` when to start a new one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from raybroker.store.journal.reserve import FULL_ERRNOS, RESERVE_FILES, Use
 
 SEGMENT_PREFIX: Final = "segment-"
 FREE_FILES_MADE: Final = 1
-"""Free files made in advance: the next one."""
+"""Free files made in advance."""
 FREE_FILES_KEPT: Final = 6
 """Free files kept for reuse; more than that is given back to the file system.  A file that was written before is the
 cheapest to write again: while a queue's length goes up and down by a few segments none has to be made or removed."""
@@ -76,7 +76,7 @@ class Segment:
 
     @staticmethod
     def of_record(record: SegmentRecord) -> Segment:
-        """A segment as the manifest tells of it."""
+        """A segment from its row in the manifest."""
         segment = Segment.started(record.number, record.slot, record.size_bytes, record.first_seq, record.chain)
         if record.sealed:
             segment.sealed = True
@@ -91,7 +91,7 @@ class Segment:
         return segment
 
     def record(self) -> SegmentRecord:
-        """What the manifest is to tell of this segment."""
+        """The row of this segment for the manifest."""
         start = SegmentRecord(self.number, self.slot, self.size_bytes, self.first_seq, self.first_chain)
         if not self.sealed:
             return start
@@ -113,7 +113,7 @@ class Segment:
         )
 
     def fits(self, packed: Packed) -> bool:
-        """Whether a batch goes in and still leaves room for the summary."""
+        """True when the segment has room for a batch and for the summary."""
         end = self.data_end + packed.nbytes + self.summary_bytes + packed.summary_bytes
         return end <= self.size_bytes
 
@@ -166,7 +166,7 @@ class SegmentFiles:
         self.free: list[int] = []
         self.reserve: list[int] = []
         self.reserve_bytes = reserve_bytes
-        """What a file of the reserve should have; smaller ones are kept while there is no room for that."""
+        """Wanted size of a file of the reserve; smaller files are kept while there is no room for that."""
         self._reserve_least = reserve_bytes
 
     def path(self, slot: int) -> Path:
@@ -276,7 +276,7 @@ class SegmentFiles:
             self._remove(slot)
 
     def missing_bytes(self, wanted: int) -> int:
-        """What the reserve lacks of ``RESERVE_FILES`` files of ``wanted`` bytes."""
+        """Bytes that the reserve lacks for ``RESERVE_FILES`` files of ``wanted`` bytes."""
         missing = (RESERVE_FILES - len(self.reserve)) * wanted
         for slot in list(self.reserve):
             missing += max(0, wanted - self._slots.get(slot, 0))

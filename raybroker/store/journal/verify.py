@@ -1,8 +1,8 @@
 """Checking a closed store byte for byte, without changing it.
 
-Opening a store reads only what it needs: anchors, summaries, the tail; a payload is checked when it is read.  This
-reads everything that means something, including what is only needed if something else breaks, and tells which bytes
-those were: what is not ``covered`` is padding, unused space or a free file, and damage there is harmless.
+Opening a store reads only anchors, summaries and the tail, and a payload is checked when it is read.  ``verify`` reads
+every byte that has a meaning, including those that are needed only when others are damaged, and reports them as
+``covered``: all others are padding, unused space or a free file, and damage there is harmless.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raybroker.store.journal.segment import Segment, SegmentFiles, segment_name
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are not what was written."""
+    """Bytes that differ from those that were written."""
 
     file: str
     offset: int
@@ -45,7 +45,7 @@ class Damage:
 
 @dataclass
 class Report:
-    """What ``verify`` found.  ``covered`` is file → [start, end) of the bytes that were checked."""
+    """Result of ``verify``.  ``covered`` is file → [start, end) of the bytes that were checked."""
 
     damages: list[Damage] = field(default_factory=list)
     covered: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
