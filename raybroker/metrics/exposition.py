@@ -89,7 +89,7 @@ def families(snapshot: Snapshot, tier: Tier) -> Iterator[Family]:
                 family.add_metric(labels, list(zip(_edges(metric), accumulate(counts), strict=True)), total)
             else:
                 for extra, value in _labelled(metric, len(labels), row[metric.key]):
-                    family.add_metric((*labels, *map(str, extra)), value)
+                    family.add_metric((*labels, *extra), value)
         if family.samples:
             yield family
 
@@ -117,11 +117,9 @@ def _lines(metric: Metric, labels: str, value: Any) -> Iterator[str]:
     name = metric.name
     if metric.kind == "histogram":
         counts, total = value
-        reached = 0
-        for edge, count in zip(_edges(metric), counts, strict=True):
-            reached += count
+        for edge, reached in zip(_edges(metric), accumulate(counts), strict=True):
             yield f'{name}_bucket{{{labels},le="{edge}"}} {reached}\n'
-        yield f"{name}_sum{{{labels}}} {total}\n{name}_count{{{labels}}} {reached}\n"
+        yield f"{name}_sum{{{labels}}} {total}\n{name}_count{{{labels}}} {sum(counts)}\n"
         return
     for extra, one in _labelled(metric, 4, value):
         more = f"{labels},{_labels(metric.labels[4:], extra)}" if extra else labels
@@ -135,12 +133,9 @@ def _labelled(metric: Metric, known: int, value: Any) -> Iterable[tuple[tuple[st
     return (((names,) if isinstance(names, str) else names, one) for names, one in value.items())
 
 
-def _labels(names: Iterable[str], values: Iterable[object]) -> str:
-    return ",".join(f'{name}="{_escaped(str(value))}"' for name, value in zip(names, values, strict=True))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+def _labels(names: Iterable[str], values: Iterable[str]) -> str:
+    escaped = (value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for value in values)
+    return ",".join(f'{name}="{value}"' for name, value in zip(names, escaped, strict=True))
 
 
 @cache
