@@ -229,16 +229,14 @@ QUANTITIES: Final[dict[str, Quantity]] = {row.key: row for row in (*DESTINATIONS
 
 
 def _metrics() -> Iterator[Metric]:
-    own = ("cluster", "broker")
-    for q in (*DESTINATIONS, *BROKERS):
-        if q.scope == "broker":
-            yield Metric(PREFIX + q.key, q.kind, q.unit, (*own, *q.labels), "aggregate", q.help, q.buckets, q.key)
-        elif q.scope == "destination":
-            labels = (*own, "type", *q.labels)
-            yield Metric(PREFIX + q.key, q.kind, q.unit, labels, "aggregate", q.help, q.buckets, q.key)
-    for q in DESTINATIONS:
-        labels = (*own, "destination", "type", *q.labels)
-        yield Metric(DESTINATION_PREFIX + q.key, q.kind, q.unit, labels, "destination", q.help, q.buckets, q.key)
+    tiers: tuple[tuple[Tier, str, tuple[str, ...]], ...] = (
+        ("aggregate", PREFIX, ("type",)), ("destination", DESTINATION_PREFIX, ("destination", "type")),
+    )  # fmt: skip
+    for tier, prefix, own in tiers:
+        for q in QUANTITIES.values():
+            if q.scope != ("only" if tier == "aggregate" else "broker"):
+                labels = ("cluster", "broker", *(own if q.scope != "broker" else ()), *q.labels)
+                yield Metric(prefix + q.key, q.kind, q.unit, labels, tier, q.help, q.buckets, q.key)
 
 
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _metrics()}

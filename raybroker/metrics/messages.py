@@ -19,6 +19,16 @@ LIST: Final = "mq.metrics.destination_list"
 QUEUE: Final = "mq.metrics.destination.queue."
 TOPIC: Final = "mq.metrics.destination.topic."
 
+_MESSAGES: Final = {
+    "numMsgsIn": "messages_in_total", "numMsgsOut": "messages_out_total", "numMsgs": "messages",
+    "msgBytesIn": "message_in_bytes_total", "msgBytesOut": "message_out_bytes_total", "totalMsgBytes": "message_bytes",
+}  # fmt: skip
+"""Counts of a broker and of a destination alike → keys of the catalogue."""
+_CONNECTIONS: Final = {
+    "numConnections": "connections", "numPktsIn": "packets_in_total", "numPktsOut": "packets_out_total",
+    "pktBytesIn": "packet_in_bytes_total", "pktBytesOut": "packet_out_bytes_total",
+}  # fmt: skip
+
 Row = dict[str, Any]
 
 
@@ -52,27 +62,14 @@ def body(name: str, snapshot: Snapshot) -> Row | None:
     return {BROKER: broker_body, RUNTIME: runtime_body, LIST: list_body}[name](snapshot)
 
 
-def _sum(snapshot: Snapshot, key: str) -> int:
-    return int(sum(row.get(key, 0) for row in snapshot.types.values()))
-
-
 def broker_body(snapshot: Snapshot) -> Row:
     """Table M-A; numMsgs and totalMsgBytes are left out while a host that holds messages does not answer."""
     own = snapshot.own
     whole = all("messages" in row for row in snapshot.types.values())
     unknown = () if whole or not own.get("unreachable_hosts") else ("numMsgs", "totalMsgBytes")
     row = {
-        "numConnections": own.get("connections", 0),
-        "numMsgsIn": _sum(snapshot, "messages_in_total"),
-        "numMsgsOut": _sum(snapshot, "messages_out_total"),
-        "numMsgs": _sum(snapshot, "messages"),
-        "msgBytesIn": _sum(snapshot, "message_in_bytes_total"),
-        "msgBytesOut": _sum(snapshot, "message_out_bytes_total"),
-        "totalMsgBytes": _sum(snapshot, "message_bytes"),
-        "numPktsIn": own.get("packets_in_total", 0),
-        "numPktsOut": own.get("packets_out_total", 0),
-        "pktBytesIn": own.get("packet_in_bytes_total", 0),
-        "pktBytesOut": own.get("packet_out_bytes_total", 0),
+        **{name: int(sum(row.get(key, 0) for row in snapshot.types.values())) for name, key in _MESSAGES.items()},
+        **{name: own.get(key, 0) for name, key in _CONNECTIONS.items()},
         "numDestinations": sum(own["destinations"].values()),
     }
     return {name: value for name, value in row.items() if name not in unknown}
@@ -97,34 +94,23 @@ def list_body(snapshot: Snapshot) -> Row:
 
 def destination_body(row: Row) -> Row:
     """Table M-D; the active consumers of a topic are its non-durable consumers and all its durable subscriptions."""
-    averages = row.get("averages", {})
-    queue = row["type"] == "queue"
-    consumers, reserved, used = row["consumers"], int(row.get("disk_reserved", 0)), int(row.get("disk_used", 0))
-    active = consumers["active"] if queue else max(consumers["active"], row.get("active_subscriptions", 0))
-    average, peak = averages.get("active", (active, active))
-    found = {
-        "numActiveConsumers": active, "avgNumActiveConsumers": average, "peakNumActiveConsumers": max(peak, active),
-    }  # fmt: skip
-    if queue:
-        backup = consumers["backup"]
-        average, peak = averages.get("backup", (backup, backup))
-        found |= {
-            "numBackupConsumers": backup, "avgNumBackupConsumers": average, "peakNumBackupConsumers": max(peak, backup),
-        }  # fmt: skip
-    messages, nbytes = row["messages"], row["message_bytes"]
+    averages, consumers = row.get("averages", {}), row["consumers"]
+    if row["type"] == "topic":
+        consumers = {"active": max(consumers["active"], row.get("active_subscriptions", 0))}
+    found: Row = {}
+    for kind, number in consumers.items():
+        average, peak = averages.get(kind, (number, number))
+        name = f"{kind.capitalize()}Consumers"
+        found |= {f"num{name}": number, f"avgNum{name}": average, f"peakNum{name}": max(peak, number)}
     found |= {
-        "numMsgsIn": row["messages_in_total"],
-        "numMsgsOut": row["messages_out_total"],
-        "numMsgs": messages,
-        "avgNumMsgs": averages.get("messages", (messages, 0))[0],
+        **{name: row[key] for name, key in _MESSAGES.items()},
+        "avgNumMsgs": averages.get("messages", (row["messages"], 0))[0],
         "peakNumMsgs": row["peak_messages"],
-        "msgBytesIn": row["message_in_bytes_total"],
-        "msgBytesOut": row["message_out_bytes_total"],
-        "totalMsgBytes": nbytes,
-        "avgTotalMsgBytes": averages.get("bytes", (nbytes, 0))[0],
+        "avgTotalMsgBytes": averages.get("bytes", (row["message_bytes"], 0))[0],
         "peakTotalMsgBytes": row["peak_message_bytes"],
         "peakMsgBytes": row["largest_message_bytes"],
     }
+    reserved, used = int(row.get("disk_reserved", 0)), int(row.get("disk_used", 0))
     if reserved:
         found |= {
             "diskReserved": reserved, "diskUsed": used, "diskUtilizationRatio": round(100 * used / reserved),

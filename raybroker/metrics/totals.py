@@ -18,14 +18,6 @@ Rows = dict[str, Row]
 """The rows of one host: "host" or a type of destinations → row."""
 
 
-class _Known(NamedTuple):
-    incarnation: int
-    counted: Rows
-    """The counters as the host gave them last."""
-    offset: Rows
-    """Added to ``counted``: counts of earlier incarnations, less those from before this broker."""
-
-
 def counters(rows: Mapping[str, Row]) -> Rows:
     """The rows without their gauges."""
     return {part: without_gauges(row) for part, row in rows.items()}
@@ -43,6 +35,23 @@ def plus(value: Any, other: Any, sign: int = 1) -> Any:
     return value + sign * other
 
 
+class _Known(NamedTuple):
+    """The counters of a host, or of a destination on it, as they were given last."""
+
+    host: str
+    incarnation: int
+    counted: Row
+    offset: Row
+    """Added to ``counted``: counts of earlier incarnations, less those from before this broker."""
+
+    def total(self) -> Row:
+        return plus(self.counted, self.offset)
+
+    def offset_in(self, incarnation: int) -> Row:
+        """The offset of the next counters, which are of this incarnation."""
+        return self.offset if incarnation == self.incarnation else self.total()
+
+
 class Totals:
     """Counters of all hosts of a broker, added up over restarts."""
 
@@ -55,33 +64,21 @@ class Totals:
         counted, known = counters(rows), self._known.get(host)
         if known is None:
             offset = plus({}, counted, -1) if older else {}
-        elif known.incarnation != incarnation:
-            offset = plus(known.offset, known.counted)
         else:
-            offset = known.offset
-        self._known[host] = _Known(incarnation, counted, offset)
+            offset = known.offset_in(incarnation)
+        self._known[host] = _Known(host, incarnation, counted, offset)
 
     def keep(self, hosts: set[str]) -> None:
         """Keep these hosts; the counts of all others go on as they are."""
         for host in [host for host in self._known if host not in hosts]:
-            known = self._known.pop(host)
-            self._gone = plus(self._gone, plus(known.counted, known.offset))
+            self._gone = plus(self._gone, self._known.pop(host).total())
 
     def rows(self) -> Rows:
         """The counters of the broker; those of a host that does not answer stay as they were."""
         total = self._gone
         for known in self._known.values():
-            total = plus(plus(total, known.counted), known.offset)
+            total = plus(total, known.total())
         return total
-
-
-class _KnownRow(NamedTuple):
-    host: str
-    incarnation: int
-    counted: Row
-    """The counters as the host gave them last."""
-    offset: Row
-    """Counts of earlier incarnations of the host."""
 
 
 class DestinationTotals:
@@ -92,7 +89,7 @@ class DestinationTotals:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _KnownRow] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
         """By type and name."""
 
     def take(self, host: str, incarnation: int, row: Row) -> Row:
@@ -101,13 +98,11 @@ class DestinationTotals:
         known = self._known.get(key)
         if known is None or known.host != host:
             offset: Row = {}
-        elif known.incarnation != incarnation:
-            offset = plus(known.offset, known.counted)
-        elif counted.get(_FIRST, 0) < known.counted.get(_FIRST, 0):
-            offset = {}  # It was destroyed and made again.
+        elif known.incarnation == incarnation and counted.get(_FIRST, 0) < known.counted.get(_FIRST, 0):
+            offset = {}  # The destination was destroyed and made again.
         else:
-            offset = known.offset
-        self._known[key] = _KnownRow(host, incarnation, counted, offset)
+            offset = known.offset_in(incarnation)
+        self._known[key] = _Known(host, incarnation, counted, offset)
         return {**row, **plus(counted, offset)} if offset else row
 
     def keep(self, there: Callable[[tuple[str, str]], bool]) -> None:
