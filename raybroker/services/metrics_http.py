@@ -18,7 +18,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
@@ -50,10 +50,11 @@ PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "/metrics": ("tier", "names"), "/metrics/destinations": ("names",), "/sd": (), "/healthy": (),
 }  # fmt: skip
 """Paths, and what may be asked of them."""
+METHODS: Final = ("GET", "HEAD")
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Ask = Callable[[str | None], Snapshot]
-"""names → snapshot, from any thread; raises a BrokerError or TimeoutError."""
+"""Gives the snapshot with the destinations of those names, in any thread; raises a BrokerError or TimeoutError."""
 
 
 class _Wanted(NamedTuple):
@@ -65,26 +66,28 @@ class _Wanted(NamedTuple):
     packed: bool
 
 
-class _Page(NamedTuple):
+class _Answer(NamedTuple):
+    status: int
+    content_type: str
     body: bytes
-    packed: bool
+    headers: Mapping[str, str] = {}
 
 
 class _Pages:
-    """Pages made once for all who want them at the same time, or of the same snapshot."""
+    """Pages, each made once for all requests at the same time or of the same snapshot."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._lock = threading.Lock()
-        self._under_way: dict[_Wanted, Future[_Page]] = {}
-        self._latest: tuple[_Wanted, Snapshot, _Page] | None = None
+        self._under_way: dict[_Wanted, Future[_Answer]] = {}
+        self._latest: tuple[_Wanted, Snapshot, _Answer] | None = None
 
-    def get(self, wanted: _Wanted) -> _Page:
+    def get(self, wanted: _Wanted) -> _Answer:
         """Raises what asking the broker raises."""
         with self._lock:
             found = self._under_way.get(wanted)
             mine = found is None
-            future: Future[_Page] = Future() if found is None else found
+            future: Future[_Answer] = Future() if found is None else found
             self._under_way[wanted] = future
         if mine:
             try:
@@ -96,13 +99,14 @@ class _Pages:
                     del self._under_way[wanted]
         return future.result()
 
-    def _made(self, wanted: _Wanted) -> _Page:
+    def _made(self, wanted: _Wanted) -> _Answer:
         snapshot, latest = self._ask(wanted.names if "destination" in wanted.tiers else None), self._latest
         if latest is not None and latest[0] == wanted and latest[1] is snapshot:
             return latest[2]
         body = page(snapshot, wanted.tiers, wanted.content_type)
-        packed = wanted.packed and len(body) >= GZIP_BYTES_MIN
-        made = _Page(gzip.compress(body, GZIP_LEVEL) if packed else body, packed)
+        made = _Answer(200, wanted.content_type, body)
+        if wanted.packed and len(body) >= GZIP_BYTES_MIN:
+            made = made._replace(body=gzip.compress(body, GZIP_LEVEL), headers={"Content-Encoding": "gzip"})
         self._latest = wanted, snapshot, made
         return made
 
@@ -128,12 +132,7 @@ class Endpoint:
             def do_GET(self) -> None:
                 endpoint._answer(self)
 
-            do_HEAD = do_GET  # noqa: N815 - its name there
-
-            def do_POST(self) -> None:
-                endpoint._refuse(self)
-
-            do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815 - their names there
+            do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_GET  # noqa: N815 - their names there
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
                 log.debug(format, *args)
@@ -151,48 +150,46 @@ class Endpoint:
             self._server = None
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        packed = False
         try:
-            status, kind, found = self._respond(request)
-            body, packed = (found.body, found.packed) if isinstance(found, _Page) else (found, False)
+            answer = self._respond(request)
         except ConfigError as error:
-            status, kind, body = 400, _TEXT, f"{error}\n".encode()
+            answer = _Answer(400, _TEXT, f"{error}\n".encode())
         except (BrokerError, TimeoutError) as error:
-            status, kind, body = 503, _TEXT, f"the broker cannot be asked now: {error}\n".encode()
-        _write(request, status, kind, body, {"Content-Encoding": "gzip"} if packed else {})
+            answer = _Answer(503, _TEXT, f"the broker cannot be asked now: {error}\n".encode())
+        _write(request, answer)
 
-    def _refuse(self, request: BaseHTTPRequestHandler) -> None:
-        text = f"{request.command} is not understood here; there are GET and HEAD\n"
-        _write(request, 405, _TEXT, text.encode(), {"Allow": "GET, HEAD"})
-
-    def _respond(self, request: BaseHTTPRequestHandler) -> tuple[int, str, bytes | _Page]:
+    def _respond(self, request: BaseHTTPRequestHandler) -> _Answer:
         parts, headers = urlsplit(request.path), request.headers
+        if request.command not in METHODS:
+            text = f"{request.command} is not understood here; there are GET and HEAD\n"
+            return _Answer(405, _TEXT, text.encode(), {"Allow": ", ".join(METHODS)})
         if parts.path not in PARAMETERS:
             text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy\n"
-            return 404, _TEXT, f"there is: {text}".encode()
+            return _Answer(404, _TEXT, f"there is: {text}".encode())
         query = parameters(parts.path, parts.query)
         if parts.path == "/sd":
-            return 200, "application/json", json.dumps(self._targets()).encode()
+            return _Answer(200, "application/json", json.dumps(self._targets()).encode())
         if parts.path == "/healthy":
             self._ask(None)
-            return 200, _TEXT, b"ok\n"
+            return _Answer(200, _TEXT, b"ok\n")
         tiers = tiers_of(query.get("tier", ["aggregate"])) if parts.path == "/metrics" else ("destination",)
         kind = content_type(", ".join(headers.get_all("Accept", [])))
         packed = "gzip" in headers.get("Accept-Encoding", "")
-        return 200, kind, self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
+        return self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
 
 
-def _write(request: BaseHTTPRequestHandler, status: int, kind: str, body: bytes, headers: dict[str, str]) -> None:
+def _write(request: BaseHTTPRequestHandler, answer: _Answer) -> None:
     """The whole answer, without its body for HEAD; the connection ends, so that an idle scraper keeps no thread."""
     request.close_connection = True
     try:
-        request.send_response(status)
-        for name, value in {"Content-Type": kind, **headers, "Connection": "close"}.items():
+        request.send_response(answer.status)
+        length = str(len(answer.body))
+        own = {"Content-Type": answer.content_type, "Connection": "close", "Content-Length": length}
+        for name, value in {**own, **answer.headers}.items():
             request.send_header(name, value)
-        request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         if request.command != "HEAD":
-            request.wfile.write(body)
+            request.wfile.write(answer.body)
     except OSError as error:
         log.debug("a scraper left before it had its answer: %s", error)
 

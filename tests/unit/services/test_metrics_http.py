@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.openmetrics import exposition as openmetrics
 
 from raybroker.errors import ConfigError, ConnectionLostError
 from raybroker.metrics.exposition import Snapshot
@@ -32,6 +30,8 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come")
 
 
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TARGETS = [{"targets": ["h:1"], "labels": {"__meta_raybroker_broker": "b1"}}]
 
 
@@ -77,7 +77,7 @@ def get(url: str, **headers: str) -> tuple[int, bytes, Any]:
 
 def test_a_scrape_gets_the_aggregate_tier(base: str, broker: Broker) -> None:
     status, body, headers = get(f"{base}/metrics")
-    assert (status, headers["Content-Type"], broker.asked) == (200, CONTENT_TYPE_PLAIN_0_0_4, [None])
+    assert (status, headers["Content-Type"], broker.asked) == (200, TEXT, [None])
     assert b'raybroker_messages{broker="b1",cluster="c",type="queue"} 5.0\n' in body
     assert b"raybroker_destination_" not in body
 
@@ -138,18 +138,18 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_setting(base: str, brok
 @pytest.mark.parametrize(
     ("accept", "content_type"),
     [
-        ("", CONTENT_TYPE_PLAIN_0_0_4),
-        ("*/*", CONTENT_TYPE_PLAIN_0_0_4),
-        ("text/plain;version=0.0.4", CONTENT_TYPE_PLAIN_0_0_4),
+        ("", TEXT),
+        ("*/*", TEXT),
+        ("text/plain;version=0.0.4", TEXT),
         ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
-         f"{openmetrics.CONTENT_TYPE_LATEST}; escaping=underscores"),
-        ("application/openmetrics-text", openmetrics.CONTENT_TYPE_LATEST),
+         OPENMETRICS),
+        ("application/openmetrics-text", OPENMETRICS),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/metrics", "/metrics?tier=all"])
 def test_the_format_is_the_one_that_is_accepted(base: str, path: str, accept: str, content_type: str) -> None:
     _, body, headers = get(base + path, **({"Accept": accept} if accept else {}))
-    assert headers["Content-Type"] == content_type
+    assert headers["Content-Type"].startswith(content_type)  # Some releases of the library add the escaping.
     assert body.count(b"# EOF\n") == body.endswith(b"# EOF\n") == ("openmetrics" in content_type)
 
 
