@@ -1,8 +1,8 @@
 """The configuration of a broker or a client as one frozen value.
 
-Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags
-(B-18).  A name that does not exist or a value out of bounds is an error that names the file and line, variable or flag,
-unlike in MQ, which ignores it: a misspelled limit would not be in force.
+Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags.
+A name that does not exist or a value out of bounds is an error that names the file and line, variable or flag, unlike
+in MQ, which ignores it: a misspelled limit would not be in force.
 
 A configuration holds the properties of brokers and of connection factories, so that one file can serve both sides.  It
 is built once, passed down as a value, and can be pickled for actors.

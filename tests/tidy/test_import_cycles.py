@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from tests.tidy.source import Sources, read, tree_of
 
 KNOWN = frozenset({
-    "raybroker.actors.broker",
-    "raybroker.actors.cluster",
-    "raybroker.actors.forwarding_agents",
-    "raybroker.actors.pool",
     "raybroker.client.aio.connection",
     "raybroker.client.aio.handles",
     "raybroker.client.aio.listening",
@@ -22,10 +18,8 @@ KNOWN = frozenset({
     "raybroker.client.connection.cluster_view",
     "raybroker.client.connection.connection",
     "raybroker.client.connection.consumer_watch",
-    "raybroker.client.connection.factory",
     "raybroker.client.connection.options",
     "raybroker.client.connection.ping",
-    "raybroker.client.connection.ray_seam",
     "raybroker.client.consumer.acknowledgement_answers",
     "raybroker.client.consumer.browser",
     "raybroker.client.consumer.consumer",
