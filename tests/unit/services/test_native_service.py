@@ -85,6 +85,23 @@ def test_who_has_introduced_himself_is_not_cut_off() -> None:
     in_rig(work, {"raybroker.handshake.timeout_ms": 50})
 
 
+def test_who_says_nothing_from_one_ping_to_the_next_is_lost() -> None:
+    async def work(rig: Rig) -> None:
+        alive, silent = rig.guest(), rig.guest()
+        for peer in (alive, silent):
+            peer.feed(OPENING)
+            peer.frames()
+            peer.connection.ping()
+        [ping] = [frame for frame in alive.frames() if isinstance(frame, wire.Ping)]
+        alive.feed(wire.pong(ping.nonce))
+        for peer in (alive, silent):
+            peer.connection.ping()
+        assert (alive.closed, silent.closed) == (False, True)
+        assert rig.serves()
+
+    in_rig(work)
+
+
 def test_more_connections_than_allowed_are_closed_at_once_and_those_that_are_there_stay() -> None:
     async def work(rig: Rig) -> None:
         peers = [rig.guest() for _ in range(3)]
@@ -433,6 +450,17 @@ def test_on_a_real_socket_a_stranger_reads_nothing_and_honest_clients_are_served
         assert rig.serves()
 
     in_rig(work)
+
+
+def test_a_service_that_listens_pings_its_connections_by_itself() -> None:
+    async def work(rig: Rig) -> None:
+        await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        silent = rig.guest()
+        silent.feed(OPENING)
+        await until(lambda: silent.closed)
+        assert [frame for frame in silent.frames() if isinstance(frame, wire.Ping)]
+
+    in_rig(work, {"imq.ping.interval": 1})
 
 
 def test_on_a_real_socket_an_exception_of_ours_would_be_seen() -> None:
