@@ -69,6 +69,14 @@ def test_the_body_has_the_names_of_its_table(
     kept.close()
 
 
+def test_metrics_messages_are_stored_and_live_as_the_settings_say() -> None:
+    settings = {"interval": 1, "persist": True, "timetolive": 7}
+    with rb.loopback(properties={f"imq.metrics.topic.{name}": value for name, value in settings.items()}) as connection:
+        session = connection.session()
+        message = session.consumer(session.topic("mq.metrics.broker")).receive(timeout=10)
+        assert (message.persistent, message.expiration - message.timestamp) == (True, 7_000)
+
+
 def test_the_list_names_destinations_but_no_metrics_topics(connection: Any, receive: Callable[[str], Any]) -> None:
     session = connection.session()
     session.producer("orders").send("one")
