@@ -364,11 +364,11 @@ class BrokerActor:
         """Each property with its value and where it came from."""
         return self._config.explained(self._spec.config.explain())
 
-    async def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    async def forget(self, type: str, name: str) -> None:
         """A host has removed a destination by itself."""
         self._broker.forget(type, name)
 
-    async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
+    async def forward(self, type: str, name: str, block: bytes) -> None:
         """A host's messages for a destination of another host; raises unless they are stored there."""
         await (await self._ready()).forward(type, name, block)
 

@@ -105,7 +105,7 @@ class RayPaths:
             raise OrderError(f"the path service cannot be asked which broker has a unit of order: {error}") from None
 
     async def routes(
-        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]  # noqa: A002 - as everywhere
+        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]
     ) -> dict[str, str]:
         self.requests += 1
         found: dict[str, str] = await self._ask("routes", type, name, units, owner, list(live))
@@ -117,7 +117,7 @@ class RayPaths:
     async def drop_member(self, member: str) -> None:
         await self._ask("drop_member", member)
 
-    async def release(self, type: str, name: str, units: list[str], owner: str) -> None:  # noqa: A002
+    async def release(self, type: str, name: str, units: list[str], owner: str) -> None:
         await self._ask("release", type, name, units, owner)
 
     async def row_if_running(self) -> Row:

@@ -131,7 +131,7 @@ class DataPlane(threading.Thread):
                 continue
             return journal, journal.incarnation
 
-    async def _forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002 - as everywhere
+    async def _forward(self, type: str, name: str, block: bytes) -> None:
         """Hand messages for a destination of another host to the broker; raises unless they are stored there."""
         broker_name = runtime.broker_name(self.spec.cluster, self.spec.broker)
         broker = await asyncio.to_thread(runtime.find_actor, broker_name)
@@ -182,7 +182,7 @@ class DestinationHost:
             self._plane.service.host.meters.life.sink = MessagesLog(self._log.directory, config.__getitem__)
             self._plane.service.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
 
-    def _forgotten(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    def _forgotten(self, type: str, name: str) -> None:
         broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
         if broker is not None:
             runtime.tell(broker.forget, type, name)

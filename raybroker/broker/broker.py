@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.destination_registry import TRAITS, Key, Registry
@@ -84,7 +85,10 @@ class Broker:
         self._begun: dict[Key, HostPort] = {}
         """Where a destination may be whose creation was not answered; it is created there or nowhere."""
         self._pool = asyncio.Lock()
-        self._verbs = self._table()
+        self._verbs = implementations(
+            self, self.destinations, self.subscriptions, self.schedules, self.transactions, self.messages,
+            self.templates, self.properties, self.measuring,
+        )  # fmt: skip
 
     @property
     def unasked(self) -> dict[str, str]:
@@ -120,7 +124,7 @@ class Broker:
         if DMQ not in self.registry.where and not self.unasked:
             await self.create(DMQ, dead_message_queue().as_dict("queue"))
 
-    def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    def forget(self, type: str, name: str) -> None:
         """A host has removed an unused auto-created destination, or a temporary one."""
         key = (check_destination_type(type), name)
         if key in self.registry.where and key not in self.registry.owners:
@@ -214,7 +218,7 @@ class Broker:
 
     # ---- what clients ask
 
-    async def locate(self, type: str, name: str, create: bool) -> HostPort:  # noqa: A002
+    async def locate(self, type: str, name: str, create: bool) -> HostPort:
         """The host of a destination; creates it if asked and allowed. Raises InvalidDestinationError."""
         kind = check_destination_type(type)
         check_destination_name(name, allow_reserved=True)
@@ -239,7 +243,7 @@ class Broker:
                 )
         return await self.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
 
-    async def create_temporary(self, type: str, owner: str) -> str:  # noqa: A002
+    async def create_temporary(self, type: str, owner: str) -> str:
         """A new destination that lives as long as the client connection ``owner``; its name.
 
         It has the attributes of an auto-created one, without a limit on producers, since whoever is asked answers
@@ -254,7 +258,7 @@ class Broker:
         await self.create((kind, name), attributes, owner=owner)
         return name
 
-    async def destroy_temporary(self, type: str, name: str, owner: str) -> None:  # noqa: A002
+    async def destroy_temporary(self, type: str, name: str, owner: str) -> None:
         """What its connection does; raises IllegalStateError for others, and while it has consumers."""
         kind = check_destination_type(type)
         key, host = (kind, name), self.registry.host_of(kind, name)
@@ -296,7 +300,7 @@ class Broker:
         """One sweep over what dead clients left open; see Transactions."""
         return await self.transactions.resolve()
 
-    async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
+    async def forward(self, type: str, name: str, block: bytes) -> None:
         """Put what a host has for a destination of another host there, such as dead messages.
 
         Raises what the other host raises, InvalidDestinationError when there is no such destination. The same block may
@@ -306,12 +310,16 @@ class Broker:
 
     # ---- administration
 
-    async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+    async def admin(self, verb: str, args: Row) -> Any:
         """One verb by name; raises ConfigError for an unknown one, and whatever the verb raises."""
-        handler = self._verbs.get(verb)
-        if handler is None:
+        declared, handler = VERBS.get(verb), self._verbs.get(verb)
+        if declared is None or (handler is None and not declared.host):
             raise ConfigError(f"unknown verb {verb!r}; known are {', '.join(self._verbs)}")
-        return await handler(**args)
+        declared.check(args)
+        if handler is not None:
+            return await handler(**args)
+        kind, name, *more = declared.filled(args).values()
+        return await getattr(self.registry.host_of(kind, name), verb)(check_destination_type(kind), name, *more)
 
     async def query_broker(self) -> Row:
         """The broker's hosts and what they hold."""
@@ -322,45 +330,3 @@ class Broker:
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": host.hosting, "failure": str(error)})
         return {"destinations": len(self.registry.where), "changed": self.properties.row(), "hosts": hosts}
-
-    def _table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        return {
-            "create_destination": self.destinations.create,
-            "adopt_destination": self.destinations.adopt,
-            "destroy_destination": self.destinations.destroy,
-            "update_destination": self.destinations.update,
-            "purge_destination": self.destinations.purge,
-            "query_destination": self.destinations.query,
-            "list_destinations": self.destinations.list_all,
-            "pause_destination": self.destinations.pause,
-            "resume_destination": self.destinations.resume,
-            "reset_destination": self.destinations.reset,
-            "list_consumers": self.destinations.list_consumers,
-            "query_consumer": self.destinations.query_consumer,
-            "query_broker": self.query_broker,
-            "update_broker": self.properties.update_broker,
-            "list_subscriptions": self.subscriptions.list_all,
-            "destroy_subscription": self.subscriptions.destroy,
-            "purge_subscription": self.subscriptions.purge,
-            "list_schedules": self.schedules.list_all,
-            "query_schedule": self.schedules.query,
-            "destroy_schedule": self.schedules.destroy,
-            "list_transactions": self.transactions.list_all,
-            "query_transaction": self.transactions.query,
-            "commit_transaction": self.transactions.commit,
-            "rollback_transaction": self.transactions.rollback,
-            "decide_transaction": self.transactions.decide,
-            "forget_transaction": self.transactions.forget,
-            "browse_messages": self.messages.browse,
-            "delete_messages": self.messages.delete,
-            "move_messages": self.messages.move,
-            "retry_messages": self.messages.retry,
-            "skip_messages": self.messages.skip,
-            "export_messages": self.messages.export,
-            "import_messages": self.messages.import_,
-            "create_template": self.templates.create,
-            "update_template": self.templates.update,
-            "destroy_template": self.templates.destroy,
-            "list_templates": self.templates.list_all,
-            "metrics": self.measuring.metrics,
-        }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from raybroker.broker.destination_registry import Registry
 from raybroker.engine.ports import Clock
@@ -17,6 +17,7 @@ from raybroker.hosting.host_port import HostPort, Row
 from raybroker.metrics import totals
 from raybroker.metrics.exposition import Snapshot
 from raybroker.model.errors import BrokerError
+from raybroker.model.listing import Listing
 from raybroker.model.names import is_metrics_topic
 from raybroker.model.settings import ConfigView
 
@@ -129,12 +130,12 @@ class Measuring:
 
     # ---- as verbs
 
-    async def metrics(self, names: str | None = None) -> list[dict[str, Any]]:
+    async def metrics(self, names: str | None = None) -> Listing:
         """The snapshot as a dict, for administrators: a row for this broker, in a list as all brokers have theirs."""
         found = (await self.snapshot(names))._asdict()
         own = dict(found["own"])
         own["info"] = dict(zip(("version", "python", "ray"), next(iter(own["info"])), strict=True))
-        return [{**found, "own": own}]
+        return Listing([{**found, "own": own}])
 
 
 def _parts(answer: Row) -> totals.Rows:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from raybroker.admin.verbs import PropertyChange
 from raybroker.broker.destination_registry import Registry
 from raybroker.cluster.compatibility import EQUAL
 from raybroker.config.live import LiveConfig, Saved
@@ -38,7 +39,7 @@ class Properties:
         self._behind: set[str] = set()
         """Hosts that were not told yet what is changed."""
 
-    async def update_broker(self, properties: Row, broker: str | None = None) -> Row:
+    async def update_broker(self, properties: Row, broker: str | None = None) -> PropertyChange:
         """Change properties, all or none: {"brokers": {name: {"changed", "unreached"}}, "down": []}.
 
         changed    everything that differs from the configuration now, property → value
@@ -101,8 +102,8 @@ class Asker(Protocol):
         """All brokers of the cluster, up or not."""
         ...
 
-    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]: ...
-    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Row: ...
+    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Any]]: ...
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any: ...
 
 
 class ClusterProperties:
@@ -112,7 +113,7 @@ class ClusterProperties:
         self._own = own
         self._asker = asker
 
-    async def update_broker(self, properties: Row, broker: str | None = None) -> Row:
+    async def update_broker(self, properties: Row, broker: str | None = None) -> PropertyChange:
         """As Properties.update_broker; without ``broker`` on all that are up, and "down" names the others.
 
         Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
@@ -121,7 +122,7 @@ class ClusterProperties:
         up = self._asker.live()
         self._own.check(properties)
         if broker is None:
-            found: Row = {"brokers": {}, "down": [name for name in self._asker.known() if name not in up]}
+            found: PropertyChange = {"brokers": {}, "down": [name for name in self._asker.known() if name not in up]}
             for _, answer in await self._asker.everywhere("update_broker", {"properties": properties}):
                 found["brokers"] |= answer["brokers"]
             return found
@@ -130,4 +131,6 @@ class ClusterProperties:
         together = [name for name in EQUAL if name in properties]
         if together and len(up) > 1:
             raise ConfigError(f"{together[0]} has to be the same on all brokers: change it without naming one")
-        return await self._asker.verb_at(broker, "update_broker", {"properties": properties}, TELL_TIMEOUT_S * 2)
+        args = {"properties": properties}
+        of_one: PropertyChange = await self._asker.verb_at(broker, "update_broker", args, TELL_TIMEOUT_S * 2)
+        return of_one

@@ -7,9 +7,9 @@ pauses goes to all of them; what changes a definition goes through the configura
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol
 
+from raybroker.admin.verb import By, Verb
 from raybroker.hosting.host_port import Page, Row
 from raybroker.model.errors import (
     BrokerError,
@@ -37,8 +37,8 @@ MIXED: Final = "MIXED"
 """State of a destination whose members have different ones; ``members`` says which has which."""
 _OF_EACH: Final = ("paused", "messages", "bytes", "messages_in", "messages_out")
 """What is shown of each member."""
-SAME: Final = frozenset({"reset_destination"})
-"""Verbs that concern the same destinations on all brokers."""
+_EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
+"""A page of a broker that does not have the destination."""
 
 Answer = tuple[str, Any]
 """(broker, what it answered)."""
@@ -72,25 +72,44 @@ class ClusterAdmin:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
+    async def carry_out(self, declared: Verb[..., Any], args: Row) -> Any:
+        """A verb of all brokers, and what their answers are together; see ``By``."""
+        verb, by = declared.name, declared.by
+        if by is By.FIRST:
+            return await self._first(verb, args)
+        if by is By.PAGES:
+            return await self._page(verb, args)
+        if by is By.ROWS:
+            answers, missing = await self._listed(verb, args)
+            return Listing((row for _, rows in answers for row in rows), missing)
+        answers = await self.everywhere(verb, args)
+        if by is By.EACH:
+            return None
+        return (sum if by is By.TOTAL else max)(int(found) for _, found in answers)
+
+    async def _asked(self, verb: str, args: Row) -> list[Answer]:
+        """(broker, what it answered or raised), of all brokers that are up, asked at once."""
+        brokers = self._asker.live()
+        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        return list(zip(brokers, await asyncio.gather(*work, return_exceptions=True), strict=True))
+
     async def everywhere(self, verb: str, args: Row) -> list[Answer]:
-        """Ask all brokers that are up at once.
+        """Ask all brokers that are up.
 
         A broker that does not have the destination, or is lost meanwhile, is left out as long as another one answers;
         any other error is raised, and the first of those when nobody answers.
         """
-        brokers = self._asker.live()
-        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
-        results = await asyncio.gather(*work, return_exceptions=True)
-        found, missing = [], []
-        for broker, result in zip(brokers, results, strict=True):
+        found: list[Answer] = []
+        errors: list[BaseException] = []
+        for broker, result in await self._asked(verb, args):
             if isinstance(result, InvalidDestinationError | BrokerGoneError):
-                missing.append(result)
+                errors.append(result)
             elif isinstance(result, BaseException):
                 raise result
             else:
                 found.append((broker, result))
         if not found:
-            raise missing[0]
+            raise errors[0]
         return found
 
     async def _listed(self, verb: str, args: Row) -> tuple[list[Answer], dict[str, str]]:
@@ -99,13 +118,12 @@ class ClusterAdmin:
         Raises InvalidDestinationError when all that answer lack the destination, and what the first broker raised when
         nobody answers.
         """
-        brokers = self._asker.live()
-        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
-        results = await asyncio.gather(*work, return_exceptions=True)
-        missing = {broker: "it is down" for broker in self._asker.known() if broker not in brokers}
         found: list[Answer] = []
         errors: list[BaseException] = []
-        for broker, result in zip(brokers, results, strict=True):
+        results = await self._asked(verb, args)
+        up = {broker for broker, _ in results}
+        missing = {broker: "it is down" for broker in self._asker.known() if broker not in up}
+        for broker, result in results:
             if isinstance(result, ConnectionLostError | RequestTimeoutError):
                 missing[broker] = str(result)
                 errors.append(result)
@@ -120,13 +138,43 @@ class ClusterAdmin:
             raise errors[0]
         return found, missing
 
+    async def _first(self, verb: str, args: Row) -> Any:
+        """What the first broker answers that knows it; one that cannot be asked may be the one that does."""
+        missing: BrokerError | None = None
+        for broker in self._asker.live():
+            try:
+                return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
+            except InvalidDestinationError as error:
+                missing = missing or error
+            except ConnectionLostError as error:
+                missing = error if not isinstance(missing, ConnectionLostError) else missing
+        raise missing or InvalidDestinationError(f"{verb}: no broker is up")
+
+    async def _page(self, verb: str, args: Row) -> Page:
+        """One page of what all members have, broker after broker; the next page's ``start`` says which."""
+        brokers = sorted(self._asker.live())
+        broker, inner = args.get("start") or (brokers[0], None)
+        if broker not in brokers:
+            raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
+        try:
+            page: Page = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
+        except InvalidDestinationError:
+            if all(other <= broker for other in brokers):
+                raise
+            page = {**_EMPTY[verb], "next": None}
+        if page["next"] is not None:
+            page["next"] = [broker, page["next"]]
+        elif after := [other for other in brokers if other > broker]:
+            page["next"] = [after[0], None]
+        return page
+
     # ---- destinations
 
-    async def query_destination(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
+    async def query_destination(self, type: str, name: str) -> Row:
         """One row for all members: counts added up, and ``members`` with the row of each broker."""
         return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
 
-    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:  # noqa: A002
+    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:
         found: dict[tuple[str, str], list[Answer]] = {}
         answers, missing = await self._listed("list_destinations", {"type": type, "temporary": temporary})
         for broker, rows in answers:
@@ -158,18 +206,13 @@ class ClusterAdmin:
         ]  # fmt: skip
         return row
 
-    async def count_everywhere(self, verb: str, args: Row) -> int:
-        """For verbs that answer how many: destinations paused are the same on all brokers, messages are not."""
-        counts = [int(found or 0) for _, found in await self.everywhere(verb, args)]
-        return max(counts) if verb in SAME else sum(counts)
-
     # ---- consumers and subscriptions
 
-    async def list_consumers(self, name: str | None = None, type: str | None = None) -> Listing:  # noqa: A002
+    async def list_consumers(self, destination: str | None = None, type: str | None = None) -> Listing:
         """One row a consumer, whichever members it is attached to; what these count is added up. ``broker`` is the home
         broker of its connection, ``members`` the brokers that it is attached to."""
         found: dict[Any, Row] = {}
-        answers, missing = await self._listed("list_consumers", {"name": name, "type": type})
+        answers, missing = await self._listed("list_consumers", {"destination": destination, "type": type})
         for broker, rows in answers:
             for row in rows:
                 key = row.get("consumer") or (broker, row["id"])
@@ -180,10 +223,6 @@ class ClusterAdmin:
                         if count in row:
                             known[count] = (known.get(count) or 0) + (row[count] or 0)
         return Listing(found.values(), missing)
-
-    async def query_consumer(self, id: int) -> Row:  # noqa: A002
-        """One consumer by the number that one of the brokers gave it, the home broker's first."""
-        return await self._first("query_consumer", {"id": id})
 
     async def list_subscriptions(self, topic: str | None = None) -> Listing:
         """One row a subscription; messages are those of all members."""
@@ -197,75 +236,3 @@ class ClusterAdmin:
                 known["consumers"] = max(known["consumers"], row["consumers"])
                 known["active"] = known["active"] or row["active"]
         return Listing((found[key] for key in sorted(found)), missing)
-
-    # ---- what is listed by host, and found by going from broker to broker
-
-    async def concatenated(self, verb: str, args: Row) -> Listing:
-        answers, missing = await self._listed(verb, args)
-        return Listing((row for _, rows in answers for row in rows), missing)
-
-    async def _first(self, verb: str, args: Row) -> Any:
-        """What the first broker answers that knows it; one that cannot be asked may be the one that does."""
-        missing: BrokerError | None = None
-        for broker in self._asker.live():
-            try:
-                return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
-            except InvalidDestinationError as error:
-                missing = missing or error
-            except ConnectionLostError as error:
-                missing = error if not isinstance(missing, ConnectionLostError) else missing
-        raise missing or InvalidDestinationError(f"{verb}: no broker is up")
-
-    async def paged(self, verb: str, args: Row) -> Page:
-        """One page of what all members have, broker after broker; the next page's ``start`` says which."""
-        brokers = sorted(self._asker.live())
-        broker, inner = args.get("start") or (brokers[0], None)
-        if broker not in brokers:
-            raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
-        page: Page = {"next": None}
-        try:
-            page = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
-        except InvalidDestinationError:
-            if all(other <= broker for other in brokers):
-                raise
-            page = {**_EMPTY[verb], "next": None}
-        if page["next"] is not None:
-            page["next"] = [broker, page["next"]]
-        elif after := [other for other in brokers if other > broker]:
-            page["next"] = [after[0], None]
-        return page
-
-    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """The verbs by name."""
-        return {
-            "query_destination": self.query_destination,
-            "list_destinations": self.list_destinations,
-            "list_consumers": self.list_consumers,
-            "query_consumer": self.query_consumer,
-            "list_subscriptions": self.list_subscriptions,
-            **_each(COUNTED, self.count_everywhere),
-            **_each(CONCATENATED, self.concatenated),
-            **_each(FIRST, self._first),
-            **_each(_EMPTY, self.paged),
-        }
-
-
-COUNTED: Final = (
-    "purge_destination", "purge_subscription", "delete_messages", "move_messages", "retry_messages",
-    "skip_messages",
-    "reset_destination",
-)  # fmt: skip
-CONCATENATED: Final = ("list_transactions", "list_schedules", "metrics")
-FIRST: Final = (
-    "query_schedule", "query_transaction", "commit_transaction", "rollback_transaction", "decide_transaction",
-    "forget_transaction", "destroy_schedule",
-)  # fmt: skip
-_EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
-
-
-def _each(verbs: Iterable[str], work: Callable[[str, Row], Awaitable[Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
-    def bound(verb: str) -> Callable[..., Awaitable[Any]]:
-        return lambda **args: work(verb, args)
-
-    return {verb: bound(verb) for verb in verbs}
-

@@ -13,20 +13,19 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from raybroker.admin.verb import By
+from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker import Broker
 from raybroker.broker.broker_properties import ClusterProperties
 from raybroker.broker.cluster_admin import ClusterAdmin
-from raybroker.broker.cluster_management import ABOUT_CLUSTER, ClusterItself
+from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.definitions import Definitions
 from raybroker.broker.destination_registry import Key
-from raybroker.broker.destinations import DMQ, HOW_TO_ADOPT, ORPHANED
 from raybroker.broker.forwarding import Forwarding
 from raybroker.broker.forwarding_agents import Agents, Hands
-from raybroker.broker.host_listing import require_whole
-from raybroker.broker.if_exists import create_or
 from raybroker.broker.path_service import Paths
-from raybroker.broker.record_application import ONLY_HERE, merged
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.remote_host import HostElsewhere
 from raybroker.cluster.change_record import Change
@@ -35,22 +34,15 @@ from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import (
     BrokerError,
-    BrokerGoneError,
     ConfigError,
-    IllegalStateError,
-    InvalidDestinationError,
     LocalDestinationError,
     MasterUnavailableError,
     RequestTimeoutError,
 )
-from raybroker.model.listing import Listing
 from raybroker.model.names import (
-    check_destination_name,
     check_destination_type,
     is_reserved_name,
-    is_temporary_name,
 )
-from raybroker.model.settings import check_attribute_names, destination_attributes
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""
@@ -83,12 +75,16 @@ class ClusterBroker:
         self._spread = ClusterAdmin(self)
         self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes, self._ask_master)
         self.agents = Agents(clustering, self._propose, hands)
-        self._properties = ClusterProperties(local.properties, self)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.recorded_pauses = pausing.of
-        self._verbs = {
-            **self._spread.table(), **self._changes(), **self._itself.table(), **self.agents.table(), **pausing.table()
-        }
+        self._definitions = Definitions(
+            local.registry, local.config, local.destinations, local.templates, self, self._spread,
+            lambda: clustering.member.agreed, self._propose,
+        )  # fmt: skip
+        self._verbs = implementations(
+            self._spread, self._definitions, self._itself, self.agents, pausing,
+            ClusterProperties(local.properties, self),
+        )  # fmt: skip
         self.forwarding = Forwarding(local, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
 
@@ -136,7 +132,7 @@ class ClusterBroker:
         broker may use the destination.
         """
         self.clustering.require_open()
-        if guest and self._is_local(kind, name):
+        if guest and self._definitions.is_local(kind, name):
             raise LocalDestinationError(
                 f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
             )
@@ -185,7 +181,7 @@ class ClusterBroker:
         """
         self.clustering.require_open()
         await self.local.locate("topic", topic, True)
-        if not durable or self._is_local("topic", topic):
+        if not durable or self._definitions.is_local("topic", topic):
             await self.local.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
             return
         key = (client_id or "", name)
@@ -196,21 +192,24 @@ class ClusterBroker:
         if known == wanted:
             return
         if known is not None:
-            await self._refuse_active(name, client_id)
+            await self._definitions.refuse_active(name, client_id)
             await self._propose(Change("destroy_subscription", key))
         await self._propose(Change("create_subscription", key, wanted))
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await self._destroy_subscription(name, client_id)
+        await self._definitions.destroy_subscription(name, client_id)
 
     async def admin(self, verb: str, args: Row) -> Any:
         """One verb by name, for the whole cluster where it concerns the whole cluster."""
-        if verb not in ABOUT_CLUSTER:
+        declared = VERBS.get(verb)
+        if declared is None or not declared.always:
             self.clustering.require_open()
-        handler = self._verbs.get(verb)
-        if handler is None:
+        if declared is None or declared.by is By.BROKER:
             return await self.local.admin(verb, args)
-        return await handler(**args)
+        declared.check(args)
+        if declared.by is By.CLUSTER:
+            return await self._verbs[verb](**args)
+        return await self._spread.carry_out(declared, args)
 
     # ---- what other brokers ask ------------------------------------------------------------------------------------
 
@@ -243,10 +242,10 @@ class ClusterBroker:
             return "unknown" if method == "outcome" else None
         return await (found.outcome(key) if commit is None else found.decide(key, commit))
 
-    async def _import(self, type: str, name: str, block: bytes) -> None:  # noqa: A002 - as everywhere
+    async def _import(self, type: str, name: str, block: bytes) -> None:
         await self.local.forward(type, name, block)
 
-    async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+    async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:
         """Which of these units of order have messages in this broker's member."""
         host = self.local.registry.find(type, name)
         return await host.live_units(type, name, names) if host is not None else []
@@ -293,171 +292,6 @@ class ClusterBroker:
     async def _reached(self, number: int) -> bool:
         return await self.clustering.reached(number, REACH_TIMEOUT_S)
 
-    # ---- changes of definitions ------------------------------------------------------------------------------------
-
-    def _changes(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        return {
-            "create_destination": self._create_destination,
-            "adopt_destination": self._adopt_destination,
-            "update_destination": self._update_destination,
-            "destroy_destination": self._destroy_destination,
-            "destroy_subscription": self._destroy_subscription,
-            "create_template": self._create_template,
-            "update_template": self._update_template,
-            "destroy_template": self._destroy_template,
-            "update_broker": self._properties.update_broker,
-        }
-
-    def _is_local(self, type_: str, name: str) -> bool:
-        traits = self.local.registry.traits.get((check_destination_type(type_), name), {})
-        return bool(traits.get(ONLY_HERE))
-
-    def _recorded(self, key: Key) -> Row | None:
-        found = self.clustering.member.agreed.destinations.get(key)
-        return dict(found) if found is not None else None
-
-    async def _create_destination(
-        self, type: str, name: str, attributes: Row, if_exists: str = "error"  # noqa: A002
-    ) -> str:
-        """As Destinations.create."""
-        key: Key = (check_destination_type(type), name)
-
-        async def update() -> None:
-            if attributes:
-                await self._update_destination(type, name, attributes)
-
-        def exists() -> bool:
-            there = key in self.local.registry.where or self._recorded(key) is not None
-            return there and key not in self.local.registry.orphans
-
-        return await create_or(
-            if_exists, create=lambda: self._create_new(type, name, attributes), exists=exists, update=update
-        )
-
-    async def _create_new(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
-        """As Destinations.create, on all brokers; one with isLocalOnly on this one alone."""
-        key: Key = (check_destination_type(type), check_destination_name(name))
-        if key in self.local.registry.orphans:
-            raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
-        if key in self.local.registry.where or self._recorded(key) is not None:
-            raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
-        check_attribute_names(attributes, key[0])
-        given = self.local.templates.applied(attributes, key[0])
-        checked = destination_attributes(given, self.local.config, key[0]).as_dict(key[0])
-        if checked.get(ONLY_HERE):
-            await self.local.admin("create_destination", {"type": type, "name": name, "attributes": attributes})
-        else:
-            await self._refuse_others(key)
-            await self._propose(Change("create_destination", key, checked))
-
-    async def _refuse_others(self, key: Key) -> None:
-        """What another broker has for its own clients, or as an orphan, is no member of a new one."""
-        if self.live() == [self.name]:
-            return
-        try:
-            rows = await self.everywhere("query_destination", {"type": key[0], "name": key[1]})
-        except (InvalidDestinationError, BrokerGoneError):
-            return
-        for broker, row in rows:
-            if row["state"] == ORPHANED:
-                raise InvalidDestinationError(
-                    f"{key[0]} {key[1]!r} exists on broker {broker} and is orphaned: {HOW_TO_ADOPT}"
-                )
-            if row["attributes"].get(ONLY_HERE):
-                raise InvalidDestinationError(
-                    f"{key[0]} {key[1]!r} exists already on broker {broker}, for clients of that broker alone"
-                    " (isLocalOnly): destroy it there, or take another name"
-                )
-
-    async def _adopt_destination(self, type: str, name: str) -> None:  # noqa: A002
-        """Put an orphaned destination into the record, with its messages and durable subscriptions.
-
-        Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the coordinator
-        hold.
-        """
-        key: Key = (check_destination_type(type), name)
-        found = await self.everywhere("query_destination", {"type": key[0], "name": name})
-        rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
-        if not rows:
-            raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")
-        attributes = rows.get(self.coordinator, next(iter(rows.values())))["attributes"]
-        await self._propose(Change("create_destination", key, attributes))
-        known = self.clustering.member.agreed.subscriptions
-        for row in await self._spread.list_subscriptions(name) if key[0] == "topic" else ():
-            identity = (row["client_id"] or "", row["name"])
-            if row["durable"] and identity not in known:
-                fields = {field: row[field] for field in ("topic", "shared", "selector", "no_local")}
-                await self._propose(Change("create_subscription", identity, fields))
-
-    async def _update_destination(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
-        key: Key = (check_destination_type(type), name)
-        check_attribute_names(changes, key[0])
-        known = self._recorded(key)
-        if known is None:
-            await self._spread.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
-            return
-        after = merged(known, changes, key[0], name)
-        if after["duplicateWindowMs"] and not known["duplicateWindowMs"] and len(self.known()) > 1:
-            raise ConfigError(
-                f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
-                " created: producers that are open would go on sending one id to different brokers; destroy and create"
-                " it"
-            )
-        await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
-
-    async def _destroy_destination(self, type: str, name: str) -> None:  # noqa: A002
-        key: Key = (check_destination_type(type), name)
-        if key == DMQ or is_temporary_name(name):
-            await self.local.destinations.destroy(type, name)
-        elif self._recorded(key) is not None:
-            await self._propose(Change("destroy_destination", key))
-        else:
-            if is_reserved_name(name):
-                raise IllegalStateError(f"{key[0]} {name!r} is the broker's own")
-            await self._spread.everywhere("destroy_destination", {"type": type, "name": name})
-            for subscription, fields in list(self.clustering.member.agreed.subscriptions.items()):
-                if key == ("topic", fields.get("topic")):
-                    await self._propose(Change("destroy_subscription", subscription))
-
-    async def _destroy_subscription(
-        self, name: str, client_id: str | None = None, topic: str | None = None
-    ) -> None:
-        key = (client_id or "", name)
-        known = self.clustering.member.agreed.subscriptions.get(key)
-        if known is None or topic not in (None, known.get("topic")):
-            await self._spread.everywhere(
-                "destroy_subscription", {"name": name, "client_id": client_id, "topic": topic}
-            )
-            return
-        await self._refuse_active(name, client_id)
-        await self._propose(Change("destroy_subscription", key))
-
-    async def _refuse_active(self, name: str, client_id: str | None) -> None:
-        """A subscription that a consumer uses, on whichever broker, is not ended."""
-        rows, live = await self._spread.list_subscriptions(), self.live()
-        silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
-        require_whole(Listing((), silent), f"whether subscription {name!r} is in use")
-        for row in rows:
-            if row["durable"] and (row["client_id"] or "", row["name"]) == (client_id or "", name) and row["active"]:
-                raise IllegalStateError(
-                    f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
-                )
-
-    async def _create_template(self, name: str, attributes: Row) -> None:
-        checked = self.local.templates.checked(name, attributes)
-        await self._propose(Change("set_template", (name,), checked))
-
-    async def _update_template(self, name: str, changes: Row) -> int:
-        after, follow = await self.local.templates.following(name, changes)
-        await self._propose(Change("set_template", (name,), after))
-        for (kind, destination), followed in follow:
-            await self._update_destination(kind, destination, followed)
-        return len(follow)
-
-    async def _destroy_template(self, name: str) -> None:
-        self.local.templates.require(name)
-        await self._propose(Change("drop_template", (name,)))
-
     # ---- the start -------------------------------------------------------------------------------------------------
 
     async def bootstrap(self) -> None:
@@ -468,7 +302,8 @@ class ClusterBroker:
         """
         member, shared = self.clustering.member, self.clustering.shared
         # What is made from now on is made by the record, and what it destroys must not come back.
-        stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or self._recorded(key) is None]
+        recorded = self._definitions.recorded
+        stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or recorded(key) is None]
         await self.clustering.opened.wait()
         new = not member.agreed.brokers
         while True:
@@ -483,13 +318,13 @@ class ClusterBroker:
                 await asyncio.sleep(BOOTSTRAP_RETRY_S)
 
     async def _write_all(self, stored: list[Key], shared: bool) -> None:
-        registry = self.local.registry
+        registry, definitions = self.local.registry, self._definitions
         for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
         for key in stored:
-            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or self._is_local(*key):
+            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or definitions.is_local(*key):
                 continue
-            if key not in registry.where or self._recorded(key) is not None:
+            if key not in registry.where or definitions.recorded(key) is not None:
                 continue
             attributes = (await registry.where[key].query(*key))["attributes"]
             try:
@@ -497,7 +332,7 @@ class ClusterBroker:
             except (MasterUnavailableError, RequestTimeoutError):
                 raise
             except BrokerError as error:
-                if shared and self._recorded(key) is not None:
+                if shared and definitions.recorded(key) is not None:
                     continue  # Another broker has it as well, and was first.
                 raise BrokerError(f"{key[0]} {key[1]} could not be written into the record: {error}") from error
 

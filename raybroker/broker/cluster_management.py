@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
+from raybroker.admin.verbs import MasterChange
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
@@ -12,9 +13,6 @@ from raybroker.cluster.events import Brokers
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name
-
-ABOUT_CLUSTER: Final = frozenset({"list_brokers", "query_cluster", "update_broker"})
-"""Verbs that are answered even while clients are not taken."""
 
 
 class ClusterItself:
@@ -92,7 +90,7 @@ class ClusterItself:
         if names:
             self._clustering.feed(Brokers(tuple(names)))
 
-    async def change_master(self, target: str, passed_on: bool = False) -> Row:
+    async def change_master(self, target: str, passed_on: bool = False) -> MasterChange:
         """Move the configuration change record to another broker while brokers run; result and text.
 
         A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
@@ -100,8 +98,8 @@ class ClusterItself:
         member = self._clustering.member
         master = member.claim.master
         if not passed_on and not member.is_master and master != member.name and master in self.live():
-            row: Row = await self._ask(master, "change_master", {"target": target, "passed_on": True})
-            return row
+            answer: MasterChange = await self._ask(master, "change_master", {"target": target, "passed_on": True})
+            return answer
         result, text = await self._clustering.change_master(target)
         return {"result": result, "text": text}
 
@@ -109,13 +107,3 @@ class ClusterItself:
         """The configuration change record as a file."""
         member = self._clustering.member
         return dump(member.record, number=member.durable.number)
-
-    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """The verbs by name."""
-        return {
-            "list_brokers": self.list_brokers,
-            "query_cluster": self.query_cluster,
-            "reload_cluster": self.reload_cluster,
-            "change_master": self.change_master,
-            "backup_record": self.backup_record,
-        }

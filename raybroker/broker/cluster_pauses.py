@@ -37,8 +37,8 @@ class Pausing:
         """What of a destination is paused, and until when in milliseconds, 0 until resumed."""
         return {which: int(str(until_ms)) for which, until_ms in self._recorded().get(key, {}).items()}
 
-    async def pause(
-        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
+    async def pause_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0
     ) -> int:
         """As Destinations.pause, on all brokers, those that are down included; how many destinations.
 
@@ -55,10 +55,10 @@ class Pausing:
                 await self._everywhere("pause_destination", args)
         return len(keys)
 
-    async def resume(
-        self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
+    async def resume_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all"
     ) -> int:
-        """As Destinations.resume, on all brokers; how many destinations. Raises as :meth:`pause`."""
+        """As Destinations.resume, on all brokers; how many destinations. Raises as :meth:`pause_destination`."""
         check_pause(which, 0, "resumed")
         kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))
         keys = await self._chosen(type, name, "resumed", kept=kept)
@@ -85,7 +85,3 @@ class Pausing:
         if not kept:
             await self._everywhere("query_destination", {"type": key[0], "name": name})
         return [key]
-
-    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """The verbs by name."""
-        return {"pause_destination": self.pause, "resume_destination": self.resume}

@@ -55,7 +55,7 @@ class Destinations:
         self._broker = broker
         self._registry = broker.registry
 
-    async def create(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:  # noqa: A002
+    async def create_destination(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:
         """Create with attributes; "created", "kept" or "updated".
 
         ``if_exists``: "error" raises InvalidDestinationError, "keep" leaves it as it is, "update" gives it the
@@ -65,14 +65,14 @@ class Destinations:
 
         async def update() -> None:
             if attributes:
-                await self.update(type, name, attributes)
+                await self.update_destination(type, name, attributes)
 
         return await create_or(
             if_exists, create=lambda: self._create(type, name, attributes), exists=lambda: key in self._registry.where,
             update=update,
         )  # fmt: skip
 
-    async def _create(self, type: str, name: str, attributes: Row) -> None:  # noqa: A002
+    async def _create(self, type: str, name: str, attributes: Row) -> None:
         kind = check_destination_type(type)
         check_destination_name(name)
         if (kind, name) in self._registry.where:
@@ -97,7 +97,7 @@ class Destinations:
             row = await host.query("queue", way[-1]) if host is not None else {"attributes": {}}
             error_destination = row["attributes"].get("errorDestination")
 
-    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+    async def destroy_destination(self, type: str, name: str) -> None:
         """Remove a destination with its messages; a dedicated host ends with it.
 
         Raises IllegalStateError for mq.sys.dmq and for temporary ones, which their connection removes.
@@ -108,12 +108,12 @@ class Destinations:
             raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
         await self._broker.destroy(key, host)
 
-    async def adopt(self, type: str, name: str) -> None:  # noqa: A002
+    async def adopt_destination(self, type: str, name: str) -> None:
         """For a broker without a record, where nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
         key, _ = self._known(type, name)
         raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
 
-    async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+    async def update_destination(self, type: str, name: str, changes: Row) -> None:
         key, host = self._known(type, name)
         if key in self._registry.orphans:
             raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
@@ -123,18 +123,14 @@ class Destinations:
         await self._refuse_circle(key, changes.get("errorDestination"))
         await self._broker.update(key, host, changes)
 
-    async def purge(self, type: str, name: str) -> None:  # noqa: A002
-        key, host = self._known(type, name)
-        await host.purge(*key)
-
-    async def query(self, type: str, name: str) -> Row:  # noqa: A002
+    async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)
         return self._shown(key, host, await host.query(*key))
 
     def _shown(self, key: Key, host: HostPort, row: Row) -> Row:
         return {**row, "host": host.key, **({"state": ORPHANED} if key in self._registry.orphans else {})}
 
-    async def list_all(self, type: str | None = None, temporary: bool = False) -> list[Row]:  # noqa: A002
+    async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:
         """One row a destination, by name; one that cannot be asked now has state UNKNOWN, and its host is missing.
 
         ``temporary`` shows the temporary ones as well.
@@ -167,8 +163,8 @@ class Destinations:
                 rows.append({"name": key[1], "type": key[0], "state": "UNKNOWN", "host": host.key, "error": failure})
         return rows, lost
 
-    async def pause(
-        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0  # noqa: A002
+    async def pause_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0
     ) -> int:
         """Pause one destination, or all (of a type) but mq.sys.dmq; how many.
 
@@ -180,8 +176,8 @@ class Destinations:
         await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
         return len(keys)
 
-    async def resume(
-        self, type: str | None = None, name: str | None = None, which: str = "all"  # noqa: A002
+    async def resume_destination(
+        self, type: str | None = None, name: str | None = None, which: str = "all"
     ) -> int:
         """Resume one destination, or all (of a type); how many."""
         check_pause(which, 0, "resumed")
@@ -189,7 +185,7 @@ class Destinations:
         await self._each(keys, lambda key, host: host.resume(*key, which))
         return len(keys)
 
-    async def reset(self, type: str | None = None, name: str | None = None) -> int:  # noqa: A002
+    async def reset_destination(self, type: str | None = None, name: str | None = None) -> int:
         """Set to zero what is counted of one destination, or of all (of a type); how many."""
         if name is not None:
             keys = [self._known(named(type, name), name)[0]]
@@ -221,17 +217,17 @@ class Destinations:
         if failed is not None:
             raise failed
 
-    async def list_consumers(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
-        """Consumers of one destination, of two with that name the queue, or of all (of a type)."""
-        if name is not None:
-            only_topic = ("queue", name) not in self._registry.where and ("topic", name) in self._registry.where
-            key, host = self._known(type or ("topic" if only_topic else "queue"), name)
-            return await host.consumers(*key)
+    async def list_consumers(self, destination: str | None = None, type: str | None = None) -> Listing:
+        if destination is not None:
+            where = self._registry.where
+            only_topic = ("queue", destination) not in where and ("topic", destination) in where
+            key, host = self._known(type or ("topic" if only_topic else "queue"), destination)
+            return Listing(await host.consumers(*key))
         kind = None if type is None else check_destination_type(type)
         found, missing = await host_listing.each_host(self._registry, lambda host: host.consumers(kind, None))
         return Listing((row for _, row in found), missing)
 
-    async def query_consumer(self, id: int) -> Row:  # noqa: A002
+    async def query_consumer(self, id: int) -> Row:
         """One consumer; raises InvalidDestinationError when there is none of that id."""
         rows = await self.list_consumers()
         for row in rows:

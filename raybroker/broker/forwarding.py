@@ -59,7 +59,7 @@ class Forwarding:
 
     # ---- who has consumers -----------------------------------------------------------------------------------------
 
-    async def consumers(self, type: str, name: str) -> Row:  # noqa: A002 - as everywhere
+    async def consumers(self, type: str, name: str) -> Row:
         """Of this broker's member: how many there are, and whether it takes messages."""
         row = await self._local.registry.host_of(type, name).query(type, name)
         takes = row["state"] in TAKING and "insertion" not in row["paused"]
@@ -168,11 +168,11 @@ class Forwarding:
 
     # ---- the way in ------------------------------------------------------------------------------------------------
 
-    async def take_over(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+    async def take_over(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """Take messages of another broker's host, which decides; how many."""
         return await self._local.registry.host_of(type, name).take(type, name, txn, coordinator, blocks)
 
-    async def decide_over(self, type: str, name: str, txn: str) -> None:  # noqa: A002
+    async def decide_over(self, type: str, name: str, txn: str) -> None:
         """They are here for good."""
         await self._local.registry.host_of(type, name).decide(txn, True)
 

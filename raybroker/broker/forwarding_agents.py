@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.cluster.change_record import Change
@@ -68,10 +68,9 @@ class Agents:
 
     # ---- verbs
 
-    async def create_forwarding(self, name: str, attributes: Row) -> None:
-        """Define an agent; raises ConfigError for what is wrong with it, or when there is one of that name."""
+    async def create_forwarding(self, name: str, queue: str, to: str, attributes: Row) -> None:
         check_template_name(name)
-        made = forwarding(attributes)
+        made = forwarding({"queue": queue, "to": to, **attributes})
         if self._hands is not None and (made.cluster, made.target) == (self._hands.cluster, made.queue):
             raise ConfigError(f"to = {made.to!r} is the queue that the agent takes from")
         await self._propose(Change("create_forwarding", (name,), made.as_dict()))
@@ -106,12 +105,3 @@ class Agents:
             return {**row, **await self._hands.row(name, definition)}
         except BrokerError as error:
             return {**row, "state": "STARTING", "error": str(error)}
-
-    def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """The verbs by name."""
-        return {
-            "create_forwarding": self.create_forwarding,
-            "destroy_forwarding": self.destroy_forwarding,
-            "list_forwardings": self.list_forwardings,
-            "query_forwarding": self.query_forwarding,
-        }

@@ -10,11 +10,12 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
+from raybroker.admin.verbs import BROWSE_MAX, EXPORT_BYTES_MAX
 from raybroker.broker.destination_registry import Registry
 from raybroker.content.death_records import ORIGIN, revive_block
 from raybroker.content.headers import message_id
 from raybroker.core.blocks import message_mask as pk
-from raybroker.hosting.host_port import HostPort, Page
+from raybroker.hosting.host_port import HostPort
 from raybroker.model.block import Block
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
@@ -26,12 +27,6 @@ from raybroker.model.names import (
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 
-BROWSE_MAX: Final = 1000
-"""Most messages in one page."""
-BROWSE_BODY_BYTES_MAX: Final = 1 << 20
-"""Most bytes of one body in a page; longer ones are cut."""
-EXPORT_BYTES_MAX: Final = 8 << 20
-"""About how many bytes one page of an export has at most; a single longer message still comes whole."""
 IMPORT_BYTES_MAX: Final = 96 << 20
 IDS_AT_A_TIME: Final = 50
 """Messages that one selector by id names."""
@@ -45,31 +40,8 @@ class Messages:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def browse(
-        self, type: str, name: str, selector: str | None = None, start: Any = None, max: int = 100,  # noqa: A002
-        body_bytes_max: int = 1024,
-    ) -> Page:  # fmt: skip
-        """One page of a destination's messages, oldest first: {"messages": rows, "next": start of the next page}.
-
-        Nothing is taken. Raises InvalidSelectorError, and ConfigError for a page that is too large.
-        """
-        _check("max", max, 1, BROWSE_MAX)
-        _check("body_bytes_max", body_bytes_max, 0, BROWSE_BODY_BYTES_MAX)
-        host, kind = self._at(type, name)
-        return await host.browse(kind, name, selector, start, max, body_bytes_max)
-
-    async def delete(
-        self, type: str, name: str, selector: str | None = None, ids: list[str] | None = None  # noqa: A002
-    ) -> int:
-        """Delete the messages that the selector and the ids name, all without either; how many.
-
-        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
-        """
-        host, kind = self._at(type, name)
-        return await host.delete_messages(kind, name, selector, ids)
-
-    async def move(
-        self, type: str, name: str, target: str, target_type: str | None = None,  # noqa: A002
+    async def move_messages(
+        self, type: str, name: str, target: str, target_type: str | None = None,
         selector: str | None = None, ids: list[str] | None = None,
     ) -> int:  # fmt: skip
         """Move messages to another destination, by default of the same type, with their ids; how many.
@@ -88,14 +60,14 @@ class Messages:
         chosen = [row["id"] async for row in _rows(host, kind, name, selector) if wanted is None or row["id"] in wanted]
         return await _transfer(host, (kind, name), chosen, target_host, (target_kind, target))
 
-    async def retry(
-        self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,  # noqa: A002
+    async def retry_messages(
+        self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,
         ids: list[str] | None = None,
     ) -> int:  # fmt: skip
         """Send dead messages back to where each died, as new messages; how many.
 
         One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
-        exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError as :meth:`move`.
+        exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError.
         """
         host, kind = self._at(type, name)
         await _require_movable(host, kind, name)
@@ -122,27 +94,12 @@ class Messages:
                 count += await _send_back(host, (kind, name), chosen, target, origin)
         return count
 
-    async def skip(self, type: str, name: str) -> int:  # noqa: A002
-        """Put the damaged messages of a halted destination into quarantine and let it go on; how many.
-
-        A record of each damaged block goes to the dead message queue. Raises ResourceAllocationError when that is full.
-        """
-        host, kind = self._at(type, name)
-        return await host.skip_messages(kind, name)
-
-    async def export(
-        self, type: str, name: str, selector: str | None = None, start: Any = None,  # noqa: A002
-        max_bytes: int = EXPORT_BYTES_MAX,
-    ) -> Page:  # fmt: skip
-        """One page of copies: {"blocks": encoded messages, "next": start of the next page}."""
-        _check("max_bytes", max_bytes, 1, EXPORT_BYTES_MAX)
-        host, kind = self._at(type, name)
-        return await host.export_messages(kind, name, selector, start, max_bytes)
-
-    async def import_(self, type: str, name: str, blocks: list[bytes]) -> int:  # noqa: A002
+    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:
         """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
         require_no_metrics_topic(type, name)
-        _check("bytes of blocks", sum(map(len, blocks)), 0, IMPORT_BYTES_MAX)
+        size = sum(map(len, blocks))
+        if size > IMPORT_BYTES_MAX:
+            raise ConfigError(f"{size} bytes of blocks are too many for one call; allowed are {IMPORT_BYTES_MAX}")
         host, kind = self._at(type, name)
         return await host.import_messages(kind, name, blocks)
 
@@ -154,7 +111,7 @@ async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> A
     """The rows of all messages that can be moved now."""
     start: Any = None
     while True:
-        page = await host.browse(kind, name, selector, start, BROWSE_MAX, 0)
+        page = await host.browse_messages(kind, name, selector, start, BROWSE_MAX, 0)
         for row in page["messages"]:
             if row["state"] in MOVABLE:
                 yield row
@@ -225,7 +182,3 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
 
-
-def _check(what: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise ConfigError(f"{what} = {value}; allowed: {low} to {high}")

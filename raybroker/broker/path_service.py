@@ -30,11 +30,11 @@ class Paths(Protocol):
     """What a broker asks; raises OrderError when the path service cannot be asked."""
 
     async def routes(
-        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]  # noqa: A002 - as everywhere
+        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]
     ) -> dict[str, str]: ...
 
     async def renew(self, owner: str) -> bool: ...
-    async def release(self, type: str, name: str, units: list[str], owner: str) -> None: ...  # noqa: A002
+    async def release(self, type: str, name: str, units: list[str], owner: str) -> None: ...
     async def drop_member(self, member: str) -> None: ...
 
 
@@ -77,7 +77,7 @@ class PathService:
     # ---- what brokers ask
 
     async def routes(
-        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]  # noqa: A002
+        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]
     ) -> dict[str, str]:
         """Unit → broker; a new unit goes to the next of the live brokers in turn. The producer holds them from now on.
 
@@ -101,7 +101,7 @@ class PathService:
         """False: the producer is not known (any more) and has to ask for its units again."""
         return self._map.renew(owner, self._clock.now_ms())
 
-    async def release(self, type: str, name: str, units: list[str], owner: str) -> None:  # noqa: A002
+    async def release(self, type: str, name: str, units: list[str], owner: str) -> None:
         """The producer does not use these units any more, without any: none of the destination."""
         self._map.release((type, name), owner, units or None)
 

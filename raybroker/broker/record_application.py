@@ -80,13 +80,13 @@ class Applying:
     async def _present(self, wanted: RecordState) -> RecordState:
         """What is here, as a record would have it."""
         have, registry = RecordState(), self._broker.registry
-        subscriptions = await self._broker.subscriptions.list_all()
+        subscriptions = await self._broker.subscriptions.list_subscriptions()
         require_whole(subscriptions, "what the record changes")
         for row in subscriptions:
             if row["durable"]:
                 fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields
-        for template in await self._broker.templates.list_all():
+        for template in await self._broker.templates.list_templates():
             have.templates[(template["name"],)] = dict(template["attributes"])
         for host in list(registry.hosts):
             for row in await host.destinations():
@@ -192,7 +192,7 @@ class Applying:
     async def _unsubscribe(self, change: Change) -> None:
         client_id, name = change.key
         try:
-            await self._broker.subscriptions.destroy(name, client_id)
+            await self._broker.subscriptions.destroy_subscription(name, client_id)
         except InvalidDestinationError:
             return  # It is gone, which is what was wanted.
 

@@ -16,18 +16,18 @@ class Schedules:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def list_all(self, name: str | None = None, type: str | None = None) -> list[Row]:  # noqa: A002
+    async def list_schedules(self, destination: str | None = None, type: str | None = None) -> Listing:
         """One row a schedule, those that come next first: of one destination, of two with that name, or of all."""
         kind = None if type is None else check_destination_type(type)
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.schedules(kind, name))
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.schedules(kind, destination))
         rows = [{**row, "host": host.key} for host, row in found]
         return Listing(sorted(rows, key=lambda row: (row["next_ms"] is None, row["next_ms"], row["id"])), missing)
 
-    async def query(self, id: str) -> Row:  # noqa: A002
+    async def query_schedule(self, id: str) -> Row:
         """One schedule; raises InvalidDestinationError when there is none."""
         return (await self._find(id))[1]
 
-    async def destroy(self, id: str) -> None:  # noqa: A002
+    async def destroy_schedule(self, id: str) -> None:
         """End a schedule; what it has sent stays. Raises InvalidDestinationError when there is none."""
         host, _ = await self._find(id)
         await host.destroy_schedule(id)

@@ -97,18 +97,18 @@ class Subscriptions:
 
         Raises IllegalStateError while it has consumers, InvalidDestinationError when there is none.
         """
-        await self.destroy(name, client_id)
+        await self.destroy_subscription(name, client_id)
 
     # ---- administration
 
-    async def list_all(self, topic: str | None = None) -> list[Row]:
+    async def list_subscriptions(self, topic: str | None = None) -> Listing:
         """One row a subscription, of one topic or of all."""
         if topic is not None:
-            return _sorted(await self._registry.host_of("topic", topic).subscriptions(topic))
+            return Listing(_sorted(await self._registry.host_of("topic", topic).subscriptions(topic)))
         found, missing = await host_listing.each_host(self._registry, lambda host: host.subscriptions(None))
         return Listing(_sorted([row for _, row in found]), missing)
 
-    async def destroy(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
+    async def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         """End a durable subscription with its messages; raises as :meth:`unsubscribe`."""
         identity = _checked(client_id, name)
         async with self._changing.setdefault(identity, asyncio.Lock()):
@@ -124,7 +124,7 @@ class Subscriptions:
                 self._topics.pop(identity, None)
         self._changing.pop(identity, None)
 
-    async def purge(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
+    async def purge_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         """Discard the messages that wait for a durable subscription."""
         for row in await self._found(_checked(client_id, name), topic):
             host = self._registry.host_of("topic", row["topic"])
@@ -143,7 +143,7 @@ class Subscriptions:
         rows = await self._rows(identity)
         if not rows:
             self._registry.require_all_asked(f"subscription {identity[1]!r}")
-            everything = await self.list_all()
+            everything = await self.list_subscriptions()
             rows = [row for row in everything if row["durable"] and _identity(row) == identity]
             if not rows:
                 host_listing.require_whole(everything, f"subscription {identity[1]!r}")

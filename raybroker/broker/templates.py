@@ -37,12 +37,12 @@ class Templates:
         self._save = save
         self._templates: Saved = dict(saved or {})
 
-    async def create(self, name: str, attributes: Row) -> None:
+    async def create_template(self, name: str, attributes: Row) -> None:
         """Raises ConfigError for a bad name, one that exists, an unknown attribute or a value out of bounds."""
         await self.put(name, self.checked(name, attributes))
 
     def checked(self, name: str, attributes: Row) -> Row:
-        """The attributes of a new template as values; raises as :meth:`create`."""
+        """The attributes of a new template as values; raises as :meth:`create_template`."""
         check_template_name(name)
         if name in self._templates:
             raise ConfigError(f"template {name!r} exists already; update or destroy it")
@@ -58,7 +58,7 @@ class Templates:
         """Nothing happens when there is none."""
         await self._replace({key: value for key, value in self._templates.items() if key != name})
 
-    async def update(self, name: str, changes: Row) -> int:
+    async def update_template(self, name: str, changes: Row) -> int:
         """Change a template and the destinations that follow it; how many destinations were changed."""
         merged, follow = await self.following(name, changes)
         await self._replace({**self._templates, name: merged})
@@ -81,7 +81,7 @@ class Templates:
                 found.append(((kind, destination), followed))
         return {**old, **parsed}, found
 
-    async def destroy(self, name: str) -> None:
+    async def destroy_template(self, name: str) -> None:
         """Destinations keep what they took from it. Raises ConfigError when there is none."""
         self.require(name)
         await self.drop(name)
@@ -90,7 +90,7 @@ class Templates:
         """Raises ConfigError when there is no such template."""
         self._named(name)
 
-    async def list_all(self) -> list[Row]:
+    async def list_templates(self) -> list[Row]:
         """One row a template, by name: name and attributes."""
         return [{"name": name, "attributes": dict(found)} for name, found in sorted(self._templates.items())]
 

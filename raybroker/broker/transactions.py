@@ -41,48 +41,48 @@ class Transactions:
         self._undecided: dict[tuple[str, str], int] = {}
         """(host, key) → sweeps in which the coordinator knew nothing of it."""
 
-    async def list_all(self) -> list[Row]:
+    async def list_transactions(self) -> Listing:
         """One row a transaction and host: the host's row, and ``host``."""
         found, missing = await host_listing.each_host(self._registry, lambda host: host.transactions())
         return Listing(({**row, "host": host.key} for host, row in found), missing)
 
-    async def query(self, id: int | str) -> Row:  # noqa: A002 - as everywhere
+    async def query_transaction(self, id: int | str) -> Row:
         """One transaction by id: the number, or host:number where several hosts have that number.
 
         Raises InvalidDestinationError when there is none, IllegalStateError when there are several.
         """
         return (await self._find(id))[1]
 
-    async def commit(self, id: int | str) -> None:  # noqa: A002
+    async def commit_transaction(self, id: int | str) -> None:
         """Commit a prepared transaction; raises IllegalStateError in any other state.
 
         Of an XA branch that is a heuristic decision: the host remembers it until the branch is forgotten.
         """
         await self._settle(id, commit=True)
 
-    async def rollback(self, id: int | str) -> None:  # noqa: A002
+    async def rollback_transaction(self, id: int | str) -> None:
         """Roll a transaction back; of a prepared XA branch that is a heuristic decision."""
         await self._settle(id, commit=False)
 
-    async def decide(self, id: int | str, commit: bool) -> None:  # noqa: A002
+    async def decide_transaction(self, id: int | str, commit: bool) -> None:
         """What the transaction manager of a prepared XA branch decided. Raises IllegalStateError in any other state."""
         host, row = await self._find(id)
         if row["kind"] != "xa" or row["state"] != PREPARED:
             raise IllegalStateError(f"transaction {id} is {row['state']}; its manager decides PREPARED ones")
         await host.decide(row["key"], commit)
 
-    async def forget(self, id: int | str) -> None:  # noqa: A002
+    async def forget_transaction(self, id: int | str) -> None:
         """Drop a heuristic outcome that its transaction manager knows. Raises IllegalStateError in any other state."""
         host, row = await self._find(id)
         if row["state"] not in HEURISTIC:
             raise IllegalStateError(f"transaction {id} is {row['state']}; only heuristic outcomes are forgotten")
         await host.forget(row["key"])
 
-    async def _settle(self, id: int | str, *, commit: bool) -> None:  # noqa: A002
+    async def _settle(self, id: int | str, *, commit: bool) -> None:
         host, row = await self._find(id)
         await host.settle_transaction(row["id"], commit)
 
-    async def _find(self, id: int | str) -> tuple[HostPort, Row]:  # noqa: A002
+    async def _find(self, id: int | str) -> tuple[HostPort, Row]:
         match = _ID.fullmatch(str(id).strip())
         found = []
         if match is not None:

@@ -59,7 +59,7 @@ Which = Annotated[str, typer.Option("-pst", "--pause-type", metavar="|".join(PAU
 @groups["create"].command("dst", epilog=attributes_help())
 def create_dst(
     name: Name,
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     option: Attributes = None,
     if_exists: Annotated[
         IfExists, typer.Option("--if-exists", help="Refuse, leave it as it is, or give it the attributes.")
@@ -84,7 +84,7 @@ def create_dst(
 
 @groups["list"].command("dst")
 def list_dst(
-    type: AnyType = None,  # noqa: A002
+    type: AnyType = None,
     temporary: Annotated[bool, typer.Option("-tmp", "--temporary", help="Show temporary ones as well.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
@@ -101,7 +101,7 @@ def list_dst(
 
 
 @groups["query"].command("dst")
-def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
+def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: Json = False) -> None:
     """Show attributes, state and counts of one destination."""
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
@@ -114,7 +114,7 @@ def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: 
 
 
 @groups["update"].command("dst", epilog=attributes_help())
-def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:  # noqa: A002
+def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:
     """Change attributes, all or none: raybroker update dst -t q -n JMSQueue -o maxNumMsgs=1000"""
     kind = destination_type(type)
     changes = checked_attributes(attributes(option), kind)
@@ -127,7 +127,7 @@ def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster:
 
 
 @groups["destroy"].command("dst")
-def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
     """Remove a destination with its messages."""
     kind = destination_type(type)
     ask(force, f"destroy {kind} {name} with its messages?")
@@ -137,7 +137,7 @@ def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Clu
 
 
 @groups["adopt"].command("dst")
-def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> None:  # noqa: A002
+def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> None:
     """Put an orphaned destination into the record again, with its messages: raybroker adopt dst -t q -n orders
 
     After restore cls, list dst shows what was created after the backup as ORPHANED; destroy dst drops it instead.
@@ -149,7 +149,7 @@ def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> Non
 
 
 @groups["purge"].command("dst")
-def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
     """Discard the messages that no consumer holds."""
     kind = destination_type(type)
     ask(force, f"discard the messages of {kind} {name}?")
@@ -161,7 +161,7 @@ def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Clust
 @groups["pause"].command("dst")
 def pause_dst(
     name: PausedName = None,
-    type: AnyType = None,  # noqa: A002
+    type: AnyType = None,
     which: Which = "ALL",
     until: Annotated[
         str | None,
@@ -184,7 +184,7 @@ def pause_dst(
 @groups["resume"].command("dst")
 def resume_dst(
     name: PausedName = None,
-    type: AnyType = None,  # noqa: A002
+    type: AnyType = None,
     which: Which = "ALL",
     cluster: Cluster = "default",
 ) -> None:
@@ -198,7 +198,7 @@ def resume_dst(
 @groups["reset"].command("dst")
 def reset_dst(
     name: PausedName = None,
-    type: AnyType = None,  # noqa: A002
+    type: AnyType = None,
     cluster: Cluster = "default",
 ) -> None:
     """Count from zero what query dst shows, of one destination or all: raybroker reset dst -t q -n orders
@@ -228,7 +228,7 @@ def list_con(
     destination: Annotated[
         str | None, typer.Option("-d", "--destination", "-n", metavar="NAME", help="Only those of this destination.")
     ] = None,
-    type: AnyType = None,  # noqa: A002
+    type: AnyType = None,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
@@ -245,7 +245,7 @@ def list_con(
 
 @groups["query"].command("con")
 def query_con(
-    id: Annotated[int, typer.Option("-n", "--id", metavar="ID", help="The id that list con shows.")],  # noqa: A002
+    id: Annotated[int, typer.Option("-n", "--id", metavar="ID", help="The id that list con shows.")],
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:

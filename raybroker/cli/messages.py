@@ -41,11 +41,11 @@ def send(
     destination_type: DestinationType = "q",
     count: Annotated[int, typer.Option("--count", metavar="N", help="Send it so many times.", min=1)] = 1,
     lines: Annotated[bool, typer.Option("--lines", help="One message for each line of the body.")] = False,
-    property: Annotated[  # noqa: A002
+    property: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar="K=V", help="A property; numbers and true/false as such. Repeatable."),
     ] = None,
-    type: Annotated[BodyType, typer.Option("--type", help="What the body is.")] = BodyType.text,  # noqa: A002
+    type: Annotated[BodyType, typer.Option("--type", help="What the body is.")] = BodyType.text,
     persistent: Annotated[bool, typer.Option("--persistent/--non-persistent", help="Stored when this ends.")] = True,
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="TIME", help="Expires after so long, such as 10m.")

@@ -56,7 +56,7 @@ Kind = Annotated[str, typer.Option("-m", "--metrics", metavar="KIND", help="What
 
 @groups["metrics"].command("dst")
 def metrics_dst(
-    name: Name, type: Type = "q", kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1,  # noqa: A002
+    name: Name, type: Type = "q", kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1,
     cluster: Cluster = "default", json: Json = False,
 ) -> None:  # fmt: skip
     """Show counts of one destination, again and again: raybroker metrics dst -t q -n orders -m rts"""

@@ -23,11 +23,11 @@ def create_sch(
     body: Annotated[str, typer.Argument(metavar="BODY", help="The message, a text.", show_default=False)],
     destination: Annotated[str, typer.Option("-d", "--destination", metavar="NAME", help="Where it is sent.")],
     when: Annotated[str, typer.Option("--when", metavar="EXPR", help="Five fields of cron, @daily, or @every 10s.")],
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     timezone: Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Such as Europe/Berlin.")] = "UTC",
     repeat: Annotated[int | None, typer.Option("--repeat", metavar="N", help="End after so many.", min=1)] = None,
     catch_up: Annotated[bool, typer.Option("--catch-up", help="Make up for every one that was missed.")] = False,
-    property: Annotated[  # noqa: A002
+    property: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar="K=V", help="A property; numbers and true/false as such. Repeatable."),
     ] = None,
@@ -52,7 +52,7 @@ def list_sch(
     destination: Annotated[
         str | None, typer.Option("-d", "--destination", metavar="NAME", help="Only those of this destination.")
     ] = None,
-    type: Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")] = None,  # noqa: A002
+    type: Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")] = None,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
@@ -73,7 +73,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @groups["query"].command("sch")
-def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
+def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) -> None:
     """Show one schedule."""
     with connecting.administering(cluster) as admin:
         found = admin.query_schedule(id)
@@ -85,7 +85,7 @@ def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) 
 
 
 @groups["destroy"].command("sch")
-def destroy_sch(id: ScheduleId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def destroy_sch(id: ScheduleId, force: Force = False, cluster: Cluster = "default") -> None:
     """End a schedule: raybroker destroy sch -n ID; what it has sent stays."""
     ask(force, f"destroy schedule {id}?")
     with connecting.administering(cluster) as admin:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.admin.operations import pages
 from raybroker.cli import archive, connecting, output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.messages import plain_body
 from raybroker.cli.objects import Cluster, Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
+from raybroker.client.admin.admin import pages
 from raybroker.model.block import Block
 from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
 
@@ -36,7 +36,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_def
 @groups["list"].command("msg")
 def list_msg(
     name: Name,
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     selector: Selector = None,
     most: Annotated[int, typer.Option("--max", metavar="N", help="At most so many; 0: all.", min=0)] = 100,
     cluster: Cluster = "default",
@@ -101,10 +101,10 @@ def _why_dead(properties: dict[str, Any]) -> str:
 @groups["delete"].command("msg")
 def delete_msg(
     name: Name,
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     selector: Selector = None,
-    id: Ids = None,  # noqa: A002
-    all: All = False,  # noqa: A002
+    id: Ids = None,
+    all: All = False,
     force: Force = False,
     cluster: Cluster = "default",
 ) -> None:
@@ -124,13 +124,13 @@ def delete_msg(
 def move_msg(
     name: Name,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Where they go.")],
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     to_type: Annotated[
         str | None, typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.")
     ] = None,
     selector: Selector = None,
-    id: Ids = None,  # noqa: A002
-    all: All = False,  # noqa: A002
+    id: Ids = None,
+    all: All = False,
     cluster: Cluster = "default",
 ) -> None:
     """Move messages: raybroker move msg -n orders --to archive --all
@@ -150,9 +150,9 @@ def retry_msg(
     name: Annotated[
         str, typer.Option("-n", "--name", metavar="NAME", help="The queue they died into.")
     ] = DEAD_MESSAGE_QUEUE,
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     selector: Selector = None,
-    id: Ids = None,  # noqa: A002
+    id: Ids = None,
     cluster: Cluster = "default",
 ) -> None:
     """Send dead messages back to where each died: raybroker retry msg -s "price > 5"
@@ -170,7 +170,7 @@ def retry_msg(
 
 
 @groups["skip"].command("msg")
-def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
     """Skip what is damaged: raybroker skip msg -n orders
 
     A damaged message halts its destination; query dst names it. Skipping lets the destination go on with the messages
@@ -187,7 +187,7 @@ def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluste
 def export_msg(
     file: File,
     name: Name,
-    type: Type = "q",  # noqa: A002
+    type: Type = "q",
     selector: Selector = None,
     force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it is there.")] = False,
     cluster: Cluster = "default",
@@ -210,7 +210,7 @@ def export_msg(
 
 
 @groups["import"].command("msg")
-def import_msg(file: File, name: Name, type: Type = "q", cluster: Cluster = "default") -> None:  # noqa: A002
+def import_msg(file: File, name: Name, type: Type = "q", cluster: Cluster = "default") -> None:
     """Put the messages of a file into a destination: raybroker import msg -n orders orders.msgs
 
     The file is checked before anything is sent.

@@ -39,7 +39,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @groups["query"].command("txn")
-def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = False) -> None:  # noqa: A002
+def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = False) -> None:
     """Show one transaction, with its client, connection and global id."""
     with connecting.administering(cluster) as admin:
         found = admin.query_transaction(id)
@@ -50,7 +50,7 @@ def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = Fals
 
 
 @groups["commit"].command("txn")
-def commit_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def commit_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:
     """Commit a PREPARED transaction whose manager does not: raybroker commit txn -n 5
 
     An XA branch is listed as HEURISTICALLY_COMMITTED from then on, until its transaction manager forgets it.
@@ -60,7 +60,7 @@ def commit_txn(id: TransactionId, force: Force = False, cluster: Cluster = "defa
 
 
 @groups["rollback"].command("txn")
-def rollback_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:  # noqa: A002
+def rollback_txn(id: TransactionId, force: Force = False, cluster: Cluster = "default") -> None:
     """Roll back a PREPARED transaction whose manager does not: raybroker rollback txn -n 5
 
     An XA branch is listed as HEURISTICALLY_ROLLED_BACK from then on, until its transaction manager forgets it.

@@ -39,7 +39,7 @@ class HostPort(Protocol):
 
     async def update(self, type: str, name: str, changes: Row) -> None: ...  # noqa: A002
     async def destroy(self, type: str, name: str) -> None: ...  # noqa: A002
-    async def purge(self, type: str, name: str) -> None: ...  # noqa: A002
+    async def purge_destination(self, type: str, name: str) -> None: ...  # noqa: A002
     async def query(self, type: str, name: str) -> Row: ...  # noqa: A002
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
         """``which``: producers, consumers, all or insertion; ``until_ms``: absolute time, 0 until resumed."""
@@ -113,7 +113,7 @@ class HostPort(Protocol):
 
     # ---- messages
 
-    async def browse(
+    async def browse_messages(
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> Page:
         """{"messages": rows, "next"}."""

@@ -226,7 +226,7 @@ class HostService(HostMessages):
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
         await self.durable(lambda done: self.host.catalogue.destroy(name, done, type))
 
-    async def purge(self, type: str, name: str) -> None:  # noqa: A002
+    async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
         await self.durable(lambda done: self.host.catalogue.purge(name, done, type))
 
     async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002

@@ -43,7 +43,7 @@ class HostMessages(Durable):
 
     host: Host
 
-    async def browse(
+    async def browse_messages(
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> dict[str, Any]:
         """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""

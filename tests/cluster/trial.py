@@ -303,7 +303,7 @@ class Trial:
                 counts = ("messages", "waiting", "unacknowledged", "in_transaction", "active_consumers")
                 print(queue, {key: row[key] for key in counts}, row["members"])
                 for name in NAMES:
-                    args = {"verb": "list_consumers", "args": {"name": queue, "type": "queue"}}
+                    args = {"verb": "list_consumers", "args": {"destination": queue, "type": "queue"}}
                     for row in runtime.call_blocking(self.cluster._broker(name).peer, "admin", args):
                         print(f"  consumer at {name}: {row}")
             for transaction in admin.list_transactions():

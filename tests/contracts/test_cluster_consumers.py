@@ -402,5 +402,5 @@ def test_a_broker_that_comes_and_goes_quickly_has_one_member_of_a_consumer(own: 
     assert sorted(bodies(take(consumer, 20))) == sent
     until(lambda: brokers_of(consumer) == list(NAMES))
     host = own.brokers["b3"].local
-    rows = own.io.run(host.admin("list_consumers", {"name": name}))
+    rows = own.io.run(host.admin("list_consumers", {"destination": name}))
     assert len(rows) == 1

@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from raybroker.client.admin.admin import Admin
 from raybroker.client.aio import connection as aio
 from raybroker.client.aio import handles as aio_handles
-from raybroker.client.arguments import ADMIN, ARGUMENTS, ELSEWHERE
+from raybroker.client.arguments import ARGUMENTS, ELSEWHERE
 from raybroker.client.blocking import connection as blocking
 from raybroker.client.blocking import handles
 from raybroker.client.consumer import message
@@ -17,15 +16,6 @@ FACES = (
     blocking.Connection, blocking.Session, handles.Producer, handles.Consumer, aio.Connection, aio.Session,
     aio_handles.Producer, aio_handles.Consumer, message.Message,
 )  # fmt: skip
-NO_CHECK = {
-    "Admin": {
-        "to": "model.forwarding", "queue": "model.forwarding", "destination": "goes as name", "start": "opaque",
-        "attributes": "model.settings",
-    },
-}
-"""Class → argument → who checks it instead."""
-
-
 def arguments(kind: type) -> Iterator[tuple[str, str]]:
     """Method and name of each argument of the public methods of a class."""
     for name, member in vars(kind).items():
@@ -44,11 +34,6 @@ def test_every_argument_of_the_handles_is_in_the_table() -> None:
         if argument not in known
     ]
     assert missing == []
-
-
-def test_every_argument_of_administration_is_in_its_table() -> None:
-    known = {*ADMIN, *NO_CHECK["Admin"]}
-    assert [f"{method}({argument}=)" for method, argument in arguments(Admin) if argument not in known] == []
 
 
 def test_the_tables_have_no_rows_that_nothing_uses() -> None:

@@ -25,11 +25,13 @@ def law(layers: str = "", libraries: str = "") -> Law:
 
 
 _BELOW_ACTORS = (
-    "model core cluster content wire engine store transport system config metrics logs security client services "
+    "model core cluster content wire engine store transport system config metrics logs security admin client services "
     "hosting broker"
 )
 LAWS: dict[str, Law] = {
     "model": law(),
+    # The table of administrative verbs, which the client offers and the broker carries out.
+    "admin": law("model"),
     "core": law("model"),
     "cluster": law("model"),
     "content": law("model", "msgpack"),
@@ -42,19 +44,20 @@ LAWS: dict[str, Law] = {
     "metrics": law("model", "prometheus_client"),
     "security": law("model"),
     # The client has attributes (config) and needs the clock and unpredictable ids of the one place that may make them.
-    "client": law("transport wire content model config system"),
+    "client": law("admin transport wire content model config system"),
     # Servers that listen: they speak the commands of the core where the engine only passes them on.
     "services": law("core engine transport wire content security model system config metrics logs"),
     # A host is composed of an engine and the services that listen for it.
     "hosting": law("core engine services transport wire content security model system config metrics logs"),
     # A broker tells what the catalogue of metrics names, and has the log.
-    "broker": law("core cluster engine hosting services transport content security model system config metrics logs"),
+    "broker": law(
+        "admin core cluster engine hosting services transport content security model system config metrics logs"
+    ),
     # Lines, channels and files of the log: orjson for the structured form.
     "logs": law("model system", "orjson"),
     "actors": law(_BELOW_ACTORS, "ray"),
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
-    "admin": law("client config metrics model"),
     "cli": law(
         "client config metrics model admin actors bench demo analysis system root", "typer click rich orjson ray"
     ),
@@ -70,7 +73,7 @@ LAWS: dict[str, Law] = {
     # Public names only; the actors are looked up lazily, so that `import raybroker` does not import Ray.
     "root": law("client model config actors admin cli data"),
 }
-PURE = frozenset({"model", "core", "cluster", "content", "wire"})
+PURE = frozenset({"model", "admin", "core", "cluster", "content", "wire"})
 IMPURE_MODULES = frozenset({
     "concurrent", "ctypes", "fcntl", "http", "logging", "mmap", "os", "pathlib", "queue", "select", "selectors",
     "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading",

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raybroker.client.admin.admin import Admin
+from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
 from raybroker.client.aio.listening import Listening
 from raybroker.client.arguments import check_arguments
@@ -83,10 +83,10 @@ class Connection(PicklableConnection):
     async def stop(self) -> None:
         await asyncio.wrap_future(self._core.io.submit(self._core.stop()))
 
-    def admin(self) -> Admin:
+    def admin(self) -> AsyncAdmin:
         """Administration; each method returns an awaitable."""
         core = self._core
-        return Admin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.admin(verb, args))))
+        return AsyncAdmin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.admin(verb, args))))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""

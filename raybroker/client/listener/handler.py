@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import raybroker.client
-from raybroker.client.arguments import shown
+from raybroker.model.argument import shown
 from raybroker.model.errors import BrokerError, ConfigError, ListenerError
 from raybroker.model.failure import describe, summary_of
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from raybroker.client.arguments import check_arguments, shown
+from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.options import NAMELESS, check_ms, check_priority
 from raybroker.client.producer.compression import compressed
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_headers
 from raybroker.content.bodies import COMPRESS
 from raybroker.content.headers import encode_header, many_packer
+from raybroker.model.argument import shown
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
 
 MANY_MESSAGES: Final = 1024

@@ -218,7 +218,7 @@ def test_the_dead_message_queue_is_there_from_the_start_and_stays() -> None:  # 
                 await world.admin("update_destination", type="queue", name="mq.sys.dmq", changes=change)
         await world.admin("update_destination", type="queue", name="mq.sys.dmq", changes={"maxNumMsgs": 5})
         await world.admin("purge_destination", type="queue", name="mq.sys.dmq")
-        assert [call[0] for call in world.made[0].calls] == ["update", "purge"]
+        assert [call[0] for call in world.made[0].calls] == ["update", "purge_destination"]
 
     run(work)
 
@@ -309,15 +309,15 @@ def test_consumers_are_listed_of_one_destination_or_all() -> None:
         for key, kind, name in (("h1", "queue", "a"), ("h22", "topic", "b")):
             await world.broker.adopt(FakeHost(key, served=[served(kind, name)]))
         for args, expected in (
-            ({"name": "a"}, [("queue", "a", "h1")]),
-            ({"name": "b"}, [("topic", "b", "h22")]),
+            ({"destination": "a"}, [("queue", "a", "h1")]),
+            ({"destination": "b"}, [("topic", "b", "h22")]),
             ({"type": "t"}, [("topic", None, "h1"), ("topic", None, "h22")]),
             ({}, [(None, None, "h1"), (None, None, "h22")]),
         ):
             rows = await world.admin("list_consumers", **args)
             assert [(row["type"], row["destination"], row["host"]) for row in rows] == expected
         assert (await world.admin("query_consumer", id=3))["host"] == "h22"
-        for call in (world.admin("list_consumers", name="c"), world.admin("query_consumer", id=9)):
+        for call in (world.admin("list_consumers", destination="c"), world.admin("query_consumer", id=9)):
             with pytest.raises(InvalidDestinationError):
                 await call
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.message_administration import BROWSE_MAX, EXPORT_BYTES_MAX
+from raybroker.admin.verbs import BROWSE_MAX, EXPORT_BYTES_MAX
 from raybroker.content.death_records import ORIGIN, SUBSCRIPTION
 from raybroker.content.headers import BlockContent, message_id, pack_fields
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError
@@ -42,7 +42,7 @@ def test_browsing_gives_pages_and_takes_nothing() -> None:
         assert [row["id"] for row in page["messages"]] == ["ID:1", "ID:2"]
         page = await world.admin("browse_messages", type="q", name="a", start=page["next"])
         assert ([row["id"] for row in page["messages"]], page["next"]) == (["ID:3"], None)
-        for args, why in (({"max": 0}, "max = 0"), ({"max": BROWSE_MAX + 1}, "allowed: 1 to"),
+        for args, why in (({"max": 0}, "max=0"), ({"max": BROWSE_MAX + 1}, "a whole number from 1 to"),
                           ({"body_bytes_max": -1}, "body_bytes_max")):  # fmt: skip
             with pytest.raises(ConfigError, match=why):
                 await world.admin("browse_messages", type="queue", name="a", **args)

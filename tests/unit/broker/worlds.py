@@ -70,8 +70,8 @@ class FakeHost:
         del self.served[type, name]
         self._answer()
 
-    async def purge(self, type: str, name: str) -> None:  # noqa: A002
-        self.calls.append(("purge", type, name))
+    async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
+        self.calls.append(("purge_destination", type, name))
 
     async def query(self, type: str, name: str) -> Row:  # noqa: A002
         self._ask()
@@ -136,7 +136,7 @@ class FakeHost:
     async def forget(self, key: str) -> None:
         self.calls.append(("forget", key))
 
-    async def browse(
+    async def browse_messages(
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> Row:
         rows = self.held.get((type, name), [])

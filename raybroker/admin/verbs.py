@@ -1,0 +1,415 @@
+"""The table of verbs.  Types of destinations are "queue" and "topic", or "q" and "t".
+
+All verbs raise the errors of ``raybroker.errors``: InvalidDestinationError for what does not exist, ConfigError for
+arguments that cannot be right.  A row is a dict of plain values.  A ``Listing`` is a list of rows with an attribute
+``missing``: hosts and brokers that cannot be asked now → why; it is empty when the list is whole.
+"""
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, TypedDict
+
+from raybroker.admin.verb import By, declared_in, verb
+from raybroker.model.argument import TRUTH, Argument, many, mapping, text, truth, whole
+from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
+from raybroker.model.listing import Listing, Row
+from raybroker.model.names import DEAD_MESSAGE_QUEUE
+
+IF_EXISTS: Final = ("error", "keep", "update")
+BROWSE_MAX: Final = 1000
+"""Most messages in one page."""
+BROWSE_BODY_BYTES_MAX: Final = 1 << 20
+"""Most bytes of one body in a page; longer ones are cut."""
+EXPORT_BYTES_MAX: Final = 8 << 20
+"""About how many bytes one page of an export has at most; a single longer message still comes whole."""
+_TEXT_MAX: Final = 65_536
+_text: Final = text(0, 1 << 30)
+"""Further rules for it are those of what it names."""
+_id: Final = whole(0, (1 << 64) - 1)
+
+Type = Annotated[str, Argument(_text, "'queue' or 'topic' (short: q, t)", InvalidDestinationError)]
+Name = Annotated[str, Argument(_text, "a text, the name of one", InvalidDestinationError)]
+Id = Annotated[int | str, Argument(lambda value: _id(value) or _text(value), "an id, as the list shows it")]
+Text = Annotated[str, Argument(_text, "a text")]
+Selector = Annotated[str | None, Argument(text(0, _TEXT_MAX), "a text", InvalidSelectorError).or_none()]
+Attributes = Annotated[Any, Argument(mapping, "a mapping of attributes to values")]
+Properties = Annotated[Mapping[str, object], Argument(mapping, "a mapping of properties to values")]
+Names = Annotated[Iterable[str], Argument(many, "a list of names")]
+Ids = Annotated[Iterable[str] | None, Argument(many, "a list of message ids").or_none()]
+Blocks = Annotated[Iterable[bytes], Argument(many, "the blocks that export_messages gave")]
+Pattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a text such as 'orders*'")]
+Truth = Annotated[bool, Argument(truth, TRUTH)]
+IfExists = Annotated[str, Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)))]
+Which = Annotated[str, Argument(_text, "'producers', 'consumers', 'all' or 'insertion'")]
+UntilMs = Annotated[int, Argument(whole(0, 1 << 53), "milliseconds since 1970, or 0 for none")]
+PageMax = Annotated[int, Argument(whole(1, BROWSE_MAX), f"a whole number from 1 to {BROWSE_MAX}")]
+BodyMax = Annotated[
+    int, Argument(whole(0, BROWSE_BODY_BYTES_MAX), f"a whole number of bytes from 0 to {BROWSE_BODY_BYTES_MAX}")
+]
+ExportMax = Annotated[
+    int, Argument(whole(1, EXPORT_BYTES_MAX), f"a whole number of bytes from 1 to {EXPORT_BYTES_MAX}")
+]
+Start = Annotated[Any, "the next of the page before, whatever that is"]
+
+
+class MessagePage(TypedDict):
+    """One page of messages; ``next``: the ``start`` of the next page, or None."""
+
+    messages: list[Row]
+    next: Any
+
+
+class BlockPage(TypedDict):
+    """One page of encoded messages; ``next`` as of MessagePage."""
+
+    blocks: list[bytes]
+    next: Any
+
+
+class MasterChange(TypedDict):
+    """``result``: "OK", or a word for why not; ``text``: the same as a sentence."""
+
+    result: str
+    text: str
+
+
+class PropertyChange(TypedDict):
+    """``brokers``: name → {"changed": what differs from the configuration now, "unreached": hosts that do not answer
+    and are told later}; ``down``: brokers that were not up and keep what they had."""
+
+    brokers: dict[str, Row]
+    down: list[str]
+
+
+class AdminVerbs:
+    """What ``conn.admin()`` can do."""
+
+    # ---- destinations
+
+    @verb(By.CLUSTER)
+    def create_destination(
+        self, /, type: Type, name: Name, *, if_exists: IfExists = "error", **attributes: Attributes
+    ) -> str:
+        """Create a destination with attributes such as consumerFlowLimit=20; "created", "kept" or "updated".
+
+        if_exists  "error": raises InvalidDestinationError; "keep": it stays as it is, whatever ``attributes`` say;
+                   "update": it gets these attributes
+        Raises InvalidDestinationError (bad name, or it exists) or ConfigError (unknown attribute, value out of bounds,
+        an attribute of the other type).
+        """
+
+    @verb(By.CLUSTER)
+    def destroy_destination(self, /, type: Type, name: Name) -> None:
+        """Remove a destination and its messages.
+
+        Raises IllegalStateError for mq.sys.dmq and for temporary destinations, which go with their connection.
+        """
+
+    @verb(By.CLUSTER)
+    def adopt_destination(self, /, type: Type, name: Name) -> None:
+        """Put a destination in state ORPHANED into the cluster's record again, with its messages: one that was created
+        after the backup that was restored.
+
+        Raises IllegalStateError for one that is not orphaned; :meth:`destroy_destination` drops it instead.
+        """
+
+    @verb(By.CLUSTER)
+    def update_destination(self, /, type: Type, name: Name, **changes: Attributes) -> None:
+        """Change attributes, all or none; raises ConfigError for one that is fixed at creation."""
+
+    @verb(By.CLUSTER)
+    def list_destinations(self, /, type: Type | None = None, *, temporary: Truth = False) -> Listing:
+        """One row a destination, by name, as :meth:`query_destination` gives it; ``temporary``: also those.
+
+        Destinations that are known by name, and whose host cannot be asked now, have state UNKNOWN.
+        """
+
+    @verb(By.CLUSTER)
+    def query_destination(self, /, type: Type, name: Name) -> Row:
+        """Attributes, state and counts: messages, bytes, waiting, unacknowledged, producers, active_consumers, …
+
+        Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
+        or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
+        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.
+        """
+
+    @verb(By.EACH, host=True)
+    def purge_destination(self, /, type: Type, name: Name) -> None:
+        """Discard the messages that no consumer holds."""
+
+    @verb(By.CLUSTER)
+    def pause_destination(
+        self, /, type: Type | None = None, name: Name | None = None, which: Which = "all", *, until_ms: UntilMs = 0
+    ) -> int:
+        """Pause one destination, or all (of a type) but mq.sys.dmq without a name; how many were.
+
+        which     "producers": they are refused; "consumers": nothing is delivered; "all": both; "insertion": what is
+                  under way arrives and is not seen until insertion resumes
+        until_ms  milliseconds since 1970 at which it resumes by itself; 0: when resumed
+        """
+
+    @verb(By.CLUSTER)
+    def resume_destination(self, /, type: Type | None = None, name: Name | None = None, which: Which = "all") -> int:
+        """Undo :meth:`pause_destination`; how many destinations were resumed."""
+
+    @verb(By.LARGEST)
+    def reset_destination(self, /, type: Type | None = None, name: Name | None = None) -> int:
+        """Count from zero what :meth:`query_destination` shows of one destination, or of all (of a type): messages in
+        and out, refused, expired, …, peaks, consumers in all and the time over thresholds; how many.
+
+        Metrics, and messages of ``mq.metrics``, count on from the start of the broker.
+        """
+
+    # ---- consumers and subscriptions
+
+    @verb(By.CLUSTER)
+    def list_consumers(self, /, destination: Name | None = None, type: Type | None = None) -> Listing:
+        """One row a consumer: id, destination, active, flow, limit, granted, unacknowledged, sent.
+
+        Of one destination, of two with that name the queue, or of all (of a type).
+        """
+
+    @verb(By.FIRST)
+    def query_consumer(self, /, id: Id) -> Row:
+        """One consumer by id: the number that one of the brokers gave it, the home broker's first."""
+
+    @verb(By.CLUSTER)
+    def list_subscriptions(self, /, topic: Name | None = None) -> Listing:
+        """One row a subscription, of one topic or of all: topic, client_id, name, durable, shared, selector, no_local,
+        active, messages, consumers."""
+
+    @verb(By.CLUSTER)
+    def destroy_subscription(self, /, name: Name, client_id: Text | None = None, topic: Name | None = None) -> None:
+        """End a durable subscription with its messages; raises IllegalStateError while it has consumers."""
+
+    @verb(By.EACH)
+    def purge_subscription(self, /, name: Name, client_id: Text | None = None, topic: Name | None = None) -> None:
+        """Discard the messages that wait for a durable subscription."""
+
+    # ---- schedules
+
+    @verb(By.ROWS)
+    def list_schedules(self, /, destination: Name | None = None, type: Type | None = None) -> Listing:
+        """One row a recurring schedule, those that come next first: id, type, destination, schedule, timezone, repeat,
+        catch_up, fired, last_ms, next_ms, state (ACTIVE, WAITING for a destination that does not take it, HALTED),
+        reason, …"""
+
+    @verb(By.FIRST)
+    def query_schedule(self, /, id: Id) -> Row:
+        """One schedule by the id that ``send`` returned; raises InvalidDestinationError when there is none."""
+
+    @verb(By.FIRST)
+    def destroy_schedule(self, /, id: Id) -> None:
+        """End a schedule; what it has sent stays. Raises InvalidDestinationError when there is none of that id."""
+
+    # ---- transactions
+
+    @verb(By.ROWS)
+    def list_transactions(self, /) -> Listing:
+        """One row a transaction and host: id, host, kind (local, xa), state, messages, acks, created_ms, …"""
+
+    @verb(By.FIRST)
+    def query_transaction(self, /, id: Id) -> Row:
+        """One transaction by id, or by "host:id" where several hosts have that id.
+
+        Raises InvalidDestinationError when there is none, IllegalStateError when there are several.
+        """
+
+    @verb(By.FIRST)
+    def commit_transaction(self, /, id: Id) -> None:
+        """Commit a PREPARED transaction; raises IllegalStateError naming the state it is in otherwise.
+
+        An XA branch is HEURISTICALLY_COMMITTED then, and listed until its manager calls ``xa.forget``.
+        """
+
+    @verb(By.FIRST)
+    def rollback_transaction(self, /, id: Id) -> None:
+        """Roll a transaction back that has not ended, PREPARED or not.
+
+        A prepared XA branch is HEURISTICALLY_ROLLED_BACK then, and listed until its manager calls ``xa.forget``.
+        Raises InvalidDestinationError when there is none of that id.
+        """
+
+    # ---- brokers
+
+    @verb(By.CLUSTER, always=True)
+    def list_brokers(self, /) -> list[Row]:
+        """One row a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), coordinator, master, node, and how far
+        its copy of the record goes."""
+
+    @verb(By.CLUSTER, always=True)
+    def query_cluster(self, /) -> Row:
+        """The cluster as the home broker sees it: state, master, term, brokers, and its copy of the record."""
+
+    @verb(By.CLUSTER)
+    def reload_cluster(self, /, brokers: Names) -> list[str]:
+        """Make these the brokers of the cluster, on all that are up; which those were.
+
+        Raises ConfigError when a broker that is up is not among them: stop it first.
+        """
+
+    @verb(By.CLUSTER)
+    def change_master(self, /, target: Name) -> MasterChange:
+        """Move the configuration change record to another broker, while brokers run.
+
+        A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+
+    @verb(By.CLUSTER)
+    def backup_record(self, /) -> bytes:
+        """The configuration change record as the bytes of a backup file."""
+
+    @verb(By.BROKER)
+    def query_broker(self, /) -> Row:
+        """The broker's hosts: destinations, connections, messages, bytes, store; ``changed``: the properties that
+        :meth:`update_broker` has changed, and their values."""
+
+    @verb(By.CLUSTER, always=True)
+    def update_broker(self, /, properties: Properties, broker: Text | None = None) -> PropertyChange:
+        """Change properties of a broker, or of all that are up, while they run: at once, all or none, and for its next
+        starts too, until the configuration itself says something else than it does now.
+
+        What can change are those whose setting says so: imq.log.level, imq.log.file.rolloverbytes and .rolloversecs,
+        imq.autocreate.queue and .topic, imq.message.max_size, imq.destination.logDeadMsgs and some more.  Raises
+        ConfigError for a property that is read at the start only, does not exist, does not take the value, or has to
+        be the same on all brokers when one is named; BrokerGoneError when that one is not up.
+        """
+
+    # ---- metrics
+
+    @verb(By.ROWS)
+    def metrics(self, /, names: Pattern | None = None) -> Listing:
+        """What was counted: one dict a broker with cluster, broker, ``own`` (of the broker), ``types`` (sums over
+        queues and over topics) and ``destinations`` (those whose name matches ``names``; * for any text, none without).
+
+        Keys are those of raybroker.metrics.catalogue; a histogram is (observations by bucket, sum).
+        """
+
+    # ---- messages
+
+    @verb(By.PAGES, host=True)
+    def browse_messages(
+        self, /, type: Type, name: Name, selector: Selector = None, *, start: Start = None, max: PageMax = 100,
+        body_bytes_max: BodyMax = 1024,
+    ) -> MessagePage:  # fmt: skip
+        """One page of messages, oldest first; nothing is taken.
+
+        A row has id, timestamp, expiration, priority, persistent, type, correlation_id, reply_to, properties,
+        delivery_count, size, body (cut to ``body_bytes_max``) and state: waiting, delayed, delivered, or hidden while
+        insertion is paused.
+        """
+
+    @verb(By.TOTAL, host=True)
+    def delete_messages(self, /, type: Type, name: Name, selector: Selector = None, ids: Ids = None) -> int:
+        """Delete what the selector and the ids name, all without either; how many.
+
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
+        """
+
+    @verb(By.TOTAL)
+    def move_messages(
+        self, /, type: Type, name: Name, target: Name, target_type: Type | None = None, selector: Selector = None,
+        ids: Ids = None,
+    ) -> int:  # fmt: skip
+        """Move messages to another destination, by default of the same type, with their ids; how many.
+
+        Not one step: a failure in between leaves duplicates, never a loss. Raises as :meth:`delete_messages`.
+        """
+
+    @verb(By.TOTAL)
+    def retry_messages(
+        self, /, type: Type = "queue", name: Name = DEAD_MESSAGE_QUEUE, selector: Selector = None, ids: Ids = None
+    ) -> int:
+        """Send dead messages back to where each died, as new messages; how many.
+
+        One that died in a subscription of a topic goes back to that alone. One whose destination or subscription is
+        gone, or whose subscription does not select it any more, stays and does not count; the broker logs that.
+        Messages that were delivered before come with ``redelivered`` True: ``delivery_count`` goes on, while failures
+        are counted anew for redeliveryLimit. They have their unit of order and their expiration again.
+        """
+
+    @verb(By.TOTAL, host=True)
+    def skip_messages(self, /, type: Type, name: Name) -> int:
+        """Skip what is damaged in a halted destination, so that what is behind it is delivered; how many messages.
+
+        What can still be read of each damaged block goes to mq.sys.dmq as a record, with properties that begin with
+        ``RAYBROKER_QUARANTINE``. ``query_destination(…)["damaged"]`` names the damaged messages beforehand. Raises
+        ResourceAllocationError when mq.sys.dmq is full.
+        """
+
+    @verb(By.PAGES, host=True)
+    def export_messages(
+        self, /, type: Type, name: Name, selector: Selector = None, *, start: Start = None,
+        max_bytes: ExportMax = EXPORT_BYTES_MAX,
+    ) -> BlockPage:  # fmt: skip
+        """One page of copies of messages."""
+
+    @verb(By.BROKER)
+    def import_messages(self, /, type: Type, name: Name, blocks: Blocks) -> int:
+        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
+
+    # ---- templates
+
+    @verb(By.CLUSTER)
+    def create_template(self, /, name: Name, **attributes: Attributes) -> None:
+        """A named set of destination attributes; a destination created with template=name takes from it what it is not
+        given itself. Raises ConfigError for a bad name, one that exists, an unknown attribute or a bad value."""
+
+    @verb(By.CLUSTER)
+    def update_template(self, /, name: Name, **changes: Attributes) -> int:
+        """Change a template, and every destination of it that still has the old value; how many destinations."""
+
+    @verb(By.CLUSTER)
+    def destroy_template(self, /, name: Name) -> None:
+        """Remove a template; destinations keep what they took from it. Raises ConfigError when there is none."""
+
+    @verb(By.BROKER)
+    def list_templates(self, /) -> list[Row]:
+        """One row a template, by name: name and attributes."""
+
+    # ---- forwarding agents
+
+    @verb(By.CLUSTER)
+    def create_forwarding(self, /, name: Name, queue: Text, to: Text, **attributes: Attributes) -> None:
+        """Have the messages of a queue forwarded to a queue of another cluster of this Ray: ``to="cluster/queue"``.
+
+        Attributes are qos ("Exactly-once", "At-least-once", "At-most-once"), windowSize, windowInterval,
+        acknowledgeInterval, conversationIdleTimeMaximum, retryDelayBase, retryDelayMaximum, retryDelayMultiplier,
+        errorPolicy ("Discard", "Log", "Redirect", "Always-forward"), errorDestination and timeToLive; see
+        raybroker.model.forwarding. Raises ConfigError for one that is wrong, and when there is an agent of that name.
+        """
+
+    @verb(By.CLUSTER)
+    def destroy_forwarding(self, /, name: Name) -> None:
+        """End an agent; what it has not forwarded stays in its queue. InvalidDestinationError when there is none."""
+
+    @verb(By.CLUSTER)
+    def list_forwardings(self, /) -> list[Row]:
+        """One row an agent, by name: its attributes, state (STARTING, CONNECTING, RUNNING, IDLE, RETRYING), counts and
+        last error."""
+
+    @verb(By.CLUSTER)
+    def query_forwarding(self, /, name: Name) -> Row:
+        """One agent; raises InvalidDestinationError when there is none of that name."""
+
+
+class ManagerVerbs:
+    """What transaction managers may do besides, see ``raybroker.connect_xa``."""
+
+    @verb(By.FIRST)
+    def decide_transaction(self, /, id: Id, commit: Truth) -> None:
+        """End a prepared XA branch as its manager decided. Raises IllegalStateError in any other state."""
+
+    @verb(By.FIRST)
+    def forget_transaction(self, /, id: Id) -> None:
+        """Drop a heuristic outcome that its manager knows. Raises IllegalStateError in any other state."""
+
+
+VERBS: Final = declared_in(AdminVerbs, ManagerVerbs)
+
+
+def implementations(*parts: object) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """Verb → the method of its name; a part carries out the verbs that its class has methods for."""
+    return {name: getattr(part, name) for part in parts for name in VERBS if hasattr(type(part), name)}

@@ -1,0 +1,189 @@
+"""Definitions of a cluster: destinations, durable subscriptions and templates.
+
+They are changed through the configuration change record, which every broker carries out.  What one broker has for its
+own clients alone is changed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from raybroker.broker.cluster_admin import Asker, ClusterAdmin
+from raybroker.broker.destination_registry import Key, Registry
+from raybroker.broker.destinations import DMQ, HOW_TO_ADOPT, ORPHANED, Destinations
+from raybroker.broker.host_listing import require_whole
+from raybroker.broker.if_exists import create_or
+from raybroker.broker.record_application import ONLY_HERE, merged
+from raybroker.broker.templates import Templates
+from raybroker.cluster.change_record import Change, RecordState
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.listing import Listing
+from raybroker.model.names import check_destination_name, check_destination_type, is_reserved_name, is_temporary_name
+from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+
+
+class Definitions:
+    """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
+
+    def __init__(
+        self, registry: Registry, config: ConfigView, destinations: Destinations, templates: Templates, asker: Asker,
+        everywhere: ClusterAdmin, agreed: Callable[[], RecordState], propose: Callable[[Change], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._config = config
+        self._destinations = destinations
+        self._templates = templates
+        self._asker = asker
+        self._all = everywhere
+        self._agreed = agreed
+        self._propose = propose
+
+    def is_local(self, type_: str, name: str) -> bool:
+        traits = self._registry.traits.get((check_destination_type(type_), name), {})
+        return bool(traits.get(ONLY_HERE))
+
+    def recorded(self, key: Key) -> Row | None:
+        found = self._agreed().destinations.get(key)
+        return dict(found) if found is not None else None
+
+    async def create_destination(
+        self, type: str, name: str, attributes: Row, if_exists: str = "error"
+    ) -> str:
+        key: Key = (check_destination_type(type), name)
+
+        async def update() -> None:
+            if attributes:
+                await self.update_destination(type, name, attributes)
+
+        def exists() -> bool:
+            there = key in self._registry.where or self.recorded(key) is not None
+            return there and key not in self._registry.orphans
+
+        return await create_or(
+            if_exists, create=lambda: self._create_new(type, name, attributes), exists=exists, update=update
+        )
+
+    async def _create_new(self, type: str, name: str, attributes: Row) -> None:
+        """Create a destination on all brokers; one with isLocalOnly on this one alone."""
+        key: Key = (check_destination_type(type), check_destination_name(name))
+        if key in self._registry.orphans:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
+        if key in self._registry.where or self.recorded(key) is not None:
+            raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
+        check_attribute_names(attributes, key[0])
+        given = self._templates.applied(attributes, key[0])
+        checked = destination_attributes(given, self._config, key[0]).as_dict(key[0])
+        if checked.get(ONLY_HERE):
+            await self._destinations.create_destination(type, name, attributes)
+        else:
+            await self._refuse_others(key)
+            await self._propose(Change("create_destination", key, checked))
+
+    async def _refuse_others(self, key: Key) -> None:
+        """What another broker has for its own clients, or as an orphan, is no member of a new one."""
+        if self._asker.live() == [self._asker.name]:
+            return
+        try:
+            rows = await self._all.everywhere("query_destination", {"type": key[0], "name": key[1]})
+        except (InvalidDestinationError, BrokerGoneError):
+            return
+        for broker, row in rows:
+            if row["state"] == ORPHANED:
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists on broker {broker} and is orphaned: {HOW_TO_ADOPT}"
+                )
+            if row["attributes"].get(ONLY_HERE):
+                raise InvalidDestinationError(
+                    f"{key[0]} {key[1]!r} exists already on broker {broker}, for clients of that broker alone"
+                    " (isLocalOnly): destroy it there, or take another name"
+                )
+
+    async def adopt_destination(self, type: str, name: str) -> None:
+        """Put an orphaned destination into the record, with its messages and durable subscriptions.
+
+        Raises IllegalStateError for one that is not orphaned. Where its attributes differ, those of the coordinator
+        hold.
+        """
+        key: Key = (check_destination_type(type), name)
+        found = await self._all.everywhere("query_destination", {"type": key[0], "name": name})
+        rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
+        if not rows:
+            raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")
+        attributes = rows.get(self._asker.coordinator, next(iter(rows.values())))["attributes"]
+        await self._propose(Change("create_destination", key, attributes))
+        known = self._agreed().subscriptions
+        for row in await self._all.list_subscriptions(name) if key[0] == "topic" else ():
+            identity = (row["client_id"] or "", row["name"])
+            if row["durable"] and identity not in known:
+                fields = {field: row[field] for field in ("topic", "shared", "selector", "no_local")}
+                await self._propose(Change("create_subscription", identity, fields))
+
+    async def update_destination(self, type: str, name: str, changes: Row) -> None:
+        key: Key = (check_destination_type(type), name)
+        check_attribute_names(changes, key[0])
+        known = self.recorded(key)
+        if known is None:
+            await self._all.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
+            return
+        after = merged(known, changes, key[0], name)
+        if after["duplicateWindowMs"] and not known["duplicateWindowMs"] and len(self._asker.known()) > 1:
+            raise ConfigError(
+                f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
+                " created: producers that are open would go on sending one id to different brokers; destroy and create"
+                " it"
+            )
+        await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
+
+    async def destroy_destination(self, type: str, name: str) -> None:
+        key: Key = (check_destination_type(type), name)
+        if key == DMQ or is_temporary_name(name):
+            await self._destinations.destroy_destination(type, name)
+        elif self.recorded(key) is not None:
+            await self._propose(Change("destroy_destination", key))
+        else:
+            if is_reserved_name(name):
+                raise IllegalStateError(f"{key[0]} {name!r} is the broker's own")
+            await self._all.everywhere("destroy_destination", {"type": type, "name": name})
+            for subscription, fields in list(self._agreed().subscriptions.items()):
+                if key == ("topic", fields.get("topic")):
+                    await self._propose(Change("destroy_subscription", subscription))
+
+    async def destroy_subscription(
+        self, name: str, client_id: str | None = None, topic: str | None = None
+    ) -> None:
+        key = (client_id or "", name)
+        known = self._agreed().subscriptions.get(key)
+        if known is None or topic not in (None, known.get("topic")):
+            await self._all.everywhere(
+                "destroy_subscription", {"name": name, "client_id": client_id, "topic": topic}
+            )
+            return
+        await self.refuse_active(name, client_id)
+        await self._propose(Change("destroy_subscription", key))
+
+    async def refuse_active(self, name: str, client_id: str | None) -> None:
+        """A subscription that a consumer uses, on whichever broker, is not ended."""
+        rows, live = await self._all.list_subscriptions(), self._asker.live()
+        silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
+        require_whole(Listing((), silent), f"whether subscription {name!r} is in use")
+        for row in rows:
+            if row["durable"] and (row["client_id"] or "", row["name"]) == (client_id or "", name) and row["active"]:
+                raise IllegalStateError(
+                    f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
+                )
+
+    async def create_template(self, name: str, attributes: Row) -> None:
+        checked = self._templates.checked(name, attributes)
+        await self._propose(Change("set_template", (name,), checked))
+
+    async def update_template(self, name: str, changes: Row) -> int:
+        after, follow = await self._templates.following(name, changes)
+        await self._propose(Change("set_template", (name,), after))
+        for (kind, destination), followed in follow:
+            await self.update_destination(kind, destination, followed)
+        return len(follow)
+
+    async def destroy_template(self, name: str) -> None:
+        self._templates.require(name)
+        await self._propose(Change("drop_template", (name,)))
