@@ -1,4 +1,4 @@
-"""Evaluates the alerts of one broker in a Spark worker: what ``follow`` hands to ``applyInPandasWithState``.
+"""Alerts of one broker, evaluated in a Spark worker: what ``follow`` hands to ``applyInPandasWithState``.
 
 The state of a broker is that of ``alerts.Watch``, so that Spark keeps it with its offsets in the checkpoint.
 """

@@ -1,4 +1,4 @@
-"""Alerts from a stream of samples: what is wrong now, raised once, cleared when it is over.  Pure.
+"""Alerts from a stream of samples: each is raised once and cleared when its cause is over.  Pure.
 
 ``Watch.step`` takes the samples of one batch, evaluates the rules at each scrape in it, and gives the alerts that
 changed, in order.  A rate is what a counter rose by between two scrapes of the same series; a broker that falls silent

@@ -1,4 +1,4 @@
-"""What a job gives: the answer to its question as text, findings, tables and plots; plain values that go to JSON."""
+"""Answers of jobs: text, findings, tables and plots; plain values that go to JSON."""
 
 from __future__ import annotations
 

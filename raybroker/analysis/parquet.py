@@ -1,4 +1,4 @@
-"""Writes steps as Parquet, in the processes that read the lake: no row has to go through Spark to become a table.
+"""Writer of steps as Parquet, in the processes that read the lake: no row has to go through Spark to become a table.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which files of a lake are read together and in what order; scrapes of one broker by rising time, each once.
+"""Parts of a lake: files that are read together, in their order; scrapes of one broker by rising time, each once.
 
 A part is a broker and some whole days, or a stretch of one day that begins and ends with a step, so that steps never
 cross parts; the newest scrape before it is read too, to know what counters were.  A file that belongs to several

@@ -1,10 +1,11 @@
-"""Draws the plots of answers as SVG, with matplotlib; without it the report has its tables alone.
+"""Plots of answers as SVG, drawn with matplotlib; without it the report has its tables alone.
 
 A line breaks where nothing is known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 from collections.abc import Sequence
@@ -16,6 +17,13 @@ COLOURS: Final = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#868e9
 WIDTH_IN: Final = 9.0
 POINTS_MAX: Final = 1500
 NAME_CHARS_MAX: Final = 36
+
+
+def prepare() -> None:
+    """Import matplotlib, which takes a second, before the first plot; nothing when it is not installed."""
+    with contextlib.suppress(ImportError):
+        import matplotlib.dates
+        import matplotlib.figure  # noqa: F401
 
 
 def svg(plot: Plot) -> str | None:

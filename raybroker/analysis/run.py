@@ -1,16 +1,20 @@
-"""Analyses a lake: the table, every job, the report. ``analyze`` is what the command line and the demo call."""
+"""Analysis of a lake: the tables, every job, the report. ``analyze`` is what the command line and the demo call.
+
+The lake is read, and what draws the plots is imported, while Spark starts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any, Final
 
-from raybroker.analysis import masters, report, session, tables
+from raybroker.analysis import masters, plots, reading, report, session, tables
 from raybroker.analysis.answer import Answer, Finding, by_harm
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
@@ -19,6 +23,8 @@ FOREVER_MS: Final = 1 << 52
 JOBS_AT_ONCE: Final = 3
 BRIEF_BYTES: Final = 256 << 20
 """Queries over a smaller lake are over before optimized code would pay."""
+TINY_BYTES: Final = 1 << 20
+"""Queries over a smaller lake are over before code of their own would pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +71,10 @@ def analyze(
     """
     say = progress or (lambda what, done, of: None)
     jobs = _jobs()
-    here = spark is not None or masters.is_here(plan.master)
-    if not here and plan.tables is None:
+    master = plan.master if spark is None else spark.sparkContext.master
+    if not masters.is_here(master) and plan.tables is None:
         raise ConfigError(f"workers of {plan.master} write tables where they run: name a folder that all of them, and "
                           "this machine, share with --tables DIR")  # fmt: skip
-    window = Window(plan.since_ms, plan.until_ms, plan.now_ms)
-    brief = sum(file.size for file in tables.files_of(plan.lake, window)[0]) < BRIEF_BYTES
     took: dict[str, float] = {}
     steps = len(jobs) + 3
     start = clock_s()
@@ -78,18 +82,19 @@ def analyze(
     def lap(what: str) -> None:
         took[what] = clock_s() - start - sum(took.values())
 
-    say("starting Spark", 0, steps)
-    own_spark = nullcontext(spark) if spark is not None else _spark(plan, brief)
-    kept = plan.tables
-    own_folder = TemporaryDirectory(prefix="raybroker-tables-") if kept is None else nullcontext(str(kept))
-    with own_spark as own, own_folder as folder:
-        if not here:
-            masters.check_workers(own, plan.lake.absolute(), Path(folder).absolute(), "--tables")
+    def started() -> None:
         lap("start of Spark")
         say("reading the lake", 1, steps)
-        cores = own.sparkContext.defaultParallelism
-        made = tables.build(own, plan.lake, Path(folder), window, step_ms=plan.step_ms, tasks=cores,
-                            kept=kept is not None)  # fmt: skip
+
+    say("starting Spark", 0, steps)
+    Thread(target=plots.prepare, name="plots", daemon=True).start()
+    with ExitStack() as stack:
+        kept = plan.tables
+        own_folder = TemporaryDirectory(prefix="raybroker-tables-") if kept is None else nullcontext(str(kept))
+        folder = Path(stack.enter_context(own_folder))
+        read = _read_here if masters.is_here(master) else _read_on_workers
+        own, drafted = read(stack, plan, folder, spark, started)
+        made = tables.opened(own, drafted)
         lap("reading")
         answers = _answers(jobs, made, say, steps)
         made.asked.unpersist()
@@ -105,6 +110,31 @@ def analyze(
     return Result(files, answers, facts)
 
 
+def _read_here(
+    stack: ExitStack, plan: Analysis, folder: Path, spark: Any, started: Callable[[], None]
+) -> tuple[Any, tables.Draft]:
+    """Spark, and tables that processes of this machine write while it starts."""
+    cores = masters.cores(plan.master if spark is None else spark.sparkContext.master)
+    drafted = _drafted(plan, folder, cores)
+    wait = stack.enter_context(reading.begun(drafted.works, drafted.lake_bytes, cores))
+    own = stack.enter_context(_spark(plan, spark))
+    started()
+    wait()
+    return own, drafted
+
+
+def _read_on_workers(
+    stack: ExitStack, plan: Analysis, folder: Path, spark: Any, started: Callable[[], None]
+) -> tuple[Any, tables.Draft]:
+    """Spark, and tables that its workers write, when they have been checked."""
+    own = stack.enter_context(_spark(plan, spark))
+    masters.check_workers(own, plan.lake.absolute(), folder.absolute(), "--tables")
+    started()
+    drafted = _drafted(plan, folder, own.sparkContext.defaultParallelism)
+    tables.through_spark(own, drafted)
+    return own, drafted
+
+
 def _answers(
     jobs: tuple[Callable[[tables.Tables], Answer], ...], made: tables.Tables, say: Progress, steps: int
 ) -> list[Answer]:
@@ -118,8 +148,23 @@ def _answers(
     return answers
 
 
-def _spark(plan: Analysis, brief: bool) -> AbstractContextManager[Any]:
-    return session.spark(plan.master, memory=plan.memory, conf=dict(plan.conf or {}), brief=brief)
+def _window(plan: Analysis) -> Window:
+    return Window(plan.since_ms, plan.until_ms, plan.now_ms)
+
+
+def _drafted(plan: Analysis, folder: Path, tasks: int) -> tables.Draft:
+    kept = plan.tables is not None
+    return tables.draft(plan.lake, folder, _window(plan), step_ms=plan.step_ms, tasks=tasks, kept=kept)
+
+
+def _spark(plan: Analysis, spark: Any) -> AbstractContextManager[Any]:
+    if spark is not None:
+        return nullcontext(spark)
+    size = sum(file.size for file in tables.files_of(plan.lake, _window(plan))[0])
+    return session.spark(
+        plan.master, memory=plan.memory, conf=dict(plan.conf or {}), brief=size < BRIEF_BYTES,
+        tiny=size < TINY_BYTES and masters.is_here(plan.master), lake=False,
+    )  # fmt: skip
 
 
 def _jobs() -> tuple[Callable[[tables.Tables], Answer], ...]:

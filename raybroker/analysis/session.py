@@ -1,4 +1,4 @@
-"""Starts Spark for the analysis: in this process by default, on any master on request, with our source registered."""
+"""Start of Spark for the analysis: on this machine by default, on any master on request, with the source registered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ OPTIONS: Final = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 """What we set; ``spark-defaults.conf`` and ``--conf`` of a real master may say more."""
-_JAVA_OPTIONS: Final = "-XX:+UseSerialGC"
+_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m"
+"""Below that size of its classes Java would collect the whole heap several times while Spark starts."""
 _BRIEF: Final = "-XX:TieredStopAtLevel=1"
 """For dozens of short queries the optimizing compiler would take more time than it gives."""
 _LOGGING: Final = """status = ERROR
@@ -46,15 +47,31 @@ SENT: Final = ("analysis/*.py", "model/*.py", "system/__init__.py", "system/cloc
 """The modules that workers get, below the root of the package."""
 SHUFFLE_PARTITIONS: Final = "8"
 """Locally tables are small: more partitions would cost more than they save."""
+TINY: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""For tables of some thousand rows: to compile a query, or to plan it again between its stages, takes longer than to
+interpret it in one partition."""
 
 
 @contextmanager
 def spark(
-    master: str = LOCAL, *, memory: str = "2g", conf: dict[str, str] | None = None, brief: bool = True
+    master: str = LOCAL,
+    *,
+    memory: str = "2g",
+    conf: dict[str, str] | None = None,
+    brief: bool = True,
+    tiny: bool = False,
+    lake: bool = True,
 ) -> Iterator[Any]:
-    """A Spark session with the source ``raybroker_lake``; ended when the block ends.
+    """A Spark session; ended when the block ends.
 
     ``brief``: its work takes seconds; false for millions of rows, which are twice as fast through compiled code.
+    ``tiny``: it has thousands of rows, see TINY.  ``lake``: with the source ``raybroker_lake``; to register a source
+    Spark starts a Python process, which takes two seconds.
     Raises ConfigError when Spark or Java is missing, or the master cannot be used.
     """
     masters.check(master)
@@ -70,7 +87,8 @@ def spark(
         if masters.is_here(master):
             java.workers_like_this()
         builder = SparkSession.builder.master(master).appName("raybroker analyze")
-        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief), **(conf or {})}
+        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief), **(TINY if tiny else {}),
+                   **(conf or {})}  # fmt: skip
         for key, value in options.items():
             builder = builder.config(key, value)
         try:
@@ -80,7 +98,8 @@ def spark(
         try:
             if not master.startswith("local[") and master != "local":
                 session.sparkContext.addPyFile(str(packed(Path(scratch))))
-            session.dataSource.register(source.LakeSource)
+            if lake:
+                session.dataSource.register(source.LakeSource)
             yield session
         finally:
             session.stop()

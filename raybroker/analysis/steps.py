@@ -1,4 +1,4 @@
-"""Turns scrapes of one broker into rows of equal time steps: what counters rose by, gauges, histograms.
+"""Reduction of the scrapes of one broker to rows of equal time steps: increases of counters, gauges, histograms.
 
 A counter that is lower than before has started anew (the broker did), so what it shows has been added since; the first
 value of a series adds nothing, nobody knows since when it counts.  What is added between two scrapes belongs to the

@@ -1,4 +1,4 @@
-"""Follows a lake as it grows: which files are new to a stream, which came late, and how far it has come.
+"""The stream of a growing lake: files that are new, files that came late, and the position reached.
 
 An offset has for each broker, and each day of its files, the key of the last scrape that was read: brokers do not wait
 for each other, and a scrape at an impossible time moves nobody else.  Days older than the newest one of their broker by

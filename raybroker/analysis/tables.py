@@ -1,4 +1,4 @@
-"""Makes the tables that jobs ask: steps of counters, gauges and histograms as Parquet, partitioned by date and broker.
+"""The tables that jobs ask: steps of counters, gauges and histograms as Parquet, partitioned by date and broker.
 
 The views ``counters``, ``gauges``, ``histograms`` and ``notes`` are over one table, whose files are sorted by metric.
 Steps are as long as the time asked for makes sensible, so that a month of a cluster and an hour of it give tables of
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names, parquet, plan
@@ -123,10 +123,25 @@ def files_of(lake: Path, window: Window) -> tuple[list[File], list[Fault]]:
     return chosen, [*faults, *impossible]
 
 
-def build(
-    spark: Any, lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
-) -> Tables:
-    """Read the lake once and write the table below ``out``; what was there before is replaced.
+class Draft(NamedTuple):
+    """Tables before their files are written: what to do, and what is known beforehand."""
+
+    path: Path
+    works: list[parquet.Work]
+    window: Window
+    brokers: list[str]
+    faults: list[Fault]
+    lake_bytes: int
+
+    @property
+    def step_ms(self) -> int:
+        return self.works[0].step_ms
+
+
+def draft(
+    lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
+) -> Draft:
+    """Plan the tables of a lake below ``out``, for ``tasks`` that run at once; what was there before is removed.
 
     ``kept`` false: only what jobs ask, not the table by date and broker.  Raises ConfigError when there is nothing to
     read, OSError when ``out`` cannot be written here.
@@ -142,12 +157,30 @@ def build(
         parquet.Work(number, part, window, step, str(out.absolute()), kept)
         for number, part in enumerate(plan.parts(files, tasks, step))
     ]  # fmt: skip
-    spark.sparkContext.parallelize(works, len(works)).map(parquet.write).sum()
-    made = Tables(
-        spark, out, Window(first, last + 1, window.now_ms), step, sorted({file.broker for file in files}), faults
-    )
+    brokers = sorted({file.broker for file in files})
+    return Draft(out, works, Window(first, last + 1, window.now_ms), brokers, faults, sum(file.size for file in files))
+
+
+def through_spark(spark: Any, drafted: Draft) -> int:
+    """Write the files of a draft on the workers of Spark; how many rows."""
+    works = drafted.works
+    return int(spark.sparkContext.parallelize(works, len(works)).map(parquet.write).sum())
+
+
+def opened(spark: Any, drafted: Draft) -> Tables:
+    """The tables of a draft whose files are written."""
+    made = Tables(spark, drafted.path, drafted.window, drafted.step_ms, drafted.brokers, drafted.faults)
     attach(made)
     return made
+
+
+def build(
+    spark: Any, lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
+) -> Tables:
+    """Draft the tables of a lake, write their files on the workers of Spark, and open them."""
+    drafted = draft(lake, out, window, step_ms=step_ms, tasks=tasks, kept=kept)
+    through_spark(spark, drafted)
+    return opened(spark, drafted)
 
 
 def attach(tables: Tables) -> None:

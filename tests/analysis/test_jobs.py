@@ -18,6 +18,7 @@ from raybroker.analysis.answer import Answer, Finding
 from raybroker.analysis.export import LakeWriter
 from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
+from raybroker.analysis.jobs.latency import how_long_does_it_take
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
 from tests.analysis import planted, samples
@@ -377,3 +378,45 @@ def test_only_large_lakes_wait_for_the_optimizing_compiler(tmp_path: Path, monke
         with pytest.raises(ConfigError, match="seen"):
             run.analyze(plan, time.monotonic)
     assert ["TieredStopAtLevel=1" in options for options in said] == [True, False]
+
+
+def test_small_lakes_of_this_machine_are_asked_by_interpreted_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+
+    @contextmanager
+    def started(master: str, *, tiny: bool, lake: bool, **options: object) -> Iterator[Any]:
+        said.append((tiny, lake))
+        raise ConfigError("seen")
+        yield
+
+    monkeypatch.setattr(session, "spark", started)
+    lake = samples.real_lake(tmp_path / "lake")
+    for master, limit in ((session.LOCAL, run.TINY_BYTES), (session.LOCAL, 1000), ("yarn", run.TINY_BYTES)):
+        monkeypatch.setattr(run, "TINY_BYTES", limit)
+        plan = run.Analysis(lake, tmp_path / "r.html", NOW_MS + 10**10, master, tables=tmp_path / "tables")
+        with pytest.raises(ConfigError, match="seen"):
+            run.analyze(plan, time.monotonic)
+    assert said == [(True, False), (False, False), (False, False)]
+
+
+def test_the_order_of_rows_does_not_depend_on_partitions(spark: Any, tmp_path: Path) -> None:
+    """Stages with the same number of observations are told apart by their names."""
+    lake = samples.real_lake(tmp_path / "lake")
+    window = Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
+    made = tables.build(spark, lake, tmp_path / "tables", window)
+    usual = {key: spark.conf.get(key) for key in session.TINY}
+    orders = []
+    try:
+        for settings in (usual, session.TINY, {**session.TINY, "spark.sql.shuffle.partitions": "7"}):
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            stages = how_long_does_it_take(made).figures["stages"]
+            orders.append([(row["number"], row["metric"], row["destination"], row["type"]) for row in stages])
+    finally:
+        for key, value in usual.items():
+            spark.conf.set(key, value)
+    assert len(orders[0]) > len({number for number, *_ in orders[0]})
+    assert orders[0] == sorted(orders[0], key=lambda row: (-row[0], *row[1:]))
+    assert orders[1] == orders[2] == orders[0]

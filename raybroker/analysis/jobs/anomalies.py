@@ -1,4 +1,4 @@
-"""What is unusual: redeliveries, expiries, dead and refused messages, against the same hour of the other days.
+"""Unusual hours: redeliveries, expiries, dead and refused messages, against the same hour of the other days.
 
 An hour is unusual when it has many more than is usual for its hour of the day: the median of the other days, with their
 median deviation and the chance of counting as a measure.  With fewer than three days there is no usual hour; then an
@@ -100,6 +100,7 @@ def hourly(counters: Any) -> Any:
                           sum(increase) messages
                    from {{counters}} group by 1, 2, 3, 4),
              k as (select what, destination, type, max(messages) most from h group by 1, 2, 3
-                   having max(messages) >= {EXCESS_MIN} order by most desc limit 100)
-        select what, destination, type, ts, messages from h join k using (what, destination, type) order by ts
+                   having max(messages) >= {EXCESS_MIN} order by most desc, what, destination, type limit 100)
+        select what, destination, type, ts, messages from h join k using (what, destination, type)
+        order by ts, what, destination, type
     """, counters=counters)  # fmt: skip

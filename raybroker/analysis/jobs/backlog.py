@@ -1,4 +1,4 @@
-"""What piles up: destinations whose backlog grows, when they reach their quota, and how long draining takes."""
+"""Backlogs: destinations whose backlog grows, the time until they reach their quota, and the time draining takes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def trends(gauges: Any, since_ms: int) -> Any:
                    from {{gauges}} where metric in ('{names.QUOTA_MESSAGES}', '{names.QUOTA_BYTES}') group by 1, 2, 3)
         select m.*, bytes, bytes_slope, quota_messages, quota_bytes
         from m left join b using (broker, destination, type) left join q using (broker, destination, type)
-        where held > 0 or abs(slope) > 0 order by held desc limit 10000
+        where held > 0 or abs(slope) > 0 order by held desc, destination, type, broker limit 10000
     """, gauges=gauges)  # fmt: skip
 
 

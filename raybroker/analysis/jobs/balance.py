@@ -1,4 +1,4 @@
-"""Who waits for whom: producers faster than consumers, consumers without messages, messages without consumers."""
+"""Balance: producers faster than consumers, consumers without messages, messages without consumers."""
 
 from __future__ import annotations
 

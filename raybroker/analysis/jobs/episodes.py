@@ -1,4 +1,4 @@
-"""When it was tight: episodes in which producers were held back, and in which memory ran short."""
+"""Tight times: episodes in which producers were held back, and in which memory ran short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When it is full: what grows from day to day, and when it reaches a limit that is known.
+"""Forecasts: quantities that grow from day to day, and the day on which they reach a limit that is known.
 
 Each whole day counts with its highest step, so that the time of day plays no part; a line through them says the rest.
 With fewer than three days the line goes through steps, and the answer says so: an afternoon's growth is no forecast.
@@ -98,7 +98,7 @@ def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
              n as (select what, unit, subject, max_by(value, day) now, max(day) today from t group by 1, 2, 3)
         select what, unit, subject, now, per_day, r2, per_day * today + start fitted, points
         from l join n using (what, unit, subject) where points >= 3 and most > 0
-        order by per_day / greatest(now, 1e-9) desc limit 2000
+        order by per_day / greatest(now, 1e-9) desc, what, subject limit 2000
     """, counters=counters, gauges=gauges)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Who is hot: which destinations, brokers and units of order carry most of the traffic."""
+"""Hot spots: the destinations, brokers and units of order that carry most of the traffic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def by_unit(counters: Any) -> Any:
                    where metric = '{names.IN}' group by 1, 2)
         select destination, unit, messages, least(1.0, messages / everything) part
         from u join d using (destination, type) where everything > 0 and messages > 0
-        order by part desc, messages desc limit 100
+        order by part desc, messages desc, destination, unit limit 100
     """, counters=counters)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How long it takes: until a message is stored, delivered, acknowledged, and what a consumer needs for one."""
+"""Latency: the time until a message is stored, delivered, acknowledged, and the time a consumer needs for one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def how_long_does_it_take(tables: Tables) -> Answer:
     """Quantiles of the histograms of each stage, by destination, and over time for all of them."""
     histograms = tables.histograms(*STAGES.values())
     by_destination = merged(histograms, "metric, destination, type").where("number > 0")
-    rows = _quantiles(tables.rows(by_destination.orderBy("number", ascending=False).limit(1000)))
+    order = [by_destination["number"].desc(), "metric", "destination", "type"]
+    rows = _quantiles(tables.rows(by_destination.orderBy(*order).limit(1000)))
     everything = {row["stage"]: row for row in _quantiles(tables.rows(merged(histograms, "metric")))}
     answer = Answer(
         "how_long_does_it_take", "How long does it take until messages are stored, delivered, acknowledged?", ""

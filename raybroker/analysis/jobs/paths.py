@@ -1,4 +1,4 @@
-"""Whether the path service spreads units of order evenly over the members."""
+"""Path service: how evenly units of order are spread over the members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which prefetch limit and threshold suit a destination, by what its consumers need for a message and a round trip.
+"""Prefetch: the limit and threshold that suit a destination, by its consumers' service time and round trip.
 
 While a request for more travels and the messages come back a consumer works on what it has: it needs the round trip by
 its service time, with a margin, when it asks.  So the threshold is that many messages, and the limit twice as many, for

@@ -1,4 +1,4 @@
-"""How good the input is: what was read, what was wrong with it, which counters started anew, which clocks differ."""
+"""Quality of the input: scrapes read, faults in them, counters that started anew, clocks that differ."""
 
 from __future__ import annotations
 

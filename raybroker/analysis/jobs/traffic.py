@@ -1,4 +1,4 @@
-"""Where traffic goes: how much is delivered at the consumers' own broker, and how much between which brokers."""
+"""Ways of the traffic: deliveries at the consumers' own broker, and deliveries from broker to broker."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def by_way(counters: Any) -> Any:
     """Deliveries from the broker of the member to that of the consumer."""
     return query("""
         select broker member, coalesce(labels['consumer_broker'], '') home, sum(increase) messages from {counters}
-        group by 1, 2 having sum(increase) > 0 order by messages desc
+        group by 1, 2 having sum(increase) > 0 order by messages desc, member, home
     """, counters=counters)  # fmt: skip
 
 
