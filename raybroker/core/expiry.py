@@ -1,67 +1,60 @@
-"""What time alone does to a destination: births, deadlines, the ends of pauses, and the scan for what has expired."""
+"""The scan for expired messages: which of them are due, block by block."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
-from raybroker.core import command as cmd
-from raybroker.core.blocks.block_index import NEVER
-from raybroker.core.delivery import consumer_commands
-from raybroker.core.outcome import Outcome
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
+from raybroker.core.blocks.block_index import NEVER, BlockIndex
+from raybroker.core.step import Step
 
 
-def plan_scan(home: Destination) -> None:
-    """Look for expired messages when it is time to, if there may be any."""
-    if home.scan_ms and home.expiring:
-        if not home.next_scan_ms:
-            home.next_scan_ms = home.now_ms + home.scan_ms
-        home.wake(home.next_scan_ms)
+class ExpiryScan:
+    """Finds what has expired although nobody asks for it. ``scan_ms``: how often; 0: never."""
 
+    __slots__ = ("_index", "_soonest", "_step", "next_scan_ms", "scan_ms")
 
-def tick(home: Destination, command: cmd.Tick, out: Outcome) -> None:
-    """Whatever was to happen by now."""
-    for which in [w for w, until_ms in home.paused.items() if 0 < until_ms <= home.now_ms]:
-        home.resume(which, out)
-    for until_ms in home.paused.values():
-        home.wake(until_ms or None)
-    if home.ended_before:
-        home.ended_before = False
-        for queue in home.queues.values():
-            queue.end_what_is_over(out)
-    for queue in home.queues.values():
-        queue.born(home.now_ms)
-        queue.overdue(home.now_ms, out)
-        if not queue.gathering.dispatching:
-            consumer_commands.rank(home, queue)
-        home.touch(queue)
-    if home.scan_ms and home.next_scan_ms and home.now_ms >= home.next_scan_ms:
-        home.next_scan_ms = 0
-        _scan(home, out)
-    plan_scan(home)
+    def __init__(self, step: Step, block_index: BlockIndex) -> None:
+        self._step = step
+        self._index = block_index
+        self._soonest: list[tuple[int, int]] = []
+        """(when, block), the first first."""
+        self.scan_ms = 0
+        self.next_scan_ms = 0
 
+    def expect(self, at_ms: int, ordinal: int) -> None:
+        """A message of the block expires then, and none before."""
+        heappush(self._soonest, (at_ms, ordinal))
+        self.plan()
 
-def _scan(home: Destination, out: Outcome) -> None:
-    """Take out what has expired: every block is looked at when its first message is due."""
-    chosen: dict[int, int] = {}
-    again: list[tuple[int, int]] = []
-    while home.expiring and home.expiring[0][0] <= home.now_ms:
-        _, ordinal = heappop(home.expiring)
-        block = home.block_index.held.get(ordinal)
-        if block is None or block.columns.expires is None:
-            continue
-        chosen[ordinal] = block.expired(block.everything & ~block.done, home.now_ms)
-        later = min((t for t in block.columns.expires if t > home.now_ms), default=NEVER)
-        if later < NEVER:
-            again.append((later, ordinal))
-    if chosen:
-        for queue in home.queues.values():
-            queue.expire(chosen, out)
-    for ordinal, mask in chosen.items():
-        if any(queue.owed(ordinal) & mask & ~queue.dying.get(ordinal, 0) for queue in home.queues.values()):
-            again.append((home.now_ms, ordinal))  # With a consumer, or hidden: it may come back.
-    for item in again:
-        heappush(home.expiring, item)
+    def plan(self) -> None:
+        """The next scan is when it is time to, if there may be anything to find."""
+        if self.scan_ms and self._soonest:
+            if not self.next_scan_ms:
+                self.next_scan_ms = self._step.now_ms + self.scan_ms
+            self._step.wake(self.next_scan_ms)
+
+    def due(self) -> dict[int, int]:
+        """Block → what of it has expired, if it is time to look; every block is looked at when its first message is
+        due."""
+        now_ms = self._step.now_ms
+        chosen: dict[int, int] = {}
+        if not self.scan_ms or not self.next_scan_ms or now_ms < self.next_scan_ms:
+            return chosen
+        self.next_scan_ms = 0
+        again: list[tuple[int, int]] = []
+        while self._soonest and self._soonest[0][0] <= now_ms:
+            _, ordinal = heappop(self._soonest)
+            block = self._index.held.get(ordinal)
+            if block is None or block.columns.expires is None:
+                continue
+            chosen[ordinal] = block.expired(block.everything & ~block.done, now_ms)
+            later = min((t for t in block.columns.expires if t > now_ms), default=NEVER)
+            if later < NEVER:
+                again.append((later, ordinal))
+        for item in again:
+            heappush(self._soonest, item)
+        return chosen
+
+    def look_again(self, ordinal: int) -> None:
+        """Something of the block has expired and was in nobody's reach: it may come back."""
+        heappush(self._soonest, (self._step.now_ms, ordinal))

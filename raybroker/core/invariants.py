@@ -24,12 +24,11 @@ def check(home: Destination) -> None:
     """Raises AssertionError that says which invariant of ``home`` does not hold."""
     _check_block_index(home)
     for queue in home.queues.values():
-        for bucket in queue.backlog.buckets.values():
+        backlog = queue.plain.backlog
+        for bucket in backlog.buckets.values():
             _check_bucket(bucket)
-        waiting = sum(
-            run.count for bucket in queue.backlog.buckets.values() for run in (*bucket.fresh, *bucket.returned)
-        )
-        assert waiting == queue.backlog.count, f"{queue.backlog.count} messages are counted as waiting, {waiting} are"
+        waiting = sum(run.count for bucket in backlog.buckets.values() for run in (*bucket.fresh, *bucket.returned))
+        assert waiting == backlog.count, f"{backlog.count} messages are counted as waiting, {waiting} are"
         _check_places(home, queue)
         for attachment, consumer in queue.consumers.by_attachment.items():
             assert consumer.attachment == attachment
@@ -38,11 +37,12 @@ def check(home: Destination) -> None:
         _check_turns(home, queue)
         _check_draining(home, queue)
         check_units(home, queue)
-    dying = sum(mask.bit_count() for queue in home.queues.values() for mask in queue.dying.values())
-    assert dying == home.dying, f"{home.dying} messages are counted as dying, {dying} are"
     held = home.block_index.held
-    nbytes = sum(held[o].bytes_of(mask) for queue in home.queues.values() for o, mask in queue.dying.items())
-    assert nbytes == home.dying_bytes, f"{home.dying_bytes} bytes are counted as dying, {nbytes} are"
+    dead = [row for queue in home.queues.values() for row in queue.dead_letters.masks.items()]
+    nbytes = sum(held[ordinal].bytes_of(mask) for ordinal, mask in dead)
+    totals = home.block_index.dead, home.block_index.dead_bytes
+    found = sum(mask.bit_count() for _, mask in dead), nbytes
+    assert found == totals, f"{totals} messages and bytes are counted as dead letters, {found} are"
     for producer, rows in home.producers.taken.items():
         _check_ranges(rows, f"sequence numbers of producer {producer}")
 
@@ -92,7 +92,7 @@ def _check_bucket(bucket: Bucket) -> None:
 def _places(home: Destination, queue: DeliveryQueue) -> Iterator[tuple[str, int, int]]:
     for state, run in queue.places():
         yield state, run.ordinal, run.mask
-    for ordinal, mask in queue.dying.items():
+    for ordinal, mask in queue.dead_letters.masks.items():
         yield "dying", ordinal, mask
     for staged in home.staged.values():
         for number, delivery in staged.acks:
@@ -140,7 +140,7 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
     assert len({id(consumer) for consumer in turn}) == len(turn), "a consumer has two turns"
     for consumer in turn:
         assert consumer.queued
-    buckets = queue.backlog.buckets.values()
+    buckets = queue.plain.backlog.buckets.values()
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
@@ -166,4 +166,5 @@ def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
             continue
         assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
         if consumer.armed and consumer.listening() and "consumption" not in home.paused:
-            assert not queue.backlog.has_for(consumer.selector), f"consumer {attachment} is not told what waits for it"
+            waits = queue.plain.backlog.has_for(consumer.selector)
+            assert not waits, f"consumer {attachment} is not told what waits for it"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from raybroker.core import command as cmd
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Outcome
 from raybroker.core.selector.content import Content
 from raybroker.model.errors import InvalidDestinationError
 from raybroker.model.settings import DestinationAttributes
@@ -20,9 +19,9 @@ class Queue(Destination):
         self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None
     ) -> None:
         super().__init__(number, name, attributes, reap_ms=reap_ms)
-        self.queue = self.queues[0] = DeliveryQueue(0, self)
+        self.queue = self.new_queue(0)
 
-    def queue_for(self, command: cmd.AttachConsumer, out: Outcome) -> DeliveryQueue:
+    def queue_for(self, command: cmd.AttachConsumer) -> DeliveryQueue:
         if command.subscription is not None:
             raise InvalidDestinationError(f"queue {self.name} has no subscriptions; those are for topics")
         return self.queue
@@ -30,7 +29,7 @@ class Queue(Destination):
     def claims(self, mask: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]:
         return {0: mask}
 
-    def left_by(self, queue: DeliveryQueue, out: Outcome) -> None:
+    def left_by(self, queue: DeliveryQueue) -> None:
         """The delivery queue of a queue stays."""
 
     def clear_queue(self, queue: DeliveryQueue, ordinal: int, mask: int) -> tuple[int, bool]:

@@ -8,7 +8,6 @@ queue wants is not stored at all: a restart ends its only takers.
 from __future__ import annotations
 
 from raybroker.core import command as cmd
-from raybroker.core import transaction
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
@@ -34,26 +33,26 @@ class Topic(Destination):
 
     # ---- subscriptions ---------------------------------------------------------------------------------------------
 
-    def queue_for(self, command: cmd.AttachConsumer, out: Outcome) -> DeliveryQueue:
+    def queue_for(self, command: cmd.AttachConsumer) -> DeliveryQueue:
         wanted = command.subscription
         if wanted is None:
             raise InvalidDestinationError(f"{self.name} is a topic: its consumers are subscribers")
-        queue = self._found_or_ended(wanted, out)
+        queue = self._found_or_ended(wanted)
         if queue is not None and queue.consumers.by_attachment and not wanted.shared:
             raise IllegalStateError(f"subscription {wanted.name!r} has a consumer already; close that one first")
-        return queue or self.subscribe(wanted, out)
+        return queue or self.subscribe(wanted)
 
     def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:
-        if self._found_or_ended(command.subscription, out) is None:
-            self.subscribe(command.subscription, out)
+        if self._found_or_ended(command.subscription) is None:
+            self.subscribe(command.subscription)
 
-    def _found_or_ended(self, wanted: Subscription, out: Outcome) -> DeliveryQueue | None:
+    def _found_or_ended(self, wanted: Subscription) -> DeliveryQueue | None:
         """The delivery queue of a subscription; one of that name with other options is ended."""
         if wanted.selector is not None:
             compile_selector(wanted.selector)
         queue = self.find(wanted.client_id, wanted.name, durable=wanted.durable) if wanted.name else None
         if queue is not None and queue.subscription != wanted:
-            self._replace(queue, wanted, out)
+            self._replace(queue, wanted)
             return None
         return queue
 
@@ -66,7 +65,7 @@ class Topic(Destination):
                 return queue
         return None
 
-    def _replace(self, queue: DeliveryQueue, wanted: Subscription, out: Outcome) -> None:
+    def _replace(self, queue: DeliveryQueue, wanted: Subscription) -> None:
         """The same name with another selector: destroyed and made anew, unless somebody uses it.
 
         A shared one never takes the place of an unshared one, nor the other way round.
@@ -79,32 +78,32 @@ class Topic(Destination):
                 f"subscription {wanted.name!r} is in use with other options (selector, noLocal, durable or shared);"
                 " close its consumers first"
             )
-        self._end(queue, out)
+        self._end(queue)
 
-    def subscribe(self, wanted: Subscription, out: Outcome) -> DeliveryQueue:
+    def subscribe(self, wanted: Subscription) -> DeliveryQueue:
         """A new delivery queue; it gets what is published from now on."""
-        queue = self.queues[self.next_queue] = DeliveryQueue(self.next_queue, self, wanted)
+        queue = self.new_queue(self.next_queue, wanted)
         self.next_queue += 1
         self._reserve(queue)
         if queue.durable:
-            out.records.append(self.note(records.encode(records.QUEUE, queue.number, (), (), wanted.encode())))
+            self.current.record(records.encode(records.QUEUE, queue.number, (), (), wanted.encode()))
         return queue
 
     def _reserve(self, queue: DeliveryQueue) -> None:
         """What open transactions have sent already comes before what is sent from now on."""
         waiting = (block for staged in self.staged.values() for block in staged.blocks)
         for block in sorted((b for b in waiting if self.block_index.held[b.ordinal].ordered), key=lambda b: b.ordinal):
-            content = self.peek(block.ordinal) if block.content is None else block.content
+            content = self.current.peek(block.ordinal) if block.content is None else block.content
             mask = self.claims(block.mask, content, block.origin).get(queue.number, 0)
             if mask:
                 queue.reserve(block.ordinal, mask)
 
-    def parts_queue(self, out: Outcome) -> int:
-        return (self.find(PARTS.client_id, PARTS.name) or self.subscribe(PARTS, out)).number
+    def parts_queue(self) -> int:
+        return (self.find(PARTS.client_id, PARTS.name) or self.subscribe(PARTS)).number
 
-    def left_by(self, queue: DeliveryQueue, out: Outcome) -> None:
+    def left_by(self, queue: DeliveryQueue) -> None:
         if not queue.durable and not queue.consumers.by_attachment:
-            self._end(queue, out)
+            self._end(queue)
 
     def _unsubscribe(self, command: cmd.Unsubscribe, out: Outcome) -> None:
         queue = self.find(command.client_id, command.name)
@@ -114,26 +113,26 @@ class Topic(Destination):
             raise IllegalStateError(f"subscription {command.name!r} has a consumer; close it before unsubscribing")
         if any(number == queue.number for staged in self.staged.values() for number, _ in staged.acks):
             raise IllegalStateError(f"subscription {command.name!r} is part of an open transaction; end that first")
-        self._end(queue, out)
+        self._end(queue)
 
-    def _end(self, queue: DeliveryQueue, out: Outcome) -> None:
+    def _end(self, queue: DeliveryQueue) -> None:
         """The delivery queue goes, with everything it is owed."""
         assert queue.owes is not None
-        transaction.forget_queue(self, queue)
-        for ordinal, mask in queue.dying.items():
-            self.dying -= mask.bit_count()
-            self.dying_bytes -= self.block_index.held[ordinal].bytes_of(mask)
+        for staged in self.staged.values():  # Nothing that a transaction acknowledged in it matters any more.
+            staged.acks = [(number, delivery) for number, delivery in staged.acks if number != queue.number]
+        for ordinal, mask in queue.dead_letters.masks.items():
+            self.block_index.count_dead(ordinal, mask, -1)
         if queue.durable:
-            out.records.append(self.note(records.encode(records.QUEUE_GONE, queue.number)))
+            self.current.record(records.encode(records.QUEUE_GONE, queue.number))
         retired: tuple[list[int], list[int]] = ([], [])
         for ordinal, mask in list(queue.owes.items()):
             block = self.block_index.held[ordinal]
             free, _ = self.clear_queue(queue, ordinal, mask)
             if free and self.block_index.settle(ordinal, free):
                 retired[block.stored].append(ordinal)
-        self.retire(retired, out)
+        self.settlement.retire(retired)
         del self.queues[queue.number]
-        self._touched.pop(queue.number, None)
+        self.current.touched.pop(queue.number, None)
 
     def has_durable_queues(self) -> bool:
         return any(queue.durable for queue in self.queues.values())

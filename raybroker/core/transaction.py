@@ -7,26 +7,31 @@ transaction, or before it is prepared, since what is open when the host stops is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raybroker.core import command as cmd
-from raybroker.core import unit_of_work
-from raybroker.core.admission import admission
+from raybroker.core.admission.admission import DUPLICATE
+from raybroker.core.admission.intake import Taking, discard_excess, store
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockEntry
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.staged_transaction import Staged, StagedBlock
+from raybroker.core.unit_of_work import Works
 from raybroker.model.errors import TransactionRolledBackError
 
-if TYPE_CHECKING:
-    from raybroker.core.delivery.delivery_queue import DeliveryQueue
-    from raybroker.core.destination import Destination
+
+class Transacting(Taking, Protocol):
+    """What transactions need of a destination; see there."""
+
+    queue_of: dict[int, DeliveryQueue]
+    works: Works
 
 
-def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
+def stage_acks(home: Transacting, command: cmd.StageAcks, out: Outcome) -> None:
     queue = home.queue_of.get(command.attachment)
     consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
     wanted = sum(last - first + 1 for first, last in command.ranges)
@@ -38,39 +43,36 @@ def stage_acks(home: Destination, command: cmd.StageAcks, out: Outcome) -> None:
     staged = home.stage(command.txn)
     for first, last in command.ranges:
         found = list(consumer.settle(first, last))
-        if queue.order is not None:
-            queue.order.stage(found, command.txn)
+        queue.pending.stage(found, command.txn)
         staged.acks.extend((queue.number, delivery) for delivery in found)
         consumer.window.settled(sum(delivery.count for delivery in found))
     queue.consumers.offer(consumer)
-    home.touch(queue)
+    home.current.touch(queue.number)
 
 
 def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAcks) -> None:
     """Messages of one unit of order are with one transaction at a time."""
-    if queue.order is None:
-        return
-    name = queue.order.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
+    name = queue.pending.staged_elsewhere(consumer.tagged(command.ranges), command.txn)
     if name is not None:
         raise TransactionRolledBackError(
             f"another transaction has earlier messages of unit of order {name!r}; it has to end before"
         )
 
 
-def prepare(home: Destination, command: cmd.Prepare, out: Outcome) -> None:
+def prepare(home: Transacting, command: cmd.Prepare, out: Outcome) -> None:
     staged = home.stage(command.txn)
     staged.prepared = True
     for block in staged.blocks:
         held = home.block_index.held[block.ordinal]
-        claims = unit_of_work.owing(home, held, block.mask, block.content, block.origin, out)
+        claims = home.owing(held, block.mask, block.content, block.origin)
         staged.claims[block.ordinal] = claims
-        _write(home, block, claims, command.txn, out)
+        _write(home, block, claims, command.txn)
     for number, rows in rows_of(home, staged.acks).items():
         meta = records.encode(records.STAGED, number, (), rows, records.encode_number(command.txn))
-        out.records.append(home.note(meta))
+        home.current.record(meta)
 
 
-def rows_of(home: Destination, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
+def rows_of(home: Transacting, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
     """DeliveryQueue → what of it was acknowledged, as far as it survives a restart."""
     rows: dict[int, list[records.Row]] = {}
     for number, delivery in acks:
@@ -81,48 +83,49 @@ def rows_of(home: Destination, acks: list[tuple[int, Delivery]]) -> dict[int, li
     return rows
 
 
-def _write(home: Destination, staged: StagedBlock, claims: dict[int, int], txn: int, out: Outcome) -> None:
+def _write(home: Transacting, staged: StagedBlock, claims: dict[int, int], txn: int) -> None:
     block = home.block_index.held[staged.ordinal]
     for a, b in pk.runs_of(staged.mask):
         if staged.persistent:
-            home.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
-    admission.store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, out)
+            home.admission.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
+    store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn)
 
 
-def decide(home: Destination, command: cmd.Decide, out: Outcome) -> None:
+def decide(home: Transacting, command: cmd.Decide, out: Outcome) -> None:
     staged = home.staged.pop(command.txn, None)
     if staged is None:
         return
     if command.commit:
-        _commit(home, staged, out)
-        admission.discard_excess(home, out)
+        _commit(home, staged)
+        discard_excess(home)
     else:
-        _roll_back(home, staged, command.delay_ms, out)
+        _roll_back(home, staged, command.delay_ms)
 
 
-def _commit(home: Destination, staged: Staged, out: Outcome) -> None:
+def _commit(home: Transacting, staged: Staged) -> None:
     for waiting in staged.blocks:
-        _show(home, staged, waiting, out)
+        _show(home, staged, waiting)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_queue.setdefault(number, []).append(delivery)
     for number, deliveries in by_queue.items():
         if number in home.queues:
-            _unstage(home.queues[number], deliveries)
-            home.acknowledged(home.queues[number], deliveries, out)
+            queue = home.queues[number]
+            queue.pending.stage(deliveries, 0, -1)
+            home.settlement.acknowledged(queue, deliveries)
 
 
-def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> None:
+def _show(home: Transacting, staged: Staged, waiting: StagedBlock) -> None:
     """The messages of a block become visible, without those whose deduplication ids were taken meanwhile."""
     ordinal, everything = waiting.ordinal, waiting
     block = home.block_index.held[ordinal]
-    waiting = _without_duplicates(home, waiting, out)
+    waiting = _without_duplicates(home, waiting)
     home.counters.take(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
-    claims = _claims(home, staged, waiting, out) if waiting.mask or staged.prepared else {}
+    claims = _claims(home, staged, waiting) if waiting.mask or staged.prepared else {}
     if not staged.prepared and waiting.mask:
-        _write(home, waiting, claims, 0, out)
+        _write(home, waiting, claims, 0)
     elif staged.prepared and waiting is not everything:
-        claims = _leave_out(home, block, waiting, claims, out)
+        claims = _leave_out(home, block, waiting, claims)
     owed = 0
     for chosen in claims.values():
         owed |= chosen
@@ -130,67 +133,55 @@ def _show(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome)
     _keep_places(home, everything, claims)
     rest = everything.mask & ~owed
     if rest and home.block_index.settle(ordinal, rest):
-        home.gone(ordinal, block, out)
+        home.settlement.gone(ordinal, block)
     else:
         home.accepted(ordinal, claims, waiting.content)
 
 
-def _without_duplicates(home: Destination, waiting: StagedBlock, out: Outcome) -> StagedBlock:
+def _without_duplicates(home: Transacting, waiting: StagedBlock) -> StagedBlock:
     """The ids of what is committed are taken now; the producer is told of those that others took before."""
     ids = waiting.ids
-    if ids is None and not waiting.attachment and home.attributes.duplicateWindowMs > 0:
-        content = home.peek(waiting.ordinal)  # It was prepared before a restart.
+    if ids is None and not waiting.attachment and home.policy.attributes.duplicateWindowMs > 0:
+        content = home.current.peek(waiting.ordinal)  # It was prepared before a restart.
         ids = content.dedup_ids() if content is not None else None
     if ids is None:
         return waiting
-    fresh = admission.leave_out_duplicates(home, ids, waiting.mask)
-    admission.take_ids(home, ids, fresh, out, persistent=waiting.persistent)
+    fresh = home.admission.leave_out_duplicates(ids, waiting.mask)
+    home.admission.take_ids(ids, fresh, persistent=waiting.persistent)
     twice = waiting.mask & ~fresh
     if not twice:
         return waiting
-    if home.works is not None:
+    if home.works.enabled:
         home.works.release(home.block_index.held[waiting.ordinal], twice)
-    rows = tuple([Refused(a, b, admission.DUPLICATE, "") for a, b in pk.runs_of(twice)])
+    rows = tuple([Refused(a, b, DUPLICATE, "") for a, b in pk.runs_of(twice)])
     count = home.block_index.held[waiting.ordinal].count
-    out.after_durable.append(Sent(waiting.attachment, waiting.first_seq, count, rows))
+    home.current.out.after_durable.append(Sent(waiting.attachment, waiting.first_seq, count, rows))
     return waiting._replace(mask=fresh)
 
 
-def _leave_out(
-    home: Destination, block: BlockEntry, waiting: StagedBlock, claims: dict[int, int], out: Outcome
-) -> dict[int, int]:
+def _leave_out(home: Transacting, block: BlockEntry, waiting: StagedBlock, claims: dict[int, int]) -> dict[int, int]:
     """A prepared block was written with messages that nobody gets: write that down, and return who gets the others."""
     for number, chosen in claims.items():
         dropped = chosen & ~waiting.mask
         if dropped and block.stored and home.queues[number].durable:
-            row = records.Row(waiting.ordinal, dropped)
-            out.records.append(home.note(records.encode(records.ACKED, number, (), [row])))
+            home.current.record_rows(records.ACKED, number, [records.Row(waiting.ordinal, dropped)])
     kept = {number: chosen & waiting.mask for number, chosen in claims.items()}
     return {number: chosen for number, chosen in kept.items() if chosen}
 
 
-def _unstage(queue: DeliveryQueue, deliveries: list[Delivery]) -> None:
-    if queue.order is not None:
-        queue.order.stage(deliveries, 0, -1)
-
-
-def _keep_places(home: Destination, waiting: StagedBlock, claims: dict[int, int]) -> None:
+def _keep_places(home: Transacting, waiting: StagedBlock, claims: dict[int, int]) -> None:
     """Messages that a delivery queue does not get after all leave their places in their units of order."""
     if home.block_index.held[waiting.ordinal].ordered:
         for number, queue in home.queues.items():
-            if queue.order is not None:
-                queue.order.forget(waiting.ordinal, waiting.mask & ~claims.get(number, 0))
-                queue.order.reserved.pop(waiting.ordinal, None)
+            queue.pending.unreserve(waiting.ordinal, waiting.mask & ~claims.get(number, 0))
 
 
-def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcome) -> dict[int, int]:
+def _claims(home: Transacting, staged: Staged, waiting: StagedBlock) -> dict[int, int]:
     """Who gets a block: those written down for it that are still there, and whoever is never written down."""
     content = waiting.content
     if content is None and home.kind == "topic":
-        content = home.peek(waiting.ordinal)  # It was prepared before a restart.
-    claims = unit_of_work.owing(
-        home, home.block_index.held[waiting.ordinal], waiting.mask, content, waiting.origin, out
-    )
+        content = home.current.peek(waiting.ordinal)  # It was prepared before a restart.
+    claims = home.owing(home.block_index.held[waiting.ordinal], waiting.mask, content, waiting.origin)
     if not staged.prepared:
         return claims
     claims = {number: mask for number, mask in claims.items() if not home.queues[number].durable}
@@ -198,31 +189,25 @@ def _claims(home: Destination, staged: Staged, waiting: StagedBlock, out: Outcom
     return claims | {number: mask for number, mask in written.items() if number in home.queues}
 
 
-def _roll_back(home: Destination, staged: Staged, delay_ms: int, out: Outcome) -> None:
+def _roll_back(home: Transacting, staged: Staged, delay_ms: int) -> None:
     for waiting in staged.blocks:
         block = home.block_index.held[waiting.ordinal]
         _keep_places(home, waiting, {})
-        if home.works is not None:
+        if home.works.enabled:
             home.works.release(block, waiting.mask)
         if home.block_index.settle(waiting.ordinal, waiting.mask):
-            home.gone(waiting.ordinal, block, out)
+            home.settlement.gone(waiting.ordinal, block)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_queue.setdefault(number, []).append(delivery)
     for number, deliveries in by_queue.items():
         queue = home.queues.get(number)
         if queue is not None:
-            _unstage(queue, deliveries)
-            queue.failed(sorted(deliveries, key=_order), delay_ms, out)
-            home.touch(queue)
+            queue.pending.stage(deliveries, 0, -1)
+            home.settlement.failed(queue, queue.failed(sorted(deliveries, key=_order), delay_ms))
+            home.current.touch(queue.number)
 
 
 def _order(delivery: Delivery) -> tuple[int, int]:
     run: Run = delivery.run
     return run.place, run.mask & -run.mask
-
-
-def forget_queue(home: Destination, queue: DeliveryQueue) -> None:
-    """The delivery queue ends: nothing that a transaction acknowledged in it matters any more."""
-    for staged in home.staged.values():
-        staged.acks = [(number, delivery) for number, delivery in staged.acks if number != queue.number]

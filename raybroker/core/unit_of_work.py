@@ -15,23 +15,19 @@ A topic's parts are owed to a delivery queue of their own; the composed message 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry, Columns
+from raybroker.core.blocks.block_index import BlockEntry, BlockIndex, Columns
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.durable.records import PartKey
-from raybroker.core.outcome import Compose, Outcome, Refused
-from raybroker.core.selector.content import Content
+from raybroker.core.outcome import Refused
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
 from raybroker.model.settings import DestinationAttributes
-
-if TYPE_CHECKING:
-    from raybroker.core.delivery.delivery_queue import DeliveryQueue
-    from raybroker.core.destination import Destination
 
 PARTS_MAX: Final = 100_000
 """Messages of one unit: the composed one is read and written whole."""
@@ -105,14 +101,23 @@ class Work:
 
 
 class Works:
-    """The units of a destination that are not complete. ``queue``: whose messages the parts are."""
+    """The units of a destination that are not complete, if it composes them.
 
-    def __init__(self) -> None:
+    ``queue``: number of the delivery queue whose messages the parts are, -1 before there are any.
+    """
+
+    def __init__(self, block_index: BlockIndex) -> None:
+        self.enabled = False
+        self._held = block_index.held
         self.units: dict[str, Work] = {}
-        self.queue: DeliveryQueue | None = None
+        self.queue = -1
         self.count = 0
         """Parts that no transaction has."""
         self._complete: dict[str, None] = {}
+
+    def enable(self, attributes: DestinationAttributes) -> None:
+        """Compose units from now on, if the attributes say so; what has begun is not given up."""
+        self.enabled = self.enabled or attributes.unitOfWorkHandlingPolicy == SINGLE
 
     # ---- coming in -------------------------------------------------------------------------------------------------
 
@@ -168,9 +173,9 @@ class Works:
         for _, key in _keys(block, mask):
             self._drop(key)
 
-    def keep(self, queue: DeliveryQueue, run: Run) -> Run:
+    def keep(self, queue: int, run: Run) -> Run:
         """Put the parts of a run, which is waiting now, to their units; returns what of it is none."""
-        block = queue.home.block_index.held[run.ordinal]
+        block = self._held[run.ordinal]
         parts = run.mask & block.parts
         if not parts:
             return run
@@ -189,47 +194,44 @@ class Works:
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def settle(self, home: Destination, out: Outcome) -> None:
-        """At the end of a step: hand over what is complete, and let expire what has waited for too long."""
+    def take_complete(self) -> list[tuple[str, list[Run]]]:
+        """Take out the units that have become complete: (unit, its parts in order)."""
+        found = []
         for unit in list(self._complete):
             work = self.units[unit]
-            if self.queue is not None and work.complete:
-                runs = [part.run for _, part in sorted(work.parts.items()) if part.run is not None]
+            if work.complete:
+                found.append((unit, [part.run for _, part in sorted(work.parts.items()) if part.run is not None]))
                 self._forget(unit)
-                for run in runs:
-                    self.queue.set_aside(run)
-                rows = tuple([(run.ordinal, run.mask) for run in runs])
-                out.after_durable.append(Compose(self.queue.number, unit, rows))
         self._complete.clear()
-        due_ms = self._due_ms(home.attributes)
-        if due_ms is not None and due_ms <= home.now_ms:
-            self._expire(home, out)
-            due_ms = self._due_ms(home.attributes)
-        home.wake(due_ms)
+        return found
 
-    def _due_ms(self, attributes: DestinationAttributes) -> int | None:
+    def due_ms(self, attributes: DestinationAttributes) -> int | None:
         """When the oldest incomplete unit is too old."""
         if attributes.incompleteWorkExpirationTime < 0 or not self.count:
             return None
         oldest = min((work.since_ms for work in self.units.values() if work.here), default=None)
         return None if oldest is None else oldest + attributes.incompleteWorkExpirationTime
 
-    def _expire(self, home: Destination, out: Outcome) -> None:
-        until_ms = home.now_ms - home.attributes.incompleteWorkExpirationTime
+    def take_expired(self, attributes: DestinationAttributes, now_ms: int) -> Iterator[Dead]:
+        """Take out the parts of units that have waited for too long."""
+        due_ms = self.due_ms(attributes)
+        if due_ms is None or due_ms > now_ms:
+            return
+        until_ms = now_ms - attributes.incompleteWorkExpirationTime
         for unit, work in list(self.units.items()):
-            if work.since_ms > until_ms or not work.here or self.queue is None:
+            if work.since_ms > until_ms or not work.here:
                 continue
             text = f"unit of work {unit!r} is incomplete after incompleteWorkExpirationTime: {work.here} messages"
             for number, part in list(work.parts.items()):
                 if part.run is not None:
                     self._drop(PartKey(unit, number, number == work.end))
-                    self.queue.bury(part.run, "EXPIRED", text, out)
+                    yield Dead(part.run, "EXPIRED", text)
 
-    def remove(self, home: Destination, chosen: Mapping[int, int]) -> list[Run]:
+    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out these messages as far as they are here."""
         found = []
         for ordinal, mask in chosen.items():
-            for index, key in _keys(home.block_index.held[ordinal], mask):
+            for index, key in _keys(self._held[ordinal], mask):
                 work = self.units.get(key.unit)
                 part = work.parts.get(key.number) if work is not None else None
                 if part is not None and part.run is not None and part.run.ordinal == ordinal:
@@ -279,23 +281,3 @@ def _keys(block: BlockEntry, mask: int) -> Iterator[tuple[int, PartKey]]:
 
 def _priority(columns: Columns, index: int) -> int:
     return columns.priority if columns.priorities is None else columns.priorities[index]
-
-
-# ---- for the destination -------------------------------------------------------------------------------------------
-
-
-def works_for(attributes: DestinationAttributes) -> Works | None:
-    return Works() if attributes.unitOfWorkHandlingPolicy == SINGLE else None
-
-
-def owing(
-    home: Destination, block: BlockEntry, mask: int, content: Content | None, origin: tuple[str, str], out: Outcome
-) -> dict[int, int]:
-    """Which delivery queues are owed which messages of a block that becomes visible; parts of a topic are nobody's
-    yet."""
-    parts = mask & block.parts
-    if not parts:
-        return home.claims(mask, content, origin)
-    found = home.claims(mask & ~parts, content, origin) if mask != parts else {}
-    queue = home.parts_queue(out)
-    return found | {queue: found.get(queue, 0) | parts}

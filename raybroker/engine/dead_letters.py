@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Bury
@@ -45,7 +44,7 @@ class Burial:
         queue = home.queues.get(effect.queue)
         if host.destinations.get((home.kind, home.name)) is not home or queue is None:
             return
-        if not queue.dying.get(effect.ordinal, 0) & effect.mask:
+        if not queue.dead_letters.masks.get(effect.ordinal, 0) & effect.mask:
             return
         try:
             block = host.payloads.get(home.number, effect.ordinal)
@@ -126,7 +125,7 @@ class Burial:
         host = self._host
         target = host.destinations.get(("queue", name))
         sizes = [block.lengths[index] for index in pk.indexes(effect.mask)]
-        if target is not None and len(sizes) > 1 and not admission.would_take(target, sizes):
+        if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes):
             for index in pk.indexes(effect.mask):
                 self._send(home, effect._replace(mask=1 << index), block, name, truncate)
             return
@@ -165,7 +164,7 @@ class Burial:
 
     def _here(self, home: Destination, effect: Bury, target: Destination, block: Block) -> bool:
         host = self._host
-        if not host.has_room(block.view.nbytes) or not admission.would_take(target, block.lengths):
+        if not host.has_room(block.view.nbytes) or not target.admission.would_take(block.lengths):
             return False
         settled = cmd.Buried(effect.queue, effect.ordinal, effect.mask)
         host.perform_all([own_send(host, target, block), Step(home, settled)], (), _nobody)

@@ -130,7 +130,7 @@ class Catalogue:
             return
         if definition.key in self.dormant:
             _, home = self.dormant.pop(definition.key)
-            home.attributes, home.reap_ms = attributes, self._reap_ms(definition)
+            home.policy.attributes, home.reap_ms = attributes, self._reap_ms(definition)
             self._host.unwake(home.number)
         else:
             home = KINDS[kind](self.next_number, name, attributes, reap_ms=self._reap_ms(definition))
@@ -297,15 +297,15 @@ class Catalogue:
     def _install(self, home: Destination, definition: Definition) -> None:
         host = self._host
         live_settings.give(host, home)
-        home.read_headers = lambda ordinal: host.read_headers(home, ordinal)
+        home.current.read_headers = lambda ordinal: host.read_headers(home, ordinal)
         self.destinations[definition.key] = home
         self.definitions[home.number] = definition
         if home.reap_ms is not None:
             home.idle_since_ms = host.clock.now_ms()
             host.wake(home.number, self._reap_at(home))
         if home.block_index.messages:  # Also for what died before a restart.
-            home.next_scan_ms = host.clock.now_ms()
-            host.wake(home.number, home.next_scan_ms)
+            home.expiry.next_scan_ms = host.clock.now_ms()
+            host.wake(home.number, home.expiry.next_scan_ms)
 
     def _reap_at(self, home: Destination) -> int:
         return self._host.clock.now_ms() + (home.reap_ms or 0)

@@ -46,19 +46,19 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "attributes": definition.attributes.as_dict(home.kind),
         "messages": block_index.messages,
         "bytes": block_index.bytes_held,
-        "waiting": sum(queue.waiting + sum(run.count for run, _ in queue.hidden) for queue in queues),
+        "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
         "unacknowledged": sum(_unsettled(c) for c in consumers),
         "delayed": sum(queue.timetable.count for queue in queues),
-        "incomplete": home.works.count if home.works is not None else 0,
+        "incomplete": home.works.count,
         "in_transaction": sum(staged.messages for staged in home.staged.values()),
         **_current(home, consumers),
-        "dying": home.dying,
+        "dying": home.block_index.dead,
         "producers": len(home.producers.attached),
         "active_consumers": sum(c.active for c in consumers),
         "backup_consumers": sum(not c.active for c in consumers),
         "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
         **counter_baselines.row(host, home),
-        "throttled": home.slow,
+        "throttled": home.admission.slow,
         **unit_figures(home),
         "gathering": any(queue.consumers.by_attachment and not queue.gathering.dispatching for queue in queues),
         "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
@@ -156,7 +156,7 @@ def _consumer(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> di
     room = window.room()
     granted = -1 if room >= 1 << 40 else room
     own = queue.subscription
-    selector = queue.matching.selectors.get(consumer.selector) if isinstance(home, Queue) else None
+    selector = queue.plain.matching.selectors.get(consumer.selector) if isinstance(home, Queue) else None
     return {
         "id": consumer.attachment,
         "destination": home.name,

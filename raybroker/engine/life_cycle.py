@@ -122,7 +122,7 @@ class LifeCycle:
         own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
         if selector is None and queue is not None and consumer is not None:
-            chosen = queue.matching.selectors.get(consumer.selector)
+            chosen = queue.plain.matching.selectors.get(consumer.selector)
             selector = chosen.text if chosen is not None else None
         return {
             "consumer": attachment.consumer or str(attachment.number), "subscription": own.name if own else None,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from raybroker.core.destination import Counters, Destination
+    from raybroker.core.counters import Counters
+    from raybroker.core.destination import Destination
 
 TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one destination."""
@@ -67,12 +68,12 @@ class LimitLog:
             self._report(f"[B2149] {name} is full ({limits}): {attributes.limitBehavior} removed {_messages(more)}")
         if counters.slowed != known.slowed:
             more, known.slowed = counters.slowed - known.slowed, counters.slowed
-            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if home.slow else 0)
+            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if home.admission.slow else 0)
             waited_s, known.slow_ms = (slow_ms - known.slow_ms) / 1000, slow_ms
             times = "once" if more == 1 else f"{more} times"
             self._report(
                 f"[B2150] {name} is full ({limits}): FLOW_CONTROL made its producers wait {times}, {waited_s:.1f} s in"
-                f" all{', and they wait now' if home.slow else ''}"
+                f" all{', and they wait now' if home.admission.slow else ''}"
             )
 
 

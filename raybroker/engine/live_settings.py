@@ -21,14 +21,14 @@ def take(host: Host) -> None:
     now_ms = host.clock.now_ms()
     for home in host.destinations.values():
         give(host, home)
-        if home.block_index.messages and home.scan_ms:
-            home.next_scan_ms = now_ms
+        if home.block_index.messages and home.expiry.scan_ms:
+            home.expiry.next_scan_ms = now_ms
             host.wake(home.number, now_ms)
 
 
 def give(host: Host, home: Destination) -> None:
     """To a destination, which reads no configuration itself."""
-    home.message_bytes_max = host.message_bytes_max
-    home.rollbacks_max = host.config["imq.transaction.message.maxConsecutiveRollbacks"]
-    home.scan_ms = host.config["imq.message.expiration.interval"] * 1000
+    home.policy.message_bytes_max = host.message_bytes_max
+    home.policy.rollbacks_max = host.config["imq.transaction.message.maxConsecutiveRollbacks"]
+    home.expiry.scan_ms = host.config["imq.message.expiration.interval"] * 1000
     host.meters.thresholds.take(home)

@@ -38,7 +38,7 @@ class Composing:
         queue = home.queues.get(effect.queue)
         if queue is None or host.destinations.get((home.kind, home.name)) is not home:
             return
-        if any(queue.dying.get(ordinal, 0) & mask != mask for ordinal, mask in effect.parts):
+        if any(queue.dead_letters.masks.get(ordinal, 0) & mask != mask for ordinal, mask in effect.parts):
             return  # Some of them were purged.
         try:
             blocks = {ordinal: host.payloads.get(home.number, ordinal) for ordinal, _ in effect.parts}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
@@ -72,14 +71,15 @@ def move(
 
     ``block`` has a message for each of ``mask``. Raises ResourceAllocationError when they are not taken.
     """
-    if not admission.would_take(target, block.lengths):
+    if not target.admission.would_take(block.lengths):
         raise ResourceAllocationError(
             f"{target.kind} {target.name} does not take more messages now; the rest was not moved"
         )
     if not host.has_room(block.view.nbytes):
         raise ResourceAllocationError("the store's disk is full; free space there; the rest was not moved")
     host.perform(home, cmd.Remove({ordinal: mask}, aside=True))
-    rows = [(one.number, one.dying[ordinal] & mask) for one in home.queues.values() if ordinal in one.dying]
+    found = [(one.number, one.dead_letters.masks) for one in home.queues.values()]
+    rows = [(number, masks[ordinal] & mask) for number, masks in found if ordinal in masks]
     taken = 0
     for _, some in rows:
         taken |= some

@@ -57,7 +57,7 @@ def totals(host: Host, home: Destination) -> Row:
     """What only grows."""
     counters = home.counters
     row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
-    slow_ms = counters.slow_ms + (host.clock.now_ms() - counters.slow_since_ms if home.slow else 0)
+    slow_ms = counters.slow_ms + (host.clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
     row["flow_control_seconds_total"] = slow_ms / 1000
     row["threshold_seconds_total"] = {of: ms / 1000 for of, ms in host.meters.thresholds.total_ms(home).items()}
     meter = host.meters.destinations.get(home.number)
@@ -84,7 +84,7 @@ def gauges(host: Host, home: Destination) -> Row:
         "subscriptions": len(home.queues) if home.kind == "topic" else 0,
         "schedules": schedules,
         "quota_used_ratio": quota_used(home),
-        "flow_controlled": int(home.slow),
+        "flow_controlled": int(home.admission.slow),
         "over_threshold": host.meters.thresholds.over(home),
         "paused": {
             "producers": int("production" in home.paused),
@@ -95,9 +95,9 @@ def gauges(host: Host, home: Destination) -> Row:
     }
     waiting = delayed = units = 0
     for queue in home.queues.values():
-        waiting += queue.waiting + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
+        waiting += queue.pending.count + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
         delayed += queue.timetable.count
-        units += len(queue.order.units) if queue.order is not None else 0
+        units += len(queue.units)
     row["ordered_units"] = units
     row["waiting_messages"] = waiting
     row["delayed_messages"] = delayed
@@ -108,7 +108,7 @@ def gauges(host: Host, home: Destination) -> Row:
 def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
     active = backup = idle = full = limit = credit = unsettled = 0
     for queue in queues:
-        waits = queue.backlog.count > 0
+        waits = queue.plain.backlog.count > 0
         for consumer in queue.consumers.by_attachment.values():
             unsettled += sum(item.count for item in consumer.unsettled)
             if not consumer.active:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.destination import Destination
 from raybroker.engine.dead_letters import own_send
 from raybroker.engine.destination_registry import DMQ
@@ -80,11 +79,11 @@ class Quarantine:
         ))  # fmt: skip
         target = host.destinations.get(("queue", DMQ))
         if target is not None and not (
-            host.has_room(record.view.nbytes) and admission.would_take(target, record.lengths)
+            host.has_room(record.view.nbytes) and target.admission.would_take(record.lengths)
         ):
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
         host.perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
-        rows = [(queue.number, queue.dying[ordinal]) for queue in home.queues.values() if queue.dying.get(ordinal)]
+        rows = [(n, mask) for n, queue in home.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))]
         gone = [Step(home, cmd.Buried(queue, ordinal, mask)) for queue, mask in rows]
         if target is not None or host.forward is None:
             sends = [own_send(host, target, record)] if target is not None else []

@@ -22,7 +22,6 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.destination import Destination
 from raybroker.engine import schedule_log
 from raybroker.engine.dead_letters import own_send
@@ -126,7 +125,7 @@ class Schedules:
             raise MessageTooLargeError(
                 f"a message of {block.view.nbytes} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}"
             )
-        if not admission.would_ever_take(home, block.lengths):
+        if not home.admission.would_ever_take(block.lengths):
             raise MessageTooLargeError(
                 f"a message of {block.lengths[0]} bytes exceeds what {home.kind} {home.name} takes (maxBytesPerMsg)"
             )
@@ -298,7 +297,7 @@ class Schedules:
             return "is halted"
         if not host.has_room(block.view.nbytes):
             return "has no room on the disk"
-        if home.slow or not admission.would_take(home, block.lengths):
+        if home.admission.slow or not home.admission.would_take(block.lengths):
             return "does not take it now"
         return ""
 

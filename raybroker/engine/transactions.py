@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
+from raybroker.core.admission.admission import DUPLICATE
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Outcome, Sent
 from raybroker.engine import transaction_log
@@ -178,7 +178,7 @@ class Transactions:
         transaction = self.by_number.get(number)
         for effect in outcome.immediate if transaction is not None else ():
             for row in effect.refused if isinstance(effect, Sent) else ():
-                if transaction is not None and transaction.refusal is None and row.code != admission.DUPLICATE:
+                if transaction is not None and transaction.refusal is None and row.code != DUPLICATE:
                     transaction.refusal = from_code(row.code, row.text)
 
     def _require_not_given_up(self, transaction: Transaction, key: bytes) -> None:

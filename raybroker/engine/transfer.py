@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.engine import transaction_log
@@ -121,7 +120,7 @@ class Handing:
         if host.transactions.log.outcome(key) is not None:
             raise IllegalStateError("the transaction that hands the messages over has ended")
         sizes = [size for block in blocks for size in block.lengths]
-        if not admission.would_take(home, sizes) or not host.has_room(sum(block.view.nbytes for block in blocks)):
+        if not home.admission.would_take(sizes) or not host.has_room(sum(block.view.nbytes for block in blocks)):
             raise ResourceAllocationError(f"{home.kind} {home.name} does not take {len(sizes)} more messages now")
         transaction = host.transactions.begin(None, key)
         transaction.homes[home] = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_index import BlockEntry
 from raybroker.core.delivery.backlog import ANY, UNSORTED
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
@@ -18,25 +19,22 @@ def unit_figures(home: Destination) -> dict[str, int]:
     """
     units = ready = blocked = 0
     for queue in home.queues.values():
-        if queue.order is None:
-            continue
-        units += len(queue.order.units)
-        free = [unit for unit in queue.order.units.values() if not unit.held]
-        unmatched = _unmatched(queue)
+        units += len(queue.units)
+        free = [unit for unit in queue.units.values() if not unit.held]
+        unmatched = _unmatched(queue, home.block_index.held) if queue.units else 0
         blocked += sum(unit.head is None for unit in free) + unmatched
         ready += sum(unit.head is not None for unit in free) - unmatched
     return {"units": units, "units_ready": ready, "units_blocked": blocked}
 
 
-def _unmatched(queue: DeliveryQueue) -> int:
+def _unmatched(queue: DeliveryQueue, held: Mapping[int, BlockEntry]) -> int:
     """First messages of units that no consumer wants."""
     wanted = {consumer.selector for consumer in queue.consumers.by_attachment.values() if consumer.active}
     if ANY in wanted or not wanted:
         return 0
-    held = queue.home.block_index.held
     return sum(
         (run.mask & held[run.ordinal].ordered).bit_count()
-        for bucket in queue.backlog.buckets.values()
+        for bucket in queue.plain.backlog.buckets.values()
         if bucket.signature != UNSORTED and not any(bucket.signature >> number & 1 for number in wanted)
         for run in bucket.runs()
     )

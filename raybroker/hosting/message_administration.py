@@ -10,7 +10,6 @@ from raybroker.content.bodies import PICKLE, decode_body
 from raybroker.content.headers import decode_header, message_id
 from raybroker.content.quarantine_record import legible_ids
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
@@ -121,7 +120,7 @@ class HostMessages(Durable):
         home = self.host.find(type, name)
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
-        if sizes and not admission.would_take(home, sizes):
+        if sizes and not home.admission.would_take(sizes):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
         if not self.host.has_room(sum(block.view.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")

@@ -123,7 +123,7 @@ class Story:
 
     def _use(self, home: Destination) -> None:
         self.home = home
-        home.read_headers = self.contents.get
+        home.current.read_headers = self.contents.get
 
     # ---- producers -------------------------------------------------------------------------------------------------
 
@@ -289,11 +289,11 @@ class Story:
         return self._do(cmd.Tick())
 
     def scan(self, words: list[str], options: dict[str, str]) -> str:
-        self.home.scan_ms = _ms(words[0])
+        self.home.expiry.scan_ms = _ms(words[0])
         return "ok"
 
     def poison(self, words: list[str], options: dict[str, str]) -> str:
-        self.home.rollbacks_max = int(words[0])
+        self.home.policy.rollbacks_max = int(words[0])
         return "ok"
 
     def status(self, words: list[str], options: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.destination import QUEUE_ALL, Destination
+from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.outcome import (
     Acked,
@@ -23,6 +23,7 @@ from raybroker.core.outcome import (
     Sent,
     Withdrawn,
 )
+from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.subscription import Subscription
 from raybroker.model.record import BLOCK, Entry
 
@@ -133,7 +134,7 @@ class Telling:
     def status(self, home: Destination) -> str:
         block_index, queues = home.block_index, list(home.queues.values())
         parts = [f"{block_index.messages} held", f"{block_index.bytes_held} bytes"]
-        parts.append(f"{sum(queue.backlog.count for queue in queues)} waiting")
+        parts.append(f"{sum(queue.plain.backlog.count for queue in queues)} waiting")
         for name, count in (
             ("resting", sum(queue.timetable.count for queue in queues)),
             ("hidden", sum(run.count for queue in queues for run, _ in queue.hidden)),

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from raybroker.core.admission import admission
+from raybroker.core.admission.admission import Admission
 from raybroker.core.delivery.consumers import Consumers
 from raybroker.core.delivery.dispatch_gate import Gathering
-from raybroker.core.destination import Destination
 from tests.simulation.mutation import Patch, mutant
 
 
 @mutant("the dying do not count for the limit on bytes")
 def dying_bytes_count(patch: Patch) -> None:
-    old = admission._charged
-
-    def charged(home: Destination) -> tuple[int, int]:
-        return old(home)[0], home.block_index.bytes_held
-
-    patch.set(admission, "_charged", charged)
+    old = Admission._charged
+    patch.set(Admission, "_charged", lambda self: (old(self)[0], self._index.bytes_held))
 
 
 @mutant("a queue waits for consumersBeforeDispatch consumers")

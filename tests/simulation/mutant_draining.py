@@ -8,7 +8,7 @@ from raybroker.core import command as cmd
 from raybroker.core.delivery.consumers import Consumers
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import DrainWindow
-from raybroker.core.outcome import Drained, Outcome, Ready
+from raybroker.core.outcome import Drained, Ready
 from tests.simulation.mutation import Patch, mutant
 
 
@@ -25,8 +25,9 @@ def standing_credit_forgotten(patch: Patch) -> None:
 
 @mutant("a consumer in drain mode is told when there is something for it")
 def never_ready(patch: Patch) -> None:
-    def tell(self: DeliveryQueue, out: Outcome, *, paused: bool) -> None:
-        old(self, out, paused=paused)
+    def tell(self: DeliveryQueue, *, paused: bool) -> None:
+        out = self.step.out
+        old(self, paused=paused)
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Ready)]
 
     old = DeliveryQueue.tell_draining
@@ -36,13 +37,14 @@ def never_ready(patch: Patch) -> None:
 @mutant("a consumer in drain mode is not told of what it cannot get")
 def ready_without_looking(patch: Patch) -> None:
     old = DeliveryQueue.tell_draining
-    patch.set(DeliveryQueue, "tell_draining", lambda self, out, *, paused: old(self, out, paused=False))
+    patch.set(DeliveryQueue, "tell_draining", lambda self, *, paused: old(self, paused=False))
 
 
 @mutant("Drained comes after the messages that used the credit")
 def drained_overtakes(patch: Patch) -> None:
-    def tell(self: DeliveryQueue, out: Outcome, *, paused: bool) -> None:
-        old(self, out, paused=paused)
+    def tell(self: DeliveryQueue, *, paused: bool) -> None:
+        out = self.step.out
+        old(self, paused=paused)
         early = [e for e in out.after_durable if isinstance(e, Drained)]
         out.after_durable[:] = early + [e for e in out.after_durable if not isinstance(e, Drained)]
 

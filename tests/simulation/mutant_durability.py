@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
+from raybroker.core import transaction
+from raybroker.core.admission import intake
+from raybroker.core.delivery.decided import Dispatched, Failed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records as notes
 from raybroker.core.durable import recovery, snapshot
 from raybroker.core.durable.recovery import Recovery
-from raybroker.core.outcome import Acked, Deliver, Outcome, Retire, Sent
+from raybroker.core.outcome import Acked, Deliver, Retire, Sent
 from raybroker.core.queue import Queue
+from raybroker.core.settlement import Settlement
 from raybroker.engine import checkpoint, host
 from raybroker.engine.runner import Runner
 from tests.simulation.disk import SimCommitter
@@ -64,68 +67,71 @@ def acked_at_once(patch: Patch) -> None:
 def delivered_at_once(patch: Patch) -> None:
     old = DeliveryQueue.dispatch
 
-    def dispatch(self: DeliveryQueue, out: Outcome) -> None:
-        old(self, out)
-        at_once(out, Deliver)
+    def dispatch(self: DeliveryQueue) -> Dispatched:
+        found = old(self)
+        at_once(self.step.out, Deliver)
+        return found
 
     patch.set(DeliveryQueue, "dispatch", dispatch)
 
 
 @mutant("acknowledgements are recorded")
 def ack_not_recorded(patch: Patch) -> None:
-    old = Destination.settle
+    old = Settlement.settle
 
-    def settle(self: Destination, queue: DeliveryQueue, parts: Any, out: Outcome) -> int:
-        count = old(self, queue, parts, out)
-        without(out, notes.ACKED)
+    def settle(self: Settlement, queue: DeliveryQueue, parts: Any) -> int:
+        count = old(self, queue, parts)
+        without(self._step.out, notes.ACKED)
         return count
 
-    patch.set(Destination, "settle", settle)
+    patch.set(Settlement, "settle", settle)
 
 
 @mutant("what is handed out is recorded, so that a second delivery after a crash is flagged")
 def dispatch_not_recorded(patch: Patch) -> None:
-    patch.set(Destination, "record_rows", lambda self, out, kind, queue, rows: None)
+    patch.set(Settlement, "record_attempts", lambda self, queue, runs: None)
 
 
 @mutant("failures are recorded")
 def failure_not_recorded(patch: Patch) -> None:
-    patch.set(Destination, "note_rows", lambda self, out, kind, queue, rows: None)
+    old = Settlement.failed
+    patch.set(Settlement, "failed", lambda self, queue, found: old(self, queue, Failed([], found.dead)))
 
 
 @mutant("refused messages of a stored block are recorded")
 def refusal_not_recorded(patch: Patch) -> None:
-    old = admission.store
+    old = intake.store
 
-    def store(home: Any, ordinal: int, block: Any, mask: int, claims: Any, *rest: Any) -> None:
-        old(home, ordinal, block, mask, claims, *rest)
-        without(rest[-1], notes.REFUSED)
+    def store(home: Any, *rest: Any) -> None:
+        old(home, *rest)
+        without(home.current.out, notes.REFUSED)
 
-    patch.set(admission, "store", store)
+    patch.set(intake, "store", store)
+    patch.set(transaction, "store", store)
 
 
 @mutant("a block may go when its last acknowledgement is durable")
 def retired_at_once(patch: Patch) -> None:
-    old = Destination.retire
+    old = Settlement.retire
 
-    def retire(self: Destination, retired: Any, out: Outcome) -> None:
-        old(self, retired, out)
-        at_once(out, Retire)
+    def retire(self: Settlement, retired: Any) -> None:
+        old(self, retired)
+        at_once(self._step.out, Retire)
 
-    patch.set(Destination, "retire", retire)
+    patch.set(Settlement, "retire", retire)
 
 
 @mutant("a block may go when its last message is settled, not its first")
 def retired_too_early(patch: Patch) -> None:
-    old = Destination.settle
+    old = Settlement.settle
 
-    def settle(self: Destination, queue: DeliveryQueue, parts: Any, out: Outcome) -> int:
+    def settle(self: Settlement, queue: DeliveryQueue, parts: Any) -> int:
         parts = list(parts)
-        count = old(self, queue, parts, out)
-        out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
+        count = old(self, queue, parts)
+        self._step.out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
         return count
 
-    patch.set(Destination, "settle", settle)
+    patch.set(Settlement, "settle", settle)
 
 
 # ---- checkpoints and recovery --------------------------------------------------------------------------------------

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core import destination, expiry, transaction
-from raybroker.core.admission import admission
+from raybroker.core import destination, transaction
+from raybroker.core.admission import intake
+from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks.block_index import BlockEntry
-from raybroker.core.delivery import consumer_commands
+from raybroker.core.delivery import consumer_commands, delivery_queue
 from raybroker.core.delivery.backlog import Backlog
+from raybroker.core.delivery.decided import Failed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.delivery.redelivery import Returning
 from raybroker.core.destination import Destination
+from raybroker.core.expiry import ExpiryScan
 from raybroker.core.outcome import Outcome, Sent
+from raybroker.core.policy import Policy
+from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
 from raybroker.engine import dead_letters, transaction_log
 from raybroker.engine.dead_letters import Burial
@@ -40,9 +44,9 @@ def selectors_of_topics_ignored(patch: Patch) -> None:
 
 @mutant("a durable subscription outlives its consumers")
 def durable_ends_with_its_consumer(patch: Patch) -> None:
-    def left_by(self: Topic, queue: DeliveryQueue, out: Outcome) -> None:
+    def left_by(self: Topic, queue: DeliveryQueue) -> None:
         if not queue.consumers.by_attachment:
-            self._end(queue, out)
+            self._end(queue)
 
     patch.set(Topic, "left_by", left_by)
 
@@ -50,10 +54,10 @@ def durable_ends_with_its_consumer(patch: Patch) -> None:
 @mutant("what is given back is compared with the selectors again")
 def signature_of_returned_wrong(patch: Patch) -> None:
     def put_back(self: DeliveryQueue, run: Any) -> None:
-        if self.home.insertion_paused:
+        if self.policy.insertion_paused:
             old(self, run)
         else:
-            self.backlog.give_back(run)
+            self.plain.backlog.give_back(run)
 
     old = DeliveryQueue.put_back
     patch.set(DeliveryQueue, "put_back", put_back)
@@ -84,17 +88,18 @@ def expired_delivered(patch: Patch) -> None:
 
 @mutant("what expires goes although nobody asks for it")
 def never_scanned(patch: Patch) -> None:
-    patch.set(expiry, "_scan", lambda home, out: None)
+    old = ExpiryScan.due
+    patch.set(ExpiryScan, "due", lambda self: dict[int, int]() if old(self) else {})
 
 
 @mutant("what failed rests before it comes again")
 def redelivery_delay_forgotten(patch: Patch) -> None:
-    patch.set(Returning, "_rest_ms", lambda self, delay_ms, failures: 0)
+    patch.set(delivery_queue, "delay_ms", lambda attributes, wanted_ms, failures: 0)
 
 
 @mutant("a message goes back when the time for acknowledging it is over")
 def leases_ignored(patch: Patch) -> None:
-    patch.set(Returning, "overdue", lambda self, now_ms, out: False)
+    patch.set(DeliveryQueue, "overdue", lambda self: None)
 
 
 @mutant("nobody is served while consumption is paused")
@@ -113,13 +118,13 @@ def paused_consumers_served(patch: Patch) -> None:
 
 @mutant("a message that has failed too often is dead")
 def one_failure_too_many(patch: Patch) -> None:
-    old = Destination.failures_max.fget  # type: ignore[attr-defined]
-    patch.set(Destination, "failures_max", property(lambda self: old(self) + (old(self) >= 0)))
+    old = Policy.failures_max.fget  # type: ignore[attr-defined]
+    patch.set(Policy, "failures_max", property(lambda self: old(self) + (old(self) >= 0)))
 
 
 @mutant("a rejected message does not come again")
 def rejected_comes_again(patch: Patch) -> None:
-    patch.set(Returning, "rejected", lambda self, deliveries, reason, out: self.give_back(deliveries, out))
+    patch.set(DeliveryQueue, "rejected", lambda self, deliveries, reason: self.give_back(deliveries) or Failed())
 
 
 @mutant("what a lost consumer's application had got counts as failed")
@@ -130,14 +135,15 @@ def loss_not_counted(patch: Patch) -> None:
 
 @mutant("a dead message is told once")
 def buried_told_twice(patch: Patch) -> None:
-    old = Returning.bury
+    old = Settlement.dead_letter
 
-    def bury(self: DeliveryQueue, run: Any, reason: str, comment: str, out: Outcome, *more: str) -> None:
-        before = len(out.immediate)
-        old(self, run, reason, comment, out, *more)
-        out.immediate.extend(out.immediate[before:])
+    def dead_letter(self: Settlement, queue: DeliveryQueue, dead: Any) -> None:
+        told = self._step.out.immediate
+        before = len(told)
+        old(self, queue, dead)
+        told.extend(told[before:])
 
-    patch.set(Returning, "bury", bury)
+    patch.set(Settlement, "dead_letter", dead_letter)
 
 
 @mutant("dead messages go where the destination says")
@@ -148,7 +154,7 @@ def dead_discarded(patch: Patch) -> None:
 @mutant("a dead message is stored where it goes and forgotten where it was in one step")
 def dead_moved_in_two_steps(patch: Patch) -> None:
     def here(self: Burial, home: Any, effect: Any, target: Any, block: Any) -> bool:
-        if not admission.would_take(target, block.lengths):
+        if not target.admission.would_take(block.lengths):
             return False
         self._host.perform_all([dead_letters.own_send(self._host, target, block)], (), lambda: None)
         self._done(home, effect)
@@ -173,18 +179,18 @@ def wrong_one_discarded(patch: Patch) -> None:
 
 @mutant("what is too much is discarded")
 def nothing_discarded(patch: Patch) -> None:
-    patch.set(admission, "_discard", lambda home, reason, out: None)
+    patch.set(intake, "_discard", lambda home, reason: None)
 
 
 @mutant("producers go on when there is room again")
 def gate_never_opened(patch: Patch) -> None:
-    patch.set(admission, "open_gate", lambda home, out: None)
+    patch.set(Admission, "open_gate", lambda self: None)
 
 
 @mutant("what is stored is confirmed, also when it fills the destination")
 def withheld_while_full(patch: Patch) -> None:
     def also(self: Destination, command: Any, out: Outcome) -> None:
-        if self.slow and command.persistent and not command.txn:
+        if self.admission.slow and command.persistent and not command.txn:
             out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Sent)]
 
     patch.after(cmd.Send, also)
@@ -239,9 +245,9 @@ def commit_confirmed_at_once(patch: Patch) -> None:
 def rollback_loses_acks(patch: Patch) -> None:
     old = transaction._roll_back
 
-    def roll_back(home: Any, staged: Any, delay_ms: int, out: Outcome) -> None:
+    def roll_back(home: Any, staged: Any, delay_ms: int) -> None:
         staged.acks.clear()
-        old(home, staged, delay_ms, out)
+        old(home, staged, delay_ms)
 
     patch.set(transaction, "_roll_back", roll_back)
 
@@ -283,5 +289,5 @@ def open_transactions_stay(patch: Patch) -> None:
 
 @mutant("nobody sees what a transaction sent before it commits")
 def sends_not_staged(patch: Patch) -> None:
-    old = admission.send
+    old = intake.send
     patch.handler(cmd.Send, lambda home, command, out: old(home, command._replace(txn=0, confirm=True), out))

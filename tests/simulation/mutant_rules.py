@@ -7,15 +7,15 @@ from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core import destination
-from raybroker.core.admission import admission
+from raybroker.core.admission import intake
 from raybroker.core.admission import limits as limit
 from raybroker.core.admission.producer_sequences import Producers
 from raybroker.core.blocks import ranges
 from raybroker.core.delivery import consumer_commands
 from raybroker.core.delivery.backlog import Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers
+from raybroker.core.delivery.decided import Dispatched
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.delivery.redelivery import Returning
 from raybroker.core.delivery.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
@@ -82,7 +82,7 @@ def requeued_at_the_end(patch: Patch) -> None:
 
 @mutant("what a consumer leaves behind is given back")
 def requeue_forgotten(patch: Patch) -> None:
-    patch.set(Returning, "give_back", lambda self, deliveries, out: None)
+    patch.set(DeliveryQueue, "give_back", lambda self, deliveries: None)
 
 
 @mutant("a second delivery counts as one")
@@ -140,9 +140,10 @@ def metered_rest_dropped(patch: Patch) -> None:
 def volatile_delivered_twice(patch: Patch) -> None:
     old = DeliveryQueue.dispatch
 
-    def dispatch(self: DeliveryQueue, out: Outcome) -> None:
-        old(self, out)
-        out.immediate.extend([e for e in out.immediate if isinstance(e, Deliver)])
+    def dispatch(self: DeliveryQueue) -> Dispatched:
+        found = old(self)
+        self.step.out.immediate.extend([e for e in self.step.out.immediate if isinstance(e, Deliver)])
+        return found
 
     patch.set(DeliveryQueue, "dispatch", dispatch)
 
@@ -195,7 +196,7 @@ def old_connections_heard(patch: Patch) -> None:
 
 @mutant("an old connection that is read late does not take a producer over")
 def late_openings_accepted(patch: Patch) -> None:
-    old = admission.attach_producer
+    old = destination._HANDLERS[cmd.AttachProducer]
     patch.handler(cmd.AttachProducer, lambda self, command, out: old(self, command._replace(generation=1 << 63), out))
 
 
@@ -210,14 +211,14 @@ def refused_counts_as_taken(patch: Patch) -> None:
 
 @mutant("holes of a block are settled when it is accepted")
 def holes_not_settled(patch: Patch) -> None:
-    patch.set(admission, "_settle_rest", lambda home, ordinal, block, owed: None)
+    patch.set(intake, "_settle_rest", lambda home, ordinal, block, owed: None)
 
 
 @mutant("a full disk does not refuse what is stored already")
 def full_disk_refuses_retries(patch: Patch) -> None:
     def send(self: Destination, command: Any, out: Outcome) -> None:
         if command.room or not command.persistent or command.txn:
-            admission.send(self, command, out)
+            intake.send(self, command, out)
         elif self.producers.attached.get(command.attachment) == command.producer:
             count = len(command.sizes)
             refused = (Refused(0, count, "store_full", "full"),)
@@ -279,7 +280,7 @@ def purge_takes_from_consumers(patch: Patch) -> None:
             for consumer in queue.consumers.by_attachment.values():
                 unsettled = list(consumer.unsettled)
                 consumer.unsettled.clear()
-                queue.give_back(unsettled, out)
+                queue.give_back(unsettled)
         old(self, command, out)
 
     patch.handler(cmd.Purge, purge)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import transaction
-from raybroker.core.delivery import delivery_queue as queues
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -13,48 +12,48 @@ from raybroker.core.durable import recovery
 from raybroker.core.outcome import Deliver, Outcome, Withdrawn
 from raybroker.core.topic import Topic
 from raybroker.core.unit_of_order import dispatch as ordered
-from raybroker.core.unit_of_order import revocation
 from raybroker.core.unit_of_order import state as orders
-from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Owner, Unit
 from tests.simulation.mutation import Patch, at_once, mutant
 
 
 @mutant("what comes after a returned message of its unit comes back with it")
 def later_ones_stay(patch: Patch) -> None:
-    patch.set(revocation, "_withdraw", lambda order, first, out: [])
+    patch.set(orders, "withdraw", lambda units, held, consumers, first, out: [])
 
 
 @mutant("a session is told which deliveries are void")
 def void_not_told(patch: Patch) -> None:
-    def withdraw(order: Order, first: Any, out: Outcome) -> Any:
-        found = old(order, first, out)
+    def withdraw(units: Any, held: Any, consumers: Any, first: Any, out: Outcome) -> Any:
+        found = old(units, held, consumers, first, out)
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Withdrawn)]
         return found
 
-    old = revocation._withdraw
-    patch.set(revocation, "_withdraw", withdraw)
+    old = orders.withdraw
+    patch.set(orders, "withdraw", withdraw)
 
 
 @mutant("a unit is with one session at a time")
 def one_owner_for_all(patch: Patch) -> None:
-    def owner_of(self: Order, consumer: Consumer) -> Owner:
+    def owner_of(self: UnitState, consumer: Consumer) -> Owner:
         return self.owners.setdefault("", Owner(""))
 
-    patch.set(Order, "owner_of", owner_of)
+    patch.set(UnitState, "owner_of", owner_of)
 
 
 @mutant("two consumers of one session share its units")
 def consumers_are_sessions(patch: Patch) -> None:
-    def owner_of(self: Order, consumer: Consumer) -> Owner:
+    def owner_of(self: UnitState, consumer: Consumer) -> Owner:
         return self.owners.setdefault(consumer.attachment, Owner(consumer.attachment))
 
-    patch.set(Order, "owner_of", owner_of)
+    patch.set(UnitState, "owner_of", owner_of)
 
 
 @mutant("a unit is free only when nothing of it is left with its session")
 def free_after_the_first(patch: Patch) -> None:
-    def done(self: Order, runs: Any) -> None:
+    def settled(self: UnitState, runs: Any) -> None:
         runs = list(runs)
         old(self, runs)
         for run in runs:
@@ -63,13 +62,13 @@ def free_after_the_first(patch: Patch) -> None:
                 unit.held = 0
                 self.changed(unit)
 
-    old = Order.done
-    patch.set(Order, "done", done)
+    old = UnitState.settled
+    patch.set(UnitState, "settled", settled)
 
 
 @mutant("a unit of which a transaction has messages waits for its end")
 def staged_ignored(patch: Patch) -> None:
-    patch.set(Order, "stage", lambda self, items, txn, sign=1: None)
+    patch.set(UnitState, "stage", lambda self, items, txn, sign=1: None)
 
 
 @mutant("what an open transaction sends has its place at once")
@@ -99,12 +98,13 @@ def returned_goes_last(patch: Patch) -> None:
 
 @mutant("a head that matches nobody blocks its unit")
 def followers_skip_selectors(patch: Patch) -> None:
-    def followers(order: Order, run: Run, heads: int) -> Any:
-        matching, order.queue.matching = order.queue.matching, type(order.queue.matching)(order.queue.home.peek)
+    def followers(order: UnitState, run: Run, heads: int) -> Any:
+        plain = order.plain
+        matching, plain.matching = plain.matching, type(plain.matching)(order.step.peek)
         try:
             return old(order, run, heads)
         finally:
-            order.queue.matching = matching
+            plain.matching = matching
 
     old = ordered._followers
     patch.set(ordered, "_followers", followers)
@@ -112,23 +112,20 @@ def followers_skip_selectors(patch: Patch) -> None:
 
 @mutant("what a session gets next has to match its consumer's selector")
 def stretch_ignores_selectors(patch: Patch) -> None:
-    def stretch(self: Order, run: Run) -> tuple[Run, int]:
+    def stretch(self: UnitState, run: Run) -> tuple[Run, int]:
         return run, old(self, run)[1]
 
-    old = Order.stretch
-    patch.set(Order, "stretch", stretch)
+    old = UnitState.stretch
+    patch.set(UnitState, "stretch", stretch)
 
 
 @mutant("messages of one unit are delivered in order although some are not persistent")
 def units_do_not_wait_for_the_disk(patch: Patch) -> None:
-    def hand_out(self: DeliveryQueue, consumer: Consumer, run: Run, out: Outcome, tried: Any) -> None:
+    def hand_out(self: DeliveryQueue, consumer: Consumer, run: Run) -> None:
+        out = self.step.out
         before = len(out.after_durable)
-        old(self, consumer, run, out, tried)
-        if (
-            not self.home.block_index.held[run.ordinal].persistent
-            if run.ordinal in self.home.block_index.held
-            else False
-        ):
+        old(self, consumer, run)
+        if not self._index.held[run.ordinal].persistent:
             late = Outcome(after_durable=out.after_durable[before:])
             at_once(late, Deliver)
             out.after_durable[before:] = late.after_durable
@@ -146,12 +143,12 @@ def units_not_written(patch: Patch) -> None:
 
 @mutant("what a prepared transaction has consumed blocks its units after a restart")
 def restage_without_units(patch: Patch) -> None:
-    patch.set(Order, "restage", lambda self, run, txn: None)
+    patch.set(UnitState, "restage", lambda self, run, txn: None)
 
 
 @mutant("a removed message leaves its place")
 def removed_head_remembered(patch: Patch) -> None:
-    patch.set(Order, "heads_gone", lambda self, runs: None)
+    patch.set(UnitState, "_heads_gone", lambda self, runs: None)
 
 
 @mutant("a rolled back send leaves its places")
@@ -161,39 +158,39 @@ def places_kept(patch: Patch) -> None:
 
 @mutant("what is packed of a unit is for its session only while it has something of the unit")
 def owner_batches_of_free_units(patch: Patch) -> None:
-    patch.set(orders, "take_out", lambda order, freed: None)
+    patch.set(orders, "take_out", lambda units, held, freed: [])
 
 
 @mutant("what is packed for a session is unpacked when something comes before it")
 def owner_batches_stay_packed(patch: Patch) -> None:
-    patch.set(Order, "_unpack", lambda self, unit: None)
+    patch.set(UnitState, "_unpack", lambda self, unit: None)
 
 
 @mutant("what is packed for a session leaves in the order of its blocks")
 def owner_batches_out_of_order(patch: Patch) -> None:
-    def pack(order: Order, owner: Owner, run: Run) -> None:
-        old(order, owner, run)
+    def pack(self: UnitState, owner: Owner, run: Run) -> None:
+        old(self, owner, run)
         owner.owner_batches.rotate(1)
 
-    old = ordered.pack
-    patch.set(ordered, "pack", pack)
+    old = UnitState.pack
+    patch.set(UnitState, "pack", pack)
 
 
 @mutant("nobody has to ask for what others made ready")
 def nobody_asked_again(patch: Patch) -> None:
-    def dispatch(queue: DeliveryQueue, order: Order, out: Outcome) -> bool:
+    def dispatch(self: UnitPending, handing: Any) -> None:
         class Still:
             def __get__(self, instance: Any, owner: Any) -> int:
                 return 0
 
             def __set__(self, instance: Any, value: Any) -> None: ...
 
-        slot = Order.__dict__["news"]
-        Order.news = Still()  # type: ignore[assignment]
+        slot = UnitState.__dict__["news"]
+        UnitState.news = Still()  # type: ignore[assignment]
         try:
-            return old(queue, order, out)
+            old(self, handing)
         finally:
-            Order.news = slot
+            UnitState.news = slot
 
-    old = queues.dispatch
-    patch.set(queues, "dispatch", dispatch)
+    old = UnitPending.dispatch
+    patch.set(UnitPending, "dispatch", dispatch)

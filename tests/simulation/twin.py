@@ -194,7 +194,7 @@ class Twin:
                 if not holder.room() or (holder.selector and self.unsorted(queue)):
                     continue
                 row = for_him(self, queue, holder)
-                assert row is None or self.home.queues[queue.number].unfinished, (
+                assert row is None or self.home.queues[queue.number].plain.unfinished, (
                     f"consumer {number:#x} has room and {_text(row[2])} waits"
                 )
 
@@ -211,7 +211,7 @@ class Twin:
 
     def unsorted(self, queue: TwinDeliveryQueue) -> bool:
         """The real delivery queue has not compared everything with its selectors yet, or could not."""
-        buckets = self.home.queues[queue.number].backlog.buckets
+        buckets = self.home.queues[queue.number].plain.backlog.buckets
         return self.damaged or any(signature == UNSORTED for _, signature in buckets)
 
     # ---- handing out -----------------------------------------------------------------------------------------------

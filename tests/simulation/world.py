@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from raybroker.config import Config
-from raybroker.core.delivery import delivery_queue as queues
+from raybroker.core.delivery import plain
 from raybroker.engine.host import Host
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings import destination_attributes
@@ -208,11 +208,11 @@ class World:
     # ---- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        sort_max, queues.SORT_MESSAGES_MAX = queues.SORT_MESSAGES_MAX, self.plan.sort_max
+        sort_max, plain.SORT_MESSAGES_MAX = plain.SORT_MESSAGES_MAX, self.plan.sort_max
         try:
             self._run()
         finally:
-            queues.SORT_MESSAGES_MAX = sort_max
+            plain.SORT_MESSAGES_MAX = sort_max
 
     def _run(self) -> None:
         self.start_host()
@@ -269,8 +269,9 @@ class World:
         if self.host is None:
             return "the host is down"
         rows = [
-            f"{home.name}: {home.block_index.messages} held, {home.dying} dying, {list(home.staged)} staged, lane {n}:"
-            f" {queue.backlog.count} wait, {queue.timetable.count} rest, {len(queue.consumers.by_attachment)} consumers"
+            f"{home.name}: {home.block_index.messages} held, {home.block_index.dead} dying, {list(home.staged)} staged,"
+            f" queue {n}: {queue.plain.backlog.count} wait, {queue.timetable.count} rest,"
+            f" consumers {list(queue.consumers.by_attachment)}"
             for home in self.host.destinations.values() for n, queue in home.queues.items()
         ]  # fmt: skip
         rows += [

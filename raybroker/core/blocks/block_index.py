@@ -127,7 +127,9 @@ def _named(units: tuple[object | None, ...]) -> int:
 class BlockIndex:
     """All held blocks of a destination by ordinal, with the totals that limits and administrators ask for."""
 
-    __slots__ = ("bytes_held", "held", "messages", "next_ordinal", "peak_bytes", "peak_messages")
+    __slots__ = (
+        "bytes_held", "dead", "dead_bytes", "held", "messages", "next_ordinal", "peak_bytes", "peak_messages",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.held: dict[int, BlockEntry] = {}
@@ -136,6 +138,8 @@ class BlockIndex:
         self.bytes_held = 0
         self.peak_messages = 0
         self.peak_bytes = 0
+        self.dead = self.dead_bytes = 0
+        """Messages that delivery queues hold as dead letters, and their bytes; once for each queue."""
 
     def accept(self, block: BlockEntry) -> int:
         """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then notes the peak."""
@@ -171,10 +175,15 @@ class BlockIndex:
         block.done |= mask
         return False
 
+    def count_dead(self, ordinal: int, mask: int, sign: int = 1) -> None:
+        """Messages of a held block are dead letters of a delivery queue, or (``sign`` -1) no longer."""
+        self.dead += sign * mask.bit_count()
+        self.dead_bytes += sign * self.held[ordinal].bytes_of(mask)
+
     def open_mask(self, ordinal: int) -> int:
-        """The messages of a held block that are not settled."""
-        block = self.held[ordinal]
-        return block.everything & ~block.done
+        """The messages of a block that are not settled."""
+        block = self.held.get(ordinal)
+        return block.everything & ~block.done if block is not None else 0
 
 
 def spans(ordinals: list[int]) -> list[tuple[int, int]]:

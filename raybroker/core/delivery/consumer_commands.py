@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
+from raybroker.core.policy import Policy
+from raybroker.core.settlement import Settlement
+from raybroker.core.step import Step
 from raybroker.core.unit_of_order.revocation import void
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
+from raybroker.model.names import DestinationType
 
 
-def _consumer(home: Destination, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
+class Serving(Protocol):
+    """What the commands of consumers need of a destination. ``queue_of``: attachment → its delivery queue."""
+
+    kind: ClassVar[DestinationType]
+    name: str
+    current: Step
+    policy: Policy
+    settlement: Settlement
+    queue_of: dict[int, DeliveryQueue]
+
+    def queue_for(self, command: cmd.AttachConsumer) -> DeliveryQueue: ...
+
+    def left_by(self, queue: DeliveryQueue) -> None: ...
+
+
+def _consumer(home: Serving, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
     queue = home.queue_of.get(attachment)
     consumer = queue.consumers.by_attachment.get(attachment) if queue is not None else None
     return (queue, consumer) if queue is not None and consumer is not None else None
 
 
-def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome) -> None:
-    queue = home.queue_for(command, out)
+def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) -> None:
+    queue = home.queue_for(command)
     consumer = Consumer(
         command.attachment, command.flow, limit=command.limit, no_ack=command.no_ack, held=command.held,
         lease_ms=command.lease_ms, drain=command.drain, owner=command.owner, remote=command.remote,
@@ -31,8 +47,8 @@ def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome
     is_queue = queue.subscription is None
     queue.consumers.attach(
         consumer,
-        active_max=home.attributes.maxNumActiveConsumers if is_queue else -1,
-        backup_max=home.attributes.maxNumBackupConsumers if is_queue else -1,
+        active_max=home.policy.attributes.maxNumActiveConsumers if is_queue else -1,
+        backup_max=home.policy.attributes.maxNumBackupConsumers if is_queue else -1,
         name=f"{home.kind} {home.name}",
     )
     try:
@@ -40,61 +56,59 @@ def attach_consumer(home: Destination, command: cmd.AttachConsumer, out: Outcome
     except Exception:
         queue.consumers.detach(command.attachment)
         raise
-    queue.unfinished = queue.unfinished or any(queue.backlog.has_unsorted(p) for p in range(10))
     home.queue_of[command.attachment] = queue
     rank(home, queue)
-    home.touch(queue)
+    home.current.touch(queue.number)
 
 
-def detach_consumer(home: Destination, command: cmd.DetachConsumer, out: Outcome) -> None:
+def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) -> None:
     queue = home.queue_of.pop(command.attachment, None)
     consumer = queue.consumers.detach(command.attachment) if queue is not None else None
     if queue is None or consumer is None:
         return
-    queue.selector_leaves(consumer.selector)
+    queue.plain.matching.leave(consumer.selector)
     begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
-    queue.give_back(_given_up(queue, consumer, command.seen, out), out)
-    queue.failed(begun, 0, out, rest=False)
-    if queue.order is not None:
-        queue.order.left()
+    queue.give_back(_given_up(home, queue, consumer, command.seen))
+    home.settlement.failed(queue, queue.failed(begun, 0, rest=False))
+    queue.pending.consumer_left()
     if queue.subscription is None:
-        promote(home, queue, out)
-    home.touch(queue)
-    home.left_by(queue, out)
+        promote(home, queue)
+    home.current.touch(queue.number)
+    home.left_by(queue)
 
 
-def _given_up(queue: DeliveryQueue, consumer: Consumer, seen: int, out: Outcome) -> list[Delivery]:
+def _given_up(home: Serving, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
     """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
     if seen < 0:
         known, unseen = list(consumer.unsettled), list[Delivery]()
     else:
         known = list(consumer.settle(1, seen))
-        unseen = _unseen(queue, consumer.unsettled, out)
+        unseen = _unseen(home, queue, consumer.unsettled)
     consumer.unsettled.clear()
     return [*known, *unseen]
 
 
-def _unseen(queue: DeliveryQueue, items: Iterable[Delivery], out: Outcome) -> list[Delivery]:
+def _unseen(home: Serving, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
     """Deliveries that never reached the application, as their messages were before."""
     before = [item.not_seen() for item in items]
-    queue.record_tried([item.run for item in before if queue.is_recorded(item.run.ordinal)], out)
+    home.settlement.record_attempts(queue, [item.run for item in before if queue.is_recorded(item.run.ordinal)])
     return before
 
 
-def promote(home: Destination, queue: DeliveryQueue, out: Outcome) -> None:
-    for promoted in queue.consumers.promote(home.attributes.maxNumActiveConsumers):
-        out.after_durable.append(Promoted(promoted.attachment))
+def promote(home: Serving, queue: DeliveryQueue) -> None:
+    for promoted in queue.consumers.promote(home.policy.attributes.maxNumActiveConsumers):
+        home.current.out.after_durable.append(Promoted(promoted.attachment))
     rank(home, queue)
 
 
-def rank(home: Destination, queue: DeliveryQueue) -> None:
+def rank(home: Serving, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
-    attributes, there = home.attributes, len(queue.consumers.by_attachment)
-    dispatching = queue.gathering.look(there, attributes, home.now_ms)
+    attributes, there = home.policy.attributes, len(queue.consumers.by_attachment)
+    dispatching = queue.gathering.look(there, attributes, home.current.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
 
 
-def grant(home: Destination, command: cmd.Grant, out: Outcome) -> None:
+def grant(home: Serving, command: cmd.Grant, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -104,7 +118,7 @@ def grant(home: Destination, command: cmd.Grant, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def drain(home: Destination, command: cmd.Drain, out: Outcome) -> None:
+def drain(home: Serving, command: cmd.Drain, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -112,7 +126,7 @@ def drain(home: Destination, command: cmd.Drain, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def missed(home: Destination, command: cmd.Missed, out: Outcome) -> None:
+def missed(home: Serving, command: cmd.Missed, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -124,14 +138,14 @@ def missed(home: Destination, command: cmd.Missed, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def _go_on(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> None:
+def _go_on(home: Serving, queue: DeliveryQueue, consumer: Consumer) -> None:
     """The consumer was heard of."""
     consumer.stalled = False
     queue.consumers.offer(consumer)
-    home.touch(queue)
+    home.current.touch(queue.number)
 
 
-def acknowledge(home: Destination, command: cmd.Acknowledge, out: Outcome) -> None:
+def acknowledge(home: Serving, command: cmd.Acknowledge, out: Outcome) -> None:
     wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
     count = 0
     found = _consumer(home, command.attachment)
@@ -140,7 +154,7 @@ def acknowledge(home: Destination, command: cmd.Acknowledge, out: Outcome) -> No
         items: list[Delivery] = []
         for first, last in command.ranges:
             items.extend(consumer.settle(first, last))
-        count = home.acknowledged(queue, items, out)
+        count = home.settlement.acknowledged(queue, items)
         consumer.window.settled(count)
         if count or consumer.stalled:
             _go_on(home, queue, consumer)
@@ -148,7 +162,7 @@ def acknowledge(home: Destination, command: cmd.Acknowledge, out: Outcome) -> No
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
+def settle(home: Serving, command: cmd.Settle, out: Outcome) -> None:
     """An outcome that is not an acknowledgement."""
     wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
     count = 0
@@ -161,24 +175,22 @@ def settle(home: Destination, command: cmd.Settle, out: Outcome) -> None:
         count = sum(item.count for item in items)
         consumer.window.settled(count)
         if command.outcome == "reject":
-            queue.rejected(items, command.reason, out)
+            home.settlement.failed(queue, queue.rejected(items, command.reason))
         elif command.outcome == "fail":
-            queue.failed(items, max(command.delay_ms, 0), out, reason=command.reason)
+            home.settlement.failed(queue, queue.failed(items, max(command.delay_ms, 0), reason=command.reason))
         elif command.outcome == "expired":
-            queue.done(items)
-            for item in items:
-                queue.bury(item.run, "EXPIRED", command.reason, out)
+            home.settlement.failed(queue, queue.expired(items, command.reason))
         elif command.outcome == "unseen":
-            queue.give_back(_unseen(queue, items, out), out)
+            queue.give_back(_unseen(home, queue, items))
         else:
-            queue.give_back(items, out)
+            queue.give_back(items)
         if count or consumer.stalled:
             _go_on(home, queue, consumer)
     if command.request:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def take_back(home: Destination, command: cmd.TakeBack, out: Outcome) -> None:
+def take_back(home: Serving, command: cmd.TakeBack, out: Outcome) -> None:
     """The consumer gets nothing before it is heard of again: it does not know yet that its transaction is over."""
     found = _consumer(home, command.attachment)
     if found is not None and found[1].unsettled:
@@ -186,13 +198,13 @@ def take_back(home: Destination, command: cmd.TakeBack, out: Outcome) -> None:
         seen = list(consumer.settle(1, command.tag))
         rest = list(consumer.unsettled)
         consumer.unsettled.clear()
-        queue.give_back(rest, out)
-        queue.failed(seen, command.delay_ms, out)
+        queue.give_back(rest)
+        home.settlement.failed(queue, queue.failed(seen, command.delay_ms))
         void(consumer, [*seen, *rest], out)
-        home.touch(queue)
+        home.current.touch(queue.number)
 
 
-def begun(home: Destination, command: cmd.Begun, out: Outcome) -> None:
+def begun(home: Serving, command: cmd.Begun, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].begun = max(found[1].begun, command.tag)
@@ -200,34 +212,34 @@ def begun(home: Destination, command: cmd.Begun, out: Outcome) -> None:
             _go_on(home, *found)
 
 
-def extend(home: Destination, command: cmd.Extend, out: Outcome) -> None:
+def extend(home: Serving, command: cmd.Extend, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None and found[1].lease_ms:
-        found[1].extend(command.ranges, home.now_ms)
-        home.wake(found[0].next_ms())
+        found[1].extend(command.ranges, home.current.now_ms)
+        home.current.wake(found[0].next_ms())
 
 
-def release(home: Destination, command: cmd.Release, out: Outcome) -> None:
+def release(home: Serving, command: cmd.Release, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     next_tag = 1
     if found is not None:
         queue, consumer = found
         consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
-        queue.give_back(_given_up(queue, consumer, command.seen, out), out)
-        queue.failed(consumed, command.delay_ms, out, reason=command.reason)
+        queue.give_back(_given_up(home, queue, consumer, command.seen))
+        home.settlement.failed(queue, queue.failed(consumed, command.delay_ms, reason=command.reason))
         queue.consumers.restart(consumer, command.credit)
         _go_on(home, queue, consumer)
         next_tag = consumer.next_tag
     out.immediate.insert(0, Released(command.attachment, command.request, next_tag))
 
 
-def hold(home: Destination, command: cmd.Hold, out: Outcome) -> None:
+def hold(home: Serving, command: cmd.Hold, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].held = True
 
 
-def proceed(home: Destination, command: cmd.Proceed, out: Outcome) -> None:
+def proceed(home: Serving, command: cmd.Proceed, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].held = False

@@ -1,85 +1,93 @@
 """A delivery queue: what one subscription, or a queue, owes its consumers, and how messages get to them and come back.
 
 A queue has one delivery queue and a topic one for each subscription.  A message of a delivery queue is in exactly one
-place: on the backlog, in the timetable (not to be seen yet), hidden (insertion is paused, or its unit of work is
-not complete), with a consumer, held by a transaction, or dying (dead, and its end not settled yet).
+place: pending, delayed (not to be seen yet), hidden (insertion is paused, or its unit of work is not complete), with a
+consumer, held by a transaction, or a dead letter (its end is not settled yet).
+
+The delivery queue returns what it has decided; the destination writes that down and settles it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from heapq import merge
-from typing import TYPE_CHECKING
 
-from raybroker.core.delivery.backlog import UNSORTED, Backlog, Run, position
+from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.dead_letters import Dead, DeadLetters
+from raybroker.core.delivery.decided import Dispatched, Failed
 from raybroker.core.delivery.delayed import Timetable
 from raybroker.core.delivery.dispatch_gate import Gathering
-from raybroker.core.delivery.redelivery import Returning
-from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, Matching
+from raybroker.core.delivery.pending import Pending
+from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.redelivery import dead_of, delay_ms, is_over, with_failure
+from raybroker.core.delivery.selector_index import Matching
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.durable import records
-from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
+from raybroker.core.outcome import Deliver, Drained, Ready
+from raybroker.core.policy import Policy
 from raybroker.core.selector.content import Content
+from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
-from raybroker.core.unit_of_order.dispatch import dispatch, has_for, open_some
-from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.unit_of_order.revocation import void
+from raybroker.core.unit_of_order.unit import Unit
 from raybroker.core.unit_of_work import Works
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
+from raybroker.model.failure import parted
 
 
-class DeliveryQueue(Returning):
+class DeliveryQueue:
     """``owes``: block → messages that this delivery queue has not settled, in a topic; a queue's block index says it
     (None).
 
-    ``durable``: what happens here is written down.
+    ``durable``: what happens here is written down.  ``pending``: the messages that wait; ``plain``, or one that knows
+    units of order as long as there are any.
     """
 
     __slots__ = (
-        "backlog", "consumers", "doomed", "durable", "dying", "gathering", "hidden", "home", "matching", "next_place",
-        "number", "order", "owes", "subscription", "timetable", "unfinished",
+        "_dispatched", "_index", "_works", "consumers", "dead_letters", "durable", "gathering", "hidden", "next_place",
+        "number", "owes", "pending", "plain", "policy", "step", "subscription", "timetable",
     )  # fmt: skip
 
-    def __init__(self, number: int, home: Destination, subscription: Subscription | None = None) -> None:
+    def __init__(
+        self, number: int, step: Step, policy: Policy, block_index: BlockIndex, works: Works,
+        subscription: Subscription | None = None,
+    ) -> None:  # fmt: skip
         self.number = number
-        self.home = home
+        self.step = step
+        self.policy = policy
+        self._index = block_index
+        self._works = works
         self.subscription = subscription
         self.durable = subscription is None or subscription.durable
         self.owes: dict[int, int] | None = None if subscription is None else {}
-        self.backlog = Backlog()
+        self.consumers = Consumers()
+        self.plain = PlainPending(self.consumers, Matching(step.peek))
+        self.pending: Pending = self.plain
         self.timetable = Timetable()
         self.hidden: list[tuple[Run, bool]] = []
-        self.dying: dict[int, int] = {}
-        self.doomed: dict[int, list[Run]] = {}
-        """The dying messages as they were, for a restart; a rejected one has REJECTED failures."""
-        self.consumers = Consumers()
+        self.dead_letters = DeadLetters(block_index)
         self.gathering = Gathering()
-        self.matching = Matching(home.peek)
-        self.order: Order | None = None
-        """Its units of order, while it has messages of any."""
         self.next_place = 1
-        self.unfinished = False
+        self._dispatched = Dispatched()
 
     # ---- coming in -------------------------------------------------------------------------------------------------
 
     @property
-    def waiting(self) -> int:
-        """Messages that could be handed out."""
-        return self.backlog.count + (self.order.count if self.order is not None else 0)
-
-    @property
     def parts(self) -> Works | None:
         """Units of work, if it is the delivery queue that has the destination's."""
-        works = self.home.works
-        return works if works is not None and works.queue is self else None
+        return self._works if self._works.queue == self.number else None
 
-    def ordered(self, ordinal: int) -> Order | None:
-        """What the delivery queue knows of units of order, if it has any or the block brings one."""
-        if self.order is None and self.home.block_index.held[ordinal].ordered:
-            self.order = Order(self, ordinal - 1)
-        return self.order
+    @property
+    def units(self) -> Mapping[str, Unit]:
+        """Its units of order by name, of which messages were looked at."""
+        return self.pending.units if isinstance(self.pending, UnitPending) else {}
+
+    def pending_with(self, ordinal: int) -> Pending:
+        """Where messages of a held block wait; from its first block with a unit of order on, it knows units."""
+        if self.pending is self.plain and self._index.held[ordinal].ordered:
+            self.pending = UnitPending(self.number, self.plain, self.step, self._index.held, ordinal - 1)
+        return self.pending
 
     def take_place(self) -> int:
         """The next number in the order of arrival."""
@@ -89,88 +97,57 @@ class DeliveryQueue(Returning):
 
     def arrive(self, ordinal: int, mask: int, content: Content | None, place: int) -> None:
         """New messages of a held block: they wait from now on, or from when they are to be delivered."""
-        block = self.home.block_index.held[ordinal]
+        block = self._index.held[ordinal]
         columns = block.columns
         if columns.priorities is None and columns.deliver_at is None:
-            self._put(Run(place, ordinal, mask, 0, 0, columns.priority), content)
+            self._append(Run(place, ordinal, mask, 0, 0, columns.priority), content)
             return
-        mask, later = block.by_birth(mask, self.home.now_ms)
+        mask, later = block.by_birth(mask, self.step.now_ms)
         for priority, chosen in block.by_priority(mask) if mask else ():
-            self._put(Run(place, ordinal, chosen, 0, 0, priority), content)
+            self._append(Run(place, ordinal, chosen, 0, 0, priority), content)
         for due_ms, unborn in later:
             for priority, chosen in block.by_priority(unborn):
                 self.rest(due_ms, Run(place, ordinal, chosen, 0, 0, priority))
 
     def reserve(self, ordinal: int, mask: int) -> None:
         """Messages of an open transaction get their places in their units."""
-        order = self.ordered(ordinal)
-        if order is not None:
+        pending = self.pending_with(ordinal)
+        if pending is not self.plain:
             place = self.take_place()
-            for priority, chosen in self.home.block_index.held[ordinal].by_priority(mask):
-                order.reserve(Run(place, ordinal, chosen, 0, 0, priority))
+            for priority, chosen in self._index.held[ordinal].by_priority(mask):
+                pending.reserve(Run(place, ordinal, chosen, 0, 0, priority))
 
     def rest(self, due_ms: int, run: Run) -> None:
         """A run becomes available at a time."""
         self.timetable.add(due_ms, run)
-        order = self.ordered(run.ordinal)
-        if order is not None:
-            order.bar(run)
+        self.pending_with(run.ordinal).bar(run)
 
-    def _hide(self, run: Run, *, fresh: bool) -> None:
-        self.hidden.append((run, fresh))
-        order = self.ordered(run.ordinal)
-        if order is not None:
-            order.bar(run)
+    def _kept_aside(self, run: Run, *, fresh: bool) -> Run:
+        """What of a run can wait: no parts of units of work, and nothing while insertion is paused."""
+        if self.policy.insertion_paused:
+            self.hidden.append((run, fresh))
+            self.pending_with(run.ordinal).bar(run)
+            return run._replace(mask=0)
+        return self._works.keep(self.number, run) if self._works.enabled else run
 
-    def _put(self, run: Run, content: Content | None = None) -> None:
+    def _append(self, run: Run, content: Content | None = None) -> None:
         """A run becomes available behind all others."""
-        if self.home.works is not None and not self.home.insertion_paused:
-            run = self.home.works.keep(self, run)
-        if not run.mask:
-            return
-        if self.home.insertion_paused:
-            self._hide(run, fresh=True)
-        elif (order := self.order or self.ordered(run.ordinal)) is not None:
-            order.enter(run)
-        elif self.unfinished and self.backlog.has_unsorted(run.priority):
-            self.backlog.append(run, UNSORTED)
-        elif not self.matching:
-            self.backlog.append(run)
-        else:
-            for signature, mask in self.matching.classify(run, content):
-                self.backlog.append(run._replace(mask=mask), signature)
+        run = self._kept_aside(run, fresh=True)
+        if run.mask:
+            self.pending_with(run.ordinal).append(run, content)
 
     def put_back(self, run: Run) -> None:
         """A run becomes available at its old place."""
-        if self.home.works is not None and not self.home.insertion_paused:
-            run = self.home.works.keep(self, run)
-        if not run.mask:
-            return
-        if self.home.insertion_paused:
-            self._hide(run, fresh=False)
-        elif self.ordered(run.ordinal) is not None:
-            assert self.order is not None
-            self.order.enter(run)
-        else:
-            self.shelve(run)
-
-    def shelve(self, run: Run) -> None:
-        """Put a run on the buckets at its place."""
-        if not self.matching:
-            self.backlog.give_back(run)
-        elif self.unfinished and self.backlog.has_unsorted(run.priority):
-            self.backlog.give_back(run, UNSORTED)
-        else:
-            classify = self.matching.classify if self.order is None else self.order.classify
-            for signature, mask in classify(run):
-                self.backlog.give_back(run._replace(mask=mask), signature)
+        run = self._kept_aside(run, fresh=False)
+        if run.mask:
+            self.pending_with(run.ordinal).put_back(run)
 
     def show_hidden(self) -> None:
         """Insertion goes on: everything that completed meanwhile appears."""
         hidden, self.hidden = self.hidden, []
         for run, fresh in hidden:
             if fresh:
-                self._put(run)
+                self._append(run)
             else:
                 self.put_back(run)
 
@@ -180,127 +157,159 @@ class DeliveryQueue(Returning):
             if run.attempts:
                 self.put_back(run)
                 continue
-            ordered = run.mask & self.home.block_index.held[run.ordinal].ordered
+            ordered = run.mask & self._index.held[run.ordinal].ordered
             if ordered:  # In its unit it is not the last one, and its place is old.
                 self.put_back(run._replace(mask=ordered))
             if run.mask != ordered:
-                self._put(run._replace(place=self.take_place(), mask=run.mask & ~ordered))
+                self._append(run._replace(place=self.take_place(), mask=run.mask & ~ordered))
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def dispatch(self, out: Outcome) -> None:
+    def settle_units(self) -> None:
+        """After a change: which message of each unit of order is next; without units the queue is plain again."""
+        if isinstance(self.pending, UnitPending):
+            self.pending.settle()
+            if self.pending.idle:
+                self.pending = self.plain
+
+    def dispatch(self) -> Dispatched:
         """Hand out what waits, in order, to consumers in turn, until one of the two runs out."""
-        if self.order is not None:
-            self.unfinished = dispatch(self, self.order, out) or self.unfinished
-            return
-        home, consumers, backlog = self.home, self.consumers, self.backlog
-        held, now_ms = home.block_index.held, home.now_ms
-        tried: list[Run] = []
-        done_with: list[Delivery] = []
-        without: list[Consumer] = []
-        while backlog.count:
-            consumer = consumers.next_with_room()
-            if consumer is None:
-                break
-            run = backlog.take(consumer.room(), consumer.selector)
-            if run is None:
-                without.append(consumers.turn.popleft())
-                continue
-            block = held[run.ordinal]
-            if now_ms >= block.soonest:
-                dead = block.expired(run.mask, now_ms)
-                if dead:
-                    self.bury(run._replace(mask=dead), "EXPIRED", "", out)
-                    run = run._replace(mask=run.mask & ~dead)
-                    if not run.mask:
-                        continue
-            if run.failures and self.is_over(run, out):
-                continue
-            delivery = consumer.handed(run, now_ms)
-            recorded = block.stored and self.durable
-            effects = out.after_durable if block.persistent or block.transacted else out.immediate
-            effects.append(
-                Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts)
-            )
-            if recorded:
-                tried.append(delivery.run)
-            if run.attempts:
-                home.counters.redelivered += delivery.count
-            if consumer.no_ack:
-                done_with.append(delivery)
-        else:
-            consumers.rotate()
-        consumers.turn.extend(without)
-        if tried:
-            self.record_tried(tried, out)
-        if done_with:
-            home.acknowledged(self, done_with, out)
+        found = self._dispatched = Dispatched()
+        self.pending.dispatch(self)
+        return found
 
-    def is_recorded(self, ordinal: int) -> bool:
-        """Whether what happens to messages of a block is written down."""
-        return self.durable and self.home.block_index.held[ordinal].stored
-
-    def record_tried(self, tried: list[Run], out: Outcome) -> None:
-        if tried:
-            self.home.record_rows(out, records.DISPATCHED, self, [(r.ordinal, r.mask, r.attempts) for r in tried])
-
-    def hand_out(self, consumer: Consumer, run: Run, out: Outcome, tried: list[Run]) -> None:
-        """Hand out one run in a delivery queue that has units of order; what has died meanwhile is buried."""
-        home, order = self.home, self.order
-        assert order is not None
-        block = home.block_index.held[run.ordinal]
-        dead = block.expired(run.mask, home.now_ms)
-        if dead:
-            order.done([run._replace(mask=dead)])
-            self.bury(run._replace(mask=dead), "EXPIRED", "", out)
-            run = run._replace(mask=run.mask & ~dead)
-        if not run.mask:
-            return
-        if run.failures and self.is_over(run, out):
-            order.done([run])
+    def hand_out(self, consumer: Consumer, run: Run) -> None:
+        """Hand out one run; what has died meanwhile goes nowhere."""
+        step, found, block = self.step, self._dispatched, self._index.held[run.ordinal]
+        if step.now_ms >= block.soonest:
+            expired = block.expired(run.mask, step.now_ms)
+            if expired:
+                dead = run._replace(mask=expired)
+                self.pending.settled([dead])
+                self.dies(Dead(dead, "EXPIRED"))
+                run = run._replace(mask=run.mask & ~expired)
+                if not run.mask:
+                    return
+        if run.failures and is_over(run, self.policy.failures_max):
+            self.dies(dead_of(run, self.policy.failures_max))
+            self.pending.settled([run])
             return
         ordered = run.mask & block.ordered
         waits = block.persistent or block.transacted
         if ordered and ordered != run.mask and not waits:
-            self.hand_out(consumer, run._replace(mask=run.mask & ~ordered), out, tried)
+            self.hand_out(consumer, run._replace(mask=run.mask & ~ordered))
             run = run._replace(mask=ordered)
-        delivery = consumer.handed(run, home.now_ms)
+        delivery = consumer.handed(run, step.now_ms)
         # Of one unit some may be persistent and others not: none must overtake another.
-        effects = out.after_durable if waits or ordered else out.immediate
+        effects = step.out.after_durable if waits or ordered else step.out.immediate
         effects.append(Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts))
         if block.stored and self.durable:
-            tried.append(delivery.run)
+            found.recorded.append(delivery.run)
         if run.attempts:
-            home.counters.redelivered += delivery.count
-        if consumer.no_ack:  # What it had is settled at once, and its units are free for the next.
-            self.record_tried(tried, out)
-            tried.clear()
-            home.acknowledged(self, [delivery], out)
+            found.redelivered += delivery.count
+        if consumer.no_ack:  # Its units are free for the next at once.
+            found.settled.append(delivery)
+            self.pending.settled([delivery.run])
 
-    def tell_draining(self, out: Outcome, *, paused: bool) -> None:
+    def dies(self, dead: Dead) -> None:
+        """Messages that wait no longer are dead."""
+        self._dispatched.dead.append(dead)
+
+    def tell_draining(self, *, paused: bool) -> None:
         """Consumers in drain mode lose the credit that is left, and hear once that there is something for them."""
+        out = self.step.out
         for consumer in self.consumers.draining.values():
             assert isinstance(consumer.window, DrainWindow)
             unused = consumer.window.forfeit()
             if unused is not None:
                 out.after_durable.append(Drained(consumer.attachment, unused, consumer.next_tag))
-            if consumer.armed and not paused and consumer.listening() and self._has_for(consumer, out):
+            if consumer.armed and not paused and consumer.listening() and self.pending.has_for(consumer):
                 consumer.armed = False
                 out.after_durable.append(Ready(consumer.attachment, consumer.next_tag))
 
-    def _has_for(self, consumer: Consumer, out: Outcome) -> bool:
-        """Whether the consumer would get something if it had room."""
-        if self.order is None:
-            return self.backlog.has_for(consumer.selector)
-        found = has_for(self.order, consumer, out)
-        self.unfinished = self.unfinished or found is None
-        return bool(found)
+    def is_recorded(self, ordinal: int) -> bool:
+        """Whether what happens to messages of a block is written down."""
+        return self.durable and self._index.held[ordinal].stored
 
     def owed(self, ordinal: int) -> int:
         """Messages of a block that the delivery queue has not settled."""
-        if self.owes is None:
-            return self.home.block_index.open_mask(ordinal) if ordinal in self.home.block_index.held else 0
-        return self.owes.get(ordinal, 0)
+        return self._index.open_mask(ordinal) if self.owes is None else self.owes.get(ordinal, 0)
+
+    # ---- coming back -----------------------------------------------------------------------------------------------
+
+    def give_back(self, deliveries: list[Delivery]) -> None:
+        """Deliveries go back to their old places, counted as handed out.
+
+        No consumer has them any more; later ones of their units of order come with them.
+        """
+        for item in reversed(deliveries + self.pending.returned(deliveries)):
+            self.put_back(item.run)
+
+    def failed(self, deliveries: list[Delivery], wanted_ms: int, *, rest: bool = True, reason: str = "") -> Failed:
+        """Handing these out has failed: they rest and come again, or are dead.
+
+        ``wanted_ms`` is the delay that the consumer wants; the destination's own value beats it. Without
+        ``rest`` they come again at once: their consumer is gone. ``reason`` is written on the dead.
+        """
+        found = Failed()
+        attributes, limit = self.policy.attributes, self.policy.failures_max
+        with_them = self.pending.returned(deliveries)
+        if rest and attributes.redeliveryDelayOverride >= 0:
+            wanted_ms = attributes.redeliveryDelayOverride
+        for item in reversed(deliveries):
+            run = with_failure(item.run)
+            due_ms = 0
+            if is_over(run, limit):
+                found.dead.append(dead_of(run, limit, reason))
+            elif wanted_ms > 0:
+                due_ms = self.step.now_ms + delay_ms(attributes, wanted_ms, run.failures)
+                self.rest(due_ms, run)
+            else:
+                self.put_back(run)
+            if self.is_recorded(run.ordinal):
+                found.rows.append(records.Row(run.ordinal, run.mask, run.failures, due_ms))
+        for item in with_them:
+            self.put_back(item.run)
+        found.dead.reverse()
+        return found
+
+    def rejected(self, deliveries: list[Delivery], reason: str) -> Failed:
+        """The consumer wants these never again."""
+        runs = [item.run._replace(failures=records.REJECTED) for item in deliveries]
+        self.pending.settled(runs)
+        rows = [records.Row(r.ordinal, r.mask, r.failures) for r in runs if self.is_recorded(r.ordinal)]
+        return Failed(rows, [Dead(run, "ERROR", parted(reason)[0], reason) for run in runs])
+
+    def expired(self, deliveries: list[Delivery], reason: str) -> Failed:
+        """The consumer has found these expired."""
+        self.pending.settled([item.run for item in deliveries])
+        return Failed([], [Dead(item.run, "EXPIRED", reason) for item in deliveries])
+
+    def overdue(self) -> None:
+        """Take back what should have been acknowledged by now, uncounted.
+
+        The consumer is told, and gets nothing more before it is heard of again: it would keep that as well.
+        """
+        now_ms = self.step.now_ms
+        found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
+        for consumer, items in found:  # What is overdue itself is not withdrawn with another's of its unit.
+            if items:
+                self.give_back(items)
+                void(consumer, items, self.step.out)
+
+    def unbury(self, ordinal: int, mask: int) -> None:
+        """Dead letters wait again, at their old place, or for their birth; what came after them in their units
+        does too."""
+        runs = self.dead_letters.take(ordinal, mask)
+        for item in self.pending.overtaken(runs):
+            self.put_back(item.run)
+        for run in reversed(runs):
+            block = self._index.held[ordinal]
+            born, later = (run.mask, []) if run.attempts else block.by_birth(run.mask, self.step.now_ms)
+            for due_ms, unborn in later:
+                self.rest(due_ms, run._replace(mask=unborn))
+            if born:
+                self.put_back(run._replace(mask=born))
 
     # ---- taking out ------------------------------------------------------------------------------------------------
 
@@ -308,16 +317,12 @@ class DeliveryQueue(Returning):
         """Take out everything that is with nobody."""
         hidden, self.hidden = [run for run, _ in self.hidden], []
         parts = self.parts.clear() if self.parts is not None else ()
-        found = [*self.backlog.clear(), *self.timetable.clear(), *hidden, *parts]
-        return found + self.order.clear() if self.order is not None else found
+        return [*self.pending.clear(), *self.timetable.clear(), *hidden, *parts]
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out these messages as far as they are with nobody."""
-        removed = self.backlog.remove(chosen)
-        if self.order is not None:
-            self.order.heads_gone(removed)
-            removed += self.order.remove(chosen)
-        barred = len(removed)
+        removed = self.pending.remove(chosen)
+        waited = len(removed)
         removed += self.timetable.remove(chosen)
         if self.hidden:
             kept: list[tuple[Run, bool]] = []
@@ -329,66 +334,42 @@ class DeliveryQueue(Returning):
                     kept.append((run._replace(mask=run.mask & ~gone), fresh))
             self.hidden = kept
         if self.parts is not None:
-            removed += self.parts.remove(self.home, chosen)
-        if self.order is not None:
-            for run in removed[barred:]:
-                self.order.forget(run.ordinal, run.mask)
+            removed += self.parts.remove(chosen)
+        for run in removed[waited:]:
+            self.pending.forget(run.ordinal, run.mask)
         return removed
 
-    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
-        """Take out up to ``room`` messages of those to discard first: of one block."""
-        if self.order is None:
-            run = self.backlog.take_to_remove(room, lowest_priority=lowest_priority)
-            return [] if run is None else [run]
-        chosen = self.order.first_to_remove(room, lowest_priority=lowest_priority)
-        return self.remove(chosen)
+    def remove_over(self) -> list[Dead]:
+        """After a restart: take out those whose end was decided before, without waiting for a consumer."""
+        limit = self.policy.failures_max
+        chosen: dict[int, int] = {}
+        for state, run in self.places():
+            if state != "delivered" and is_over(run, limit):
+                chosen[run.ordinal] = chosen.get(run.ordinal, 0) | run.mask
+        return [dead_of(run, limit) for run in (self.remove(chosen) if chosen else ()) if is_over(run, limit)]
 
     # ---- selectors and time ----------------------------------------------------------------------------------------
 
     def selector_joins(self, text: str | None) -> int:
         """A consumer with that selector comes; returns the selector's number."""
-        number, new = self.matching.join(text)
-        if new and self.backlog.count:
-            self.backlog.unsort()
-        if new and self.order is not None:
-            self.order.selectors_changed()
+        number, new = self.plain.matching.join(text)
+        if new:
+            self.pending.selectors_changed()
+        if any(self.plain.backlog.has_unsorted(priority) for priority in range(10)):
+            self.plain.unfinished = True
         return number
-
-    def selector_leaves(self, number: int) -> None:
-        self.matching.leave(number)
-
-    def sort_some(self) -> bool:
-        """Go on comparing the backlog with the selectors; True when more is left to do."""
-        if self.order is None:
-            return self.backlog.sort_some(SORT_MESSAGES_MAX, self.matching.classify)
-        opening = self.order.hasty and open_some(self.order)
-        return self.backlog.sort_some(SORT_MESSAGES_MAX, self.order.classify) or opening
-
-    def settle_order(self) -> None:
-        """After a change: which message of each unit of order is next; nothing is left of units without messages."""
-        assert self.order is not None
-        self.order.unpack_if_hasty()
-        self.order.refresh()
-        if self.order.line and self.order.hasty and not self.unfinished:
-            self.unfinished = self.sort_some()
-        if self.order.idle:
-            self.order = None
 
     def next_ms(self) -> int | None:
         """When time alone changes something here."""
         times = [c.next_due_ms() for c in self.consumers.by_attachment.values() if c.lease_ms]
         times.append(self.timetable.next_ms)
         if not self.gathering.dispatching:
-            times.append(self.gathering.until_ms(self.home.attributes))
+            times.append(self.gathering.until_ms(self.policy.attributes))
         return min((t for t in times if t is not None), default=None)
 
     def places(self) -> Iterator[tuple[str, Run]]:
-        """(state, run) of everything the delivery queue has but for what transactions and the dying hold."""
-        waiting = self.backlog.runs()
-        if self.order is not None:
-            rest = sorted(self.order.runs(), key=lambda run: (-run.priority, *position(run)))
-            waiting = merge(waiting, rest, key=lambda run: (-run.priority, *position(run)))
-        for run in waiting:
+        """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold."""
+        for run in self.pending.runs():
             yield "waiting", run
         for _, run in self.timetable.runs():
             yield "delayed", run

@@ -13,12 +13,12 @@ from raybroker.core.blocks import ranges
 from raybroker.core.blocks.block_index import BlockEntry, Columns, spans
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Delivery
-from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.destination import QUEUE_ALL, Destination
+from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable import snapshot as snap
 from raybroker.core.durable.records import BlockMeta, Note, Row
 from raybroker.core.queue import Queue
+from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
@@ -230,14 +230,14 @@ class Recovery:
         decided = decided or {}
         self._check_complete(name, decided)
         home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
-        home.now_ms = now_ms
+        home.current.now_ms = now_ms
         home.producers.taken = self.taken
         home.duplicates.take(sorted(self.dedup, key=lambda row: row[1]), attributes.duplicateIdsMax)
         if isinstance(home, Topic):
             home.next_queue = self.next_queue
             for number, found in sorted(self.queues.items()):
                 if found.subscription is not None:
-                    home.queues[number] = DeliveryQueue(number, home, found.subscription)
+                    home.new_queue(number, found.subscription)
         for found in self.queues.values():
             _end_staged(found, decided)
         for ordinal in sorted(self.blocks):
@@ -245,8 +245,7 @@ class Recovery:
         home.block_index.next_ordinal = self.next_ordinal
         home.block_index.note_peak()
         for queue in home.queues.values():
-            if queue.order is not None:
-                queue.settle_order()
+            queue.settle_units()
         home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.places())
         return home
 
@@ -277,7 +276,7 @@ class Recovery:
             staged.blocks.append(StagedBlock(ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True))
             for number, mask in owed.items() if block.ordered else ():
                 home.queues[number].reserve(ordinal, mask)
-            if home.works is not None:
+            if home.works.enabled:
                 home.works.restage(block, some)
             return
         block.claims = len(owed)
@@ -322,7 +321,7 @@ class Recovery:
                     continue
                 for priority, some in block.by_priority(chosen):
                     run = Run(place, ordinal, some, max(attempts, 1), failures, priority)
-                    if until_ms > home.now_ms:
+                    if until_ms > home.current.now_ms:
                         queue.rest(until_ms, run)
                     else:
                         queue.put_back(run)
@@ -341,9 +340,7 @@ class Recovery:
                         staged = home.stage(txn)
                         staged.prepared = True
                         staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
-                        order = home.queues[number].ordered(ordinal)
-                        if order is not None:
-                            order.restage(run, txn)
+                        home.queues[number].pending_with(ordinal).restage(run, txn)
         return consumed
 
     def _check_complete(self, name: str, decided: dict[int, bool]) -> None:

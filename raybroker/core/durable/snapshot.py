@@ -67,7 +67,7 @@ def _told(home: Destination) -> Iterator[tuple[int, int]]:
     for ordinal, block in home.block_index.held.items():
         mask = block.buried if block.stored else 0
         for queue in home.queues.values():
-            mask &= ~queue.dying.get(ordinal, 0)
+            mask &= ~queue.dead_letters.masks.get(ordinal, 0)
         if mask:
             yield ordinal, mask
 
@@ -98,9 +98,9 @@ def _queue(home: Destination, queue: DeliveryQueue) -> Iterator[bytes]:
         if run.attempts and held[run.ordinal].stored
     ]
     yield from _rows(records.FAILED, queue, failed)
-    doomed = [run for runs in queue.doomed.values() for run in runs if held[run.ordinal].stored]
-    yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in doomed if run.attempts])
-    yield from _rows(records.FAILED, queue, [(run, run.failures, 0) for run in doomed if run.failures])
+    dead = [run for run in queue.dead_letters.runs() if held[run.ordinal].stored]
+    yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in dead if run.attempts])
+    yield from _rows(records.FAILED, queue, [(run, run.failures, 0) for run in dead if run.failures])
 
 
 def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]]) -> Iterator[bytes]:

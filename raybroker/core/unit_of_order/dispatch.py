@@ -8,19 +8,16 @@ parts to the consumers with room, the others to the sessions that have them, at 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
-from raybroker.core.outcome import Outcome
-from raybroker.core.unit_of_order.owner_batches import pack, take_parcel
-from raybroker.core.unit_of_order.state import Order
+from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.pending import Handing
+from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Owner, Unit
 from raybroker.model.block import BLOCK_MESSAGES_MAX
-
-if TYPE_CHECKING:
-    from raybroker.core.delivery.delivery_queue import DeliveryQueue
 
 OPEN_MESSAGES_MAX: Final = 8_192
 """Messages of the line that are opened in one step for nobody; the rest has to wait for the next."""
@@ -31,79 +28,88 @@ _BIT: Final = tuple(1 << index for index in range(BLOCK_MESSAGES_MAX))
 Handed = list[tuple[Consumer, Run]]
 
 
-def dispatch(queue: DeliveryQueue, order: Order, out: Outcome) -> bool:
-    """Hand out what can go, to consumers in turn; True when the step ended before everything was looked at."""
-    consumers = queue.consumers
-    tried: list[Run] = []
-    without: list[Consumer] = []
-    budget, unfinished, news = OPEN_MESSAGES_MAX, False, order.news
-    while True:
-        consumer = consumers.next_with_room()
-        if consumer is None:
-            if not without or news == order.news:
-                break
-            news = order.news  # What others took has made something ready for those that found nothing before.
+class UnitPending(UnitState):
+    """The units of order of a delivery queue, and how their messages are handed out."""
+
+    __slots__ = ()
+
+    def dispatch(self, handing: Handing) -> None:
+        consumers, line = self.plain.consumers, self.line
+        without: list[Consumer] = []
+        budget, news = OPEN_MESSAGES_MAX, self.news
+        while True:
+            consumer = consumers.next_with_room()
+            if consumer is None:
+                if not without or news == self.news:
+                    break
+                news = self.news  # What others took has made something ready for those that found nothing before.
+                consumers.turn.extend(without)
+                without.clear()
+                continue
+            run = take(self, consumer)
+            if run is not None:
+                handed = [(consumer, run)]
+            elif line and budget > 0:
+                budget -= line.queue[0].mask.bit_count()
+                handed = open_block(self, consumer, handing)
+                budget += sum(part.mask.bit_count() for _, part in handed)
+            else:
+                self.plain.unfinished = self.plain.unfinished or bool(line)
+                without.append(consumers.turn.popleft())
+                continue
+            for one, part in handed:
+                handing.hand_out(one, part)
+            self.refresh()
+        if without:
             consumers.turn.extend(without)
-            without.clear()
-            continue
-        run = take(order, consumer)
-        if run is not None:
-            handed = [(consumer, run)]
-        elif order.line and budget > 0:
-            budget -= order.line.queue[0].mask.bit_count()
-            handed = open_block(order, consumer, out)
-            budget += sum(part.mask.bit_count() for _, part in handed)
-        else:
-            unfinished = unfinished or bool(order.line)
-            without.append(consumers.turn.popleft())
-            continue
-        for one, part in handed:
-            queue.hand_out(one, part, out, tried)
-        order.refresh()
-    if without:
-        consumers.turn.extend(without)
-        consumers.rotate()
-    queue.record_tried(tried, out)
-    return unfinished
+            consumers.rotate()
 
+    def has_for(self, consumer: Consumer) -> bool:
+        """When too much is unopened to know, the work is unfinished."""
+        budget = OPEN_MESSAGES_MAX
+        while True:
+            owner = self.owners.get(consumer.owner or consumer.attachment)
+            if self.plain.backlog.has_for(consumer.selector):
+                return True
+            if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
+                return True
+            if not self.line:
+                return False
+            if budget <= 0:
+                self.plain.unfinished = True
+                return False
+            budget -= self.line.queue[0].mask.bit_count()
+            _open_slowly(self)
+            self.refresh()
 
-def has_for(order: Order, consumer: Consumer, out: Outcome) -> bool | None:
-    """Whether there is something that the consumer could have now; None: too much is unopened to know."""
-    budget = OPEN_MESSAGES_MAX
-    while True:
-        owner = order.owners.get(consumer.owner or consumer.attachment)
-        if order.queue.backlog.has_for(consumer.selector):
-            return True
-        if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
-            return True
-        if not order.line:
-            return False
-        if budget <= 0:
-            return None
-        budget -= order.line.queue[0].mask.bit_count()
-        open_block(order, None, out)
-        order.refresh()
+    def sort_some(self) -> bool:
+        """Also go on opening blocks although nobody asks, if what is next may be in any of them."""
+        budget = OPEN_MESSAGES_MAX if self.hasty else 0
+        while self.line and budget > 0:
+            budget -= self.line.queue[0].mask.bit_count()
+            _open_slowly(self)
+        if self.hasty:
+            self.refresh()
+        opening = self.hasty and bool(self.line)
+        return self.plain.sort_some(self.classify) or opening
 
-
-def open_some(order: Order) -> bool:
-    """Go on opening the line although nobody asks; True when more is left to do."""
-    budget = OPEN_MESSAGES_MAX
-    while order.line and budget > 0:
-        budget -= order.line.queue[0].mask.bit_count()
-        _open_slowly(order)
-    order.refresh()
-    return bool(order.line)
+    def settle(self) -> None:
+        """After a change: which message of each unit is next; nothing is left of units without messages."""
+        self.unpack_if_hasty()
+        self.refresh()
+        if self.line and self.hasty and not self.plain.unfinished:
+            self.plain.unfinished = self.sort_some()
 
 
 # ---- what is opened --------------------------------------------------------------------------------------------------
 
 
-def take(order: Order, consumer: Consumer) -> Run | None:
+def take(order: UnitState, consumer: Consumer) -> Run | None:
     """The next messages of opened blocks for a consumer with room: of one block and alike; they are held from now on.
 
     Those that its session may have and those that anybody may have are in one order.
     """
-    owner, backlog, selector = order.owner_of(consumer), order.queue.backlog, consumer.selector
+    owner, backlog, selector = order.owner_of(consumer), order.plain.backlog, consumer.selector
     if not (owner.owner_batches or owner.ready or backlog.count):
         return None
     entry, head = owner.first(selector), backlog.first(selector)
@@ -116,14 +122,14 @@ def take(order: Order, consumer: Consumer) -> Run | None:
     room = consumer.room()
     if first is parcel and not any(run is not None and run.place == first.place for run in (ready, head)):
         mask = pk.lowest(first.mask, room)
-        take_parcel(order, owner, mask)
+        order.take_batch(owner, mask)
         return first._replace(mask=mask)
     mask, parts, heads, packed = _together(order, owner, first, head, parcel, room, selector)
     _take_heads(order, owner, first, heads, mask)
     for unit, more in parts:
         _take_part(order, owner, unit, more & mask)
     if packed & mask:
-        take_parcel(order, owner, packed & mask)
+        order.take_batch(owner, packed & mask)
     return first._replace(mask=mask)
 
 
@@ -133,7 +139,7 @@ def _rank(run: Run) -> tuple[int, int, int]:
 
 
 def _together(
-    order: Order, owner: Owner, first: Run, head: Run | None, parcel: Run | None, room: int, selector: int
+    order: UnitState, owner: Owner, first: Run, head: Run | None, parcel: Run | None, room: int, selector: int
 ) -> tuple[int, list[tuple[Unit, int]], int, int]:
     """What a session gets of the block of ``first``, alike, up to where others come between.
 
@@ -143,7 +149,7 @@ def _together(
     heads, stops = 0, []
     if head is not None and head[:2] == first[:2] and head.priority == first.priority:
         if head[3:] == first[3:]:
-            heads = order.queue.backlog.take(room, selector).mask  # type: ignore[union-attr]
+            heads = order.plain.backlog.take(room, selector).mask  # type: ignore[union-attr]
         else:
             stops.append(head.mask & -head.mask)
     packed = 0
@@ -165,7 +171,7 @@ def _together(
 
 
 def _gather(
-    order: Order, owner: Owner, first: Run, room: int, selector: int
+    order: UnitState, owner: Owner, first: Run, room: int, selector: int
 ) -> tuple[list[tuple[Unit, int]], int, int]:
     """What is ready for a session of one block, alike ``first``: by unit, all together, and where others come between.
 
@@ -178,7 +184,7 @@ def _gather(
             break
         part = entry[4].front()
         assert part is not None, f"unit {entry[4].name} has nothing that is ready"
-        if order.queue.matching:
+        if order.plain.matching:
             part, _ = order.stretch(part)
         if part[3:] != first[3:]:
             return parts, mask, part.mask & -part.mask
@@ -189,7 +195,7 @@ def _gather(
     return parts, mask, 0
 
 
-def _take_part(order: Order, owner: Owner, unit: Unit, mask: int) -> None:
+def _take_part(order: UnitState, owner: Owner, unit: Unit, mask: int) -> None:
     """Messages that are behind go to the session that has the unit."""
     if mask:
         unit.take(mask)
@@ -200,29 +206,29 @@ def _take_part(order: Order, owner: Owner, unit: Unit, mask: int) -> None:
         order.list_again(unit)
 
 
-def _followers(order: Order, run: Run, heads: int) -> tuple[list[tuple[Unit, int]], int]:
+def _followers(order: UnitState, run: Run, heads: int) -> tuple[list[tuple[Unit, int]], int]:
     """What comes after these first messages of units in the same block, alike; and where to stop.
 
     With selectors that is after a message with followers: they may be for others, and are looked at when they are next.
     """
-    block = order.block(run.ordinal)
+    block = order.held[run.ordinal]
     names = block.columns.units
     found: list[tuple[Unit, int]] = []
     for index in pk.indexes(heads & block.ordered) if names is not None else ():
         unit = order.units[(names or ())[index] or ""]
         front = unit.front()
         if front is not None and front.ordinal == run.ordinal and front[3:] == run[3:]:
-            if order.queue.matching:
+            if order.plain.matching:
                 return [], 2 << index
             found.append((unit, front.mask))
     return found, 0
 
 
-def _take_heads(order: Order, owner: Owner, run: Run, heads: int, mask: int) -> None:
+def _take_heads(order: UnitState, owner: Owner, run: Run, heads: int, mask: int) -> None:
     """First messages of units go to a session, and others without a unit; those not among ``mask`` go back."""
     if heads & ~mask:
-        order.queue.shelve(run._replace(mask=heads & ~mask))
-    block = order.block(run.ordinal)
+        order.shelve(run._replace(mask=heads & ~mask))
+    block = order.held[run.ordinal]
     names = block.columns.units
     for index in pk.indexes(heads & mask & block.ordered) if names is not None else ():
         unit = order.units[(names or ())[index] or ""]
@@ -235,34 +241,33 @@ def _take_heads(order: Order, owner: Owner, run: Run, heads: int, mask: int) -> 
 # ---- opening ---------------------------------------------------------------------------------------------------------
 
 
-def open_block(order: Order, consumer: Consumer | None, out: Outcome) -> Handed:
+def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed:
     """Open the first block of the line, for a consumer that has room and nothing else to get; deal it out if simple."""
-    queue, line = order.queue, order.line
+    line = order.line
     run = line.queue[0]
-    block = order.block(run.ordinal)
-    simple = consumer is not None and not order.hasty and not run.attempts and not run.failures
+    block = order.held[run.ordinal]
+    simple = not order.hasty and not run.attempts and not run.failures
     if not simple or run.ordinal in line.barred or (len(line.queue) > 1 and line.queue[1].ordinal == run.ordinal):
         _open_slowly(order)
         return []
     line.open()
-    dead = block.expired(run.mask, queue.home.now_ms)
+    dead = block.expired(run.mask, order.step.now_ms)
     if dead:
-        queue.bury(run._replace(mask=dead), "EXPIRED", "", out)
+        handing.dies(Dead(run._replace(mask=dead), "EXPIRED"))
         run = run._replace(mask=run.mask & ~dead)
     names = block.columns.units
     if names is None or not run.mask:
         if run.mask:
-            queue.shelve(run)
+            order.shelve(run)
         return []
-    assert consumer is not None
     return _deal(order, consumer, run, names)
 
 
-def _open_slowly(order: Order) -> None:
+def _open_slowly(order: UnitState) -> None:
     """Everything of a block gets behind, or to the buckets when it has no unit; what is barred stays barred."""
     runs, barred = order.line.open()
     for run in runs:
-        block = order.block(run.ordinal)
+        block = order.held[run.ordinal]
         if run.mask & barred:
             order.bar(run._replace(mask=run.mask & barred))
         ordered = run.mask & block.ordered & ~barred
@@ -270,7 +275,7 @@ def _open_slowly(order: Order) -> None:
             order.put_behind(run._replace(mask=ordered))
         loose = run.mask & ~block.ordered
         if loose:
-            order.queue.shelve(run._replace(mask=loose))
+            order.shelve(run._replace(mask=loose))
 
 
 class _Share:
@@ -286,7 +291,7 @@ class _Share:
         self.later = 0
 
 
-def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, ...]) -> Handed:
+def _deal(order: UnitState, consumer: Consumer, run: Run, names: tuple[str | None, ...]) -> Handed:
     """Deal a block out: free units in parts to those with room, others to the sessions that have them, the rest behind.
 
     What has no unit is for this consumer.
@@ -336,7 +341,7 @@ def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, .
     _put_off(order, run, behind, shelved)
     for share in shares.values():
         if share.later:
-            pack(order, share.owner, run._replace(mask=share.later))
+            order.pack(share.owner, run._replace(mask=share.later))
     return [
         (share.consumer, run._replace(mask=share.mask))
         for share in shares.values()
@@ -344,10 +349,10 @@ def _deal(order: Order, consumer: Consumer, run: Run, names: tuple[str | None, .
     ]
 
 
-def _takers(order: Order, own: _Share, shares: dict[Owner, _Share]) -> list[_Share]:
+def _takers(order: UnitState, own: _Share, shares: dict[Owner, _Share]) -> list[_Share]:
     """Who gets free units, one part each: the consumers with room, the last first."""
     found = [own]
-    for consumer in order.queue.consumers.turn:
+    for consumer in order.plain.consumers.turn:
         owner = order.owner_of(consumer)
         if owner not in shares and consumer.room() > 0 and not owner.owner_batches:
             share = shares[owner] = _Share(owner, consumer)
@@ -355,7 +360,7 @@ def _takers(order: Order, own: _Share, shares: dict[Owner, _Share]) -> list[_Sha
     return found[::-1]
 
 
-def _put_off(order: Order, run: Run, behind: dict[Unit, int], shelved: int) -> None:
+def _put_off(order: UnitState, run: Run, behind: dict[Unit, int], shelved: int) -> None:
     """What of a block nobody gets now and no parcel has."""
     place, ordinal, _, attempts, failures, priority = run
     for unit, mask in behind.items():
@@ -365,12 +370,12 @@ def _put_off(order: Order, run: Run, behind: dict[Unit, int], shelved: int) -> N
         if first and unit.owner is not None:
             order.list_again(unit)
     if shelved:
-        order.queue.shelve(run._replace(mask=shelved))
+        order.shelve(run._replace(mask=shelved))
 
 
-def _share_of(order: Order, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
+def _share_of(order: UnitState, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
     """The share of another session; without room when none of its consumers has any, or there is more before it."""
-    there = order.queue.consumers.by_attachment.values() if not owner.owner_batches else ()
+    there = order.plain.consumers.by_attachment.values() if not owner.owner_batches else ()
     found = (c for c in there if (c.owner or c.attachment) == owner.name and c.room() > 0)
     share = shares[owner] = _Share(owner, next(found, None))
     return share

@@ -11,7 +11,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.unit_of_order.state import Order
+from raybroker.core.unit_of_order.dispatch import UnitPending
 
 Place = tuple[int, int]
 """Block and index of a message."""
@@ -19,9 +19,9 @@ Place = tuple[int, int]
 
 def check_units(home: Destination, queue: DeliveryQueue) -> None:
     """Raises AssertionError that says which invariant does not hold."""
-    order = queue.order
+    order = queue.pending
     rows = _rows(home, queue)
-    if order is None:
+    if not isinstance(order, UnitPending):
         assert not rows, f"messages of units {sorted(rows)[:3]} are in a lane that knows of none"
         return
     assert not order.dirty, "units have changed and were not looked at"
@@ -37,7 +37,7 @@ def check_units(home: Destination, queue: DeliveryQueue) -> None:
         _check_unit(home, queue, order, name, found, packed.get(name, []))
 
 
-def _packed(order: Order) -> dict[str, list[Place]]:
+def _packed(order: UnitPending) -> dict[str, list[Place]]:
     """Unit → what is in owner batches of it, in order; they are with the unit's owner."""
     found: dict[str, list[Place]] = {}
     for owner in order.owners.values():
@@ -45,7 +45,7 @@ def _packed(order: Order) -> dict[str, list[Place]]:
         assert places == sorted(set(places)), f"the parcels of {owner.name} are out of order"
         assert not owner.owner_batches or not order.hasty, "there are parcels where what is next may be anywhere"
         for run in owner.owner_batches:
-            names = order.block(run.ordinal).columns.units
+            names = order.held[run.ordinal].columns.units
             for index in pk.indexes(run.mask):
                 name = names[index] if names is not None else None
                 unit = order.units.get(name or "")
@@ -78,14 +78,14 @@ def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tupl
         for number, item in staged.acks:
             if number == queue.number:
                 add(item.run.ordinal, item.run.mask, "staged", f"transaction {txn}")
-    if queue.order is not None:
-        for ordinal, mask in queue.order.reserved.items():
+    if isinstance(queue.pending, UnitPending):
+        for ordinal, mask in queue.pending.reserved.items():
             add(ordinal, mask, "invisible")
     return rows
 
 
 def _check_unit(
-    home: Destination, queue: DeliveryQueue, order: Order, name: str, found: dict[Place, tuple[str, str | int]],
+    home: Destination, queue: DeliveryQueue, order: UnitPending, name: str, found: dict[Place, tuple[str, str | int]],
     packed: list[Place],
 ) -> None:  # fmt: skip
     unit = order.units.get(name)
@@ -124,12 +124,12 @@ def _check_unit(
         assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]}"
     elif not held:
         assert not waiting or (barred and barred[0] < waiting[0]), f"unit {name} is free and nobody can have it"
-    if waiting and not queue.unfinished and "consumption" not in home.paused:
+    if waiting and not queue.plain.unfinished and "consumption" not in home.paused:
         _check_served(queue, order, name, rest[0], found, owners, staged)
 
 
 def _check_served(
-    queue: DeliveryQueue, order: Order, name: str, first: Place, found: dict[Place, tuple[str, str | int]],
+    queue: DeliveryQueue, order: UnitPending, name: str, first: Place, found: dict[Place, tuple[str, str | int]],
     owners: set[str | int], staged: int,
 ) -> None:  # fmt: skip
     """Nobody has room who could have the first message."""
@@ -146,13 +146,13 @@ def _eligible(queue: DeliveryQueue, owners: set[str | int]) -> Iterator[Consumer
             yield consumer
 
 
-def _wants(queue: DeliveryQueue, order: Order, consumer: Consumer, at: Place) -> bool:
+def _wants(queue: DeliveryQueue, order: UnitPending, consumer: Consumer, at: Place) -> bool:
     if consumer.selector < 0:
         return True
-    for run in order.queue.backlog.runs():
+    for run in order.plain.backlog.runs():
         if run.ordinal == at[0] and run.mask >> at[1] & 1:
             break
     else:
-        run = next(r for r in order.runs() if r.ordinal == at[0] and r.mask >> at[1] & 1)
+        run = next(r for r in order.own_runs() if r.ordinal == at[0] and r.mask >> at[1] & 1)
     (signature,) = [s for s, mask in order.classify(run._replace(mask=1 << at[1])) if mask]
     return bool(signature >> consumer.selector & 1)

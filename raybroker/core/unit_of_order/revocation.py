@@ -10,41 +10,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_index import BlockEntry
 from raybroker.core.delivery.backlog import Run
-from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.outcome import Outcome, Withdrawn
-from raybroker.core.unit_of_order.state import Order
 from raybroker.core.unit_of_order.unit import Unit
 
+Units = dict[str, Unit]
+Held = dict[int, BlockEntry]
+First = dict[Unit, tuple[int, int]]
+"""Unit → (block, index) of the first message of it that comes back."""
 
-def back(order: Order, items: Iterable[Delivery], out: Outcome) -> list[Delivery]:
-    """Messages that were handed out come back; returns all later ones of their units, which come with them."""
-    first: dict[Unit, tuple[int, int]] = {}
-    for item in items:
-        for at, name in _places(order, item.run):
-            unit = order.units[name]
+
+def first_returned(units: Units, held: Held, deliveries: Iterable[Delivery]) -> First:
+    """The units of deliveries that come back: these messages of them are with nobody any more."""
+    first: First = {}
+    for item in deliveries:
+        for at, name in _places(held, item.run):
+            unit = units[name]
             unit.held -= 1
             first[unit] = min(first.get(unit, at), at)
-            order.changed(unit)
-    first = {unit: at for unit, at in first.items() if unit.held > unit.staged}
-    return _withdraw(order, first, out) if first else []
+    return first
 
 
-def overtaken(order: Order, runs: Iterable[Run], out: Outcome) -> list[Delivery]:
-    """Messages come back that nobody had; returns all later ones of their units, which come with them."""
-    first: dict[Unit, tuple[int, int]] = {}
+def first_overtaken(units: Units, held: Held, runs: Iterable[Run]) -> First:
+    """The units of messages that come back and that nobody had, as far as somebody has others of them."""
+    first: First = {}
     for run in runs:
-        for at, name in _places(order, run):
-            unit = order.units.get(name)
+        for at, name in _places(held, run):
+            unit = units.get(name)
             if unit is not None and unit.held > unit.staged:
                 first[unit] = min(first.get(unit, at), at)
-                order.changed(unit)
-    return _withdraw(order, first, out) if first else []
+    return first
 
 
-def _places(order: Order, run: Run) -> Iterator[tuple[tuple[int, int], str]]:
+def _places(held: Held, run: Run) -> Iterator[tuple[tuple[int, int], str]]:
     """((block, index), unit) of the messages of a run that have one."""
-    block = order.block(run.ordinal)
+    block = held[run.ordinal]
     names = block.columns.units
     for index in pk.indexes(run.mask & block.ordered) if names is not None else ():
         name = names[index] if names is not None else None
@@ -52,19 +54,20 @@ def _places(order: Order, run: Run) -> Iterator[tuple[tuple[int, int], str]]:
             yield (run.ordinal, index), name
 
 
-def _withdraw(order: Order, first: dict[Unit, tuple[int, int]], out: Outcome) -> list[Delivery]:
-    """Take from its owner whatever it has of a unit after a message."""
+def withdraw(units: Units, held: Held, consumers: Consumers, first: First, out: Outcome) -> list[Delivery]:
+    """Take from its owner whatever it has of a unit after a message; returns that."""
     found: list[Delivery] = []
+    first = {unit: at for unit, at in first.items() if unit.held > unit.staged}
     owners = {unit.owner.name for unit in first if unit.owner is not None}
-    for consumer in order.queue.consumers.by_attachment.values():
+    for consumer in consumers.by_attachment.values() if owners else ():
         if (consumer.owner or consumer.attachment) not in owners:
             continue
         tags: list[int] = []
         for item in consumer.unsettled:
-            known = dict(_places(order, item.run))
+            known = dict(_places(held, item.run))
             for tag, index in enumerate(pk.indexes(item.run.mask), item.tag) if known else ():
                 at = item.run.ordinal, index
-                unit = order.units.get(known.get(at, ""))
+                unit = units.get(known.get(at, ""))
                 if unit is not None and unit in first and at > first[unit]:
                     tags.append(tag)
                     unit.held -= 1
@@ -73,7 +76,7 @@ def _withdraw(order: Order, first: dict[Unit, tuple[int, int]], out: Outcome) ->
             for low, high in ranges:
                 found.extend(consumer.settle(low, high))
             consumer.window.settled(len(tags))
-            order.queue.consumers.offer(consumer)
+            consumers.offer(consumer)
             out.after_durable.append(Withdrawn(consumer.attachment, tuple(ranges)))
     return found
 

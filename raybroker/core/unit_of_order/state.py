@@ -20,21 +20,23 @@ its unit that were handled meanwhile: to hold those back for as long as another 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from heapq import merge
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockEntry
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.backlog import Run, position
 from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.selector_index import Contents
-from raybroker.core.unit_of_order.owner_batches import owner_batches, take_out, unpack, unpack_all
+from raybroker.core.selector.content import Content
+from raybroker.core.step import Step
+from raybroker.core.unit_of_order.owner_batches import take_first, take_out, unpack, unpack_all
+from raybroker.core.unit_of_order.revocation import First, first_overtaken, first_returned, withdraw
 from raybroker.core.unit_of_order.unit import Owner, Unit, by_unit
 from raybroker.core.unit_of_order.unopened_blocks import Line
 
-if TYPE_CHECKING:
-    from raybroker.core.delivery.delivery_queue import DeliveryQueue
 
-class Order:
+class UnitState:
     """``units`` by name, of opened blocks; ``behind``: how many messages are that.
 
     reserved  block of an open transaction → messages of it that have a place here
@@ -42,19 +44,24 @@ class Order:
     news      grows whenever a message becomes the next one that somebody could have
     """
 
-    __slots__ = ("behind", "contents", "dirty", "line", "news", "owners", "queue", "reserved", "units")
+    __slots__ = (
+        "behind", "contents", "dirty", "held", "line", "news", "number", "owners", "plain", "reserved", "step", "units",
+    )  # fmt: skip
 
-    def __init__(self, queue: DeliveryQueue, opened: int) -> None:
-        self.queue = queue
+    def __init__(self, number: int, plain: PlainPending, step: Step, held: dict[int, BlockEntry], opened: int) -> None:
+        self.number = number
+        self.plain = plain
+        self.step = step
+        self.held = held
         self.line = Line(opened)
-        self.line.mixed = bool(queue.backlog.count)
+        self.line.mixed = bool(plain.backlog.count)
         self.units: dict[str, Unit] = {}
         self.owners: dict[str | int, Owner] = {}
         self.reserved: dict[int, int] = {}
         self.dirty: dict[Unit, None] = {}
         self.behind = 0
         self.news = 0
-        self.contents = Contents(queue.home.peek)
+        self.contents = Contents(step.peek)
 
     @property
     def idle(self) -> bool:
@@ -62,38 +69,41 @@ class Order:
 
     @property
     def count(self) -> int:
-        """Messages that wait here, and not on the delivery queue's buckets."""
-        return self.behind + self.line.count
+        return self.plain.backlog.count + self.behind + self.line.count
 
     @property
     def hasty(self) -> bool:
         """Blocks have to be opened as soon as possible."""
-        return self.line.mixed or bool(self.queue.matching)
-
-    def block(self, ordinal: int) -> BlockEntry:
-        return self.queue.home.block_index.held[ordinal]
+        return self.line.mixed or bool(self.plain.matching)
 
     def names(self, run: Run) -> Iterator[str]:
         """The unit of each message of a run, of those that have one."""
-        block = self.block(run.ordinal)
+        block = self.held[run.ordinal]
         names = block.columns.units
         if names is not None:
             for name in pk.chosen(names, run.mask & block.ordered):
                 if name is not None:
                     yield name
 
+    def shelve(self, run: Run) -> None:
+        """Put a run on the buckets at its place, for anybody to take."""
+        self.plain.put_back(run, self.classify)
+
     def changed(self, unit: Unit) -> None:
         self.dirty[unit] = None
-        self.queue.home.touch(self.queue)
+        self.step.touch(self.number)
 
     # ---- coming in -------------------------------------------------------------------------------------------------
 
-    def enter(self, run: Run) -> None:
+    def append(self, run: Run, content: Content | None = None) -> None:
+        self.put_back(run)
+
+    def put_back(self, run: Run) -> None:
         """Messages that can go: new ones, ones that come back, or ones that were barred."""
-        ordered = run.mask & self.block(run.ordinal).ordered
+        ordered = run.mask & self.held[run.ordinal].ordered
         self._visible(run.ordinal, ordered)
         if run.ordinal > self.line.opened:
-            if not self.count and not self.queue.backlog.count:
+            if not self.count:
                 self.line.begin_anew()
             self.line.add(run)
         else:
@@ -101,14 +111,14 @@ class Order:
             if ordered:
                 self.put_behind(run._replace(mask=ordered))
             if run.mask != ordered:
-                self.queue.shelve(run._replace(mask=run.mask & ~ordered))
-        self.queue.home.touch(self.queue)
+                self.shelve(run._replace(mask=run.mask & ~ordered))
+        self.step.touch(self.number)
 
     def put_behind(self, run: Run) -> None:
         """Messages of an opened block get to their units."""
-        names = self.block(run.ordinal).columns.units
+        names = self.held[run.ordinal].columns.units
         place, ordinal, _, attempts, failures, priority = run
-        for name, mask in by_unit(names, run.mask).items() if names is not None else ():
+        for name, mask in by_unit(names, run.mask).items():
             unit = self._unit(name)
             for index in pk.indexes(mask) if unit.bars else ():
                 unit.unbar(ordinal, index)
@@ -127,18 +137,25 @@ class Order:
         """It has to have what is behind itself."""
         if unit.parcelled:
             assert unit.owner is not None
-            unpack(self, unit.owner)
+            self._list_all(unpack(self.units, self.held, unit.owner))
+
+    def _list_all(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            self.list_again(unit)
+
+    def _unpack_all(self, ordinals: Iterable[int] | None = None) -> None:
+        self._list_all(unpack_all(self.units, self.held, self.owners.values(), ordinals))
 
     def bar(self, run: Run) -> None:
         """Messages that have their place from now on and cannot go: they are elsewhere in the delivery queue, or not
         visible."""
-        block = self.block(run.ordinal)
+        block = self.held[run.ordinal]
         ordered, names = run.mask & block.ordered, block.columns.units
         if not ordered or names is None:
             return
         if run.ordinal > self.line.opened:
             self.line.bar(run._replace(mask=ordered))
-            self.queue.home.touch(self.queue)
+            self.step.touch(self.number)
             return
         for name, mask in by_unit(names, ordered).items():
             unit = self._unit(name)
@@ -150,9 +167,13 @@ class Order:
     def reserve(self, run: Run) -> None:
         """An open transaction sends these: they have their place, and nobody sees them."""
         self.bar(run)
-        ordered = run.mask & self.block(run.ordinal).ordered
+        ordered = run.mask & self.held[run.ordinal].ordered
         if ordered:
             self.reserved[run.ordinal] = self.reserved.get(run.ordinal, 0) | ordered
+
+    def unreserve(self, ordinal: int, mask: int) -> None:
+        self.forget(ordinal, mask)
+        self.reserved.pop(ordinal, None)
 
     def _visible(self, ordinal: int, mask: int) -> None:
         if ordinal in self.reserved:
@@ -162,14 +183,14 @@ class Order:
 
     def forget(self, ordinal: int, mask: int) -> None:
         """Barred messages of a block that is still held are gone."""
-        block = self.block(ordinal)
+        block = self.held[ordinal]
         ordered, names = mask & block.ordered, block.columns.units
         if not ordered or names is None:
             return
         self._visible(ordinal, ordered)
         if ordinal > self.line.opened:
             self.line.forget(ordinal, ordered)
-            self.queue.home.touch(self.queue)
+            self.step.touch(self.number)
             return
         for name, some in by_unit(names, ordered).items():
             unit = self.units.get(name)
@@ -193,11 +214,22 @@ class Order:
         assert unit.owner is owner, f"unit {unit.name} is with {unit.owner.name!r} and goes to {owner.name!r}"
         unit.held += count
 
-    def done(self, runs: Iterable[Run]) -> None:
-        """Messages that were handed out are settled, or dead: they are in nobody's way any more."""
+    def pack(self, owner: Owner, run: Run) -> None:
+        """Messages of the block that was opened last wait for a session; their units count them already."""
+        owner.owner_batches.append(run)
+        self.behind += run.mask.bit_count()
+        self.news += 1
+
+    def take_batch(self, owner: Owner, mask: int) -> None:
+        """The session gets these messages of its first owner batch."""
+        take_first(self.units, self.held, owner, mask)
+        self.behind -= mask.bit_count()
+
+    def settled(self, runs: Iterable[Run]) -> None:
+        """They are in nobody's way any more."""
         units, dirty = self.units, self.dirty
         for run in runs:
-            block = self.block(run.ordinal)
+            block = self.held[run.ordinal]
             names = block.columns.units or ()
             for name in pk.chosen(names, run.mask & block.ordered) if names else ():
                 unit = units[name]  # type: ignore[index]
@@ -205,22 +237,33 @@ class Order:
                 if not unit.held:
                     dirty[unit] = None
         if dirty:
-            self.queue.home.touch(self.queue)
+            self.step.touch(self.number)
+
+    def returned(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Later messages of their units come with them."""
+        return self._withdraw(first_returned(self.units, self.held, deliveries))
+
+    def overtaken(self, runs: Iterable[Run]) -> list[Delivery]:
+        """Later messages of their units come with them."""
+        return self._withdraw(first_overtaken(self.units, self.held, runs))
+
+    def _withdraw(self, first: First) -> list[Delivery]:
+        for unit in first:
+            self.changed(unit)
+        return withdraw(self.units, self.held, self.plain.consumers, first, self.step.out)
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
-    def staged_elsewhere(self, items: Iterable[Delivery], txn: int) -> str | None:
-        """A unit of these messages of which another transaction has messages that it has not decided about."""
-        for item in items:
+    def staged_elsewhere(self, deliveries: Iterable[Delivery], txn: int) -> str | None:
+        for item in deliveries:
             for name in self.names(item.run):
                 unit = self.units[name]
                 if unit.staged and unit.txn != txn:
                     return name
         return None
 
-    def stage(self, items: Iterable[Delivery], txn: int, sign: int = 1) -> None:
-        """Messages are acknowledged in a transaction, or (``sign`` -1) that is decided."""
-        for item in items:
+    def stage(self, deliveries: Iterable[Delivery], txn: int, sign: int = 1) -> None:
+        for item in deliveries:
             for name in self.names(item.run):
                 unit = self.units[name]
                 self._unpack(unit)
@@ -230,9 +273,9 @@ class Order:
 
     def restage(self, run: Run, txn: int) -> None:
         """A restart found messages acknowledged in a prepared transaction."""
-        names = self.block(run.ordinal).columns.units
+        names = self.held[run.ordinal].columns.units
         owner = self.owners.setdefault(-txn, Owner(-txn))
-        for name, mask in by_unit(names, run.mask).items() if names is not None else ():
+        for name, mask in by_unit(names, run.mask).items():
             unit = self._unit(name)
             if unit.owner is None or unit.owner is owner:
                 self.hold(unit, owner, mask.bit_count())
@@ -245,11 +288,12 @@ class Order:
     # ---- leaving ---------------------------------------------------------------------------------------------------
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        """Take out waiting messages of the line and behind, given as block → picks; returns them."""
+        heads = self.plain.backlog.remove(chosen)
+        self._heads_gone(heads)
         removed: list[Run] = []
-        unpack_all(self, chosen)
+        self._unpack_all(chosen)
         for ordinal, mask in chosen.items():
-            block = self.queue.home.block_index.held.get(ordinal)
+            block = self.held.get(ordinal)
             if block is None or block.columns.units is None or ordinal > self.line.opened:
                 continue
             for name, some in by_unit(block.columns.units, mask & block.ordered).items():
@@ -259,13 +303,12 @@ class Order:
                     removed += found
                     self.changed(unit)
         self.behind -= sum(run.count for run in removed)
-        return removed + self.line.remove(chosen)
+        return heads + removed + self.line.remove(chosen)
 
-    def first_to_remove(self, room: int, *, lowest_priority: bool) -> dict[int, int]:
-        """Up to ``room`` waiting messages to discard first, of the oldest block that has any."""
-        runs = [*self.queue.backlog.runs(), *self.runs()]
+    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
+        runs = [*self.plain.backlog.runs(), *self.own_runs()]
         if not runs:
-            return {}
+            return []
         if lowest_priority:
             lowest = min(run.priority for run in runs)
             runs = [run for run in runs if run.priority == lowest]
@@ -273,10 +316,10 @@ class Order:
         mask = 0
         for run in runs:
             mask |= run.mask if run.ordinal == oldest else 0
-        return {oldest: pk.lowest(mask, room)}
+        return self.remove({oldest: pk.lowest(mask, room)})
 
-    def heads_gone(self, runs: Iterable[Run]) -> None:
-        """Messages were taken off the delivery queue's buckets for good."""
+    def _heads_gone(self, runs: Iterable[Run]) -> None:
+        """Messages were taken off the buckets for good."""
         for run in runs:
             for name in self.names(run):
                 unit = self.units[name]
@@ -284,8 +327,8 @@ class Order:
                 self.changed(unit)
 
     def clear(self) -> list[Run]:
-        """Take out everything that waits, now that the buckets are empty; places of open transactions stay."""
-        runs = list(self.runs())
+        """Places of open transactions stay."""
+        runs = [*self.plain.backlog.clear(), *self.own_runs()]
         self.line.keep_only(self.reserved)
         for owner in self.owners.values():
             owner.owner_batches.clear()
@@ -295,16 +338,21 @@ class Order:
         self.behind = 0
         return runs
 
-    def runs(self) -> Iterator[Run]:
-        """Everything that waits in the line and behind."""
+    def own_runs(self) -> Iterator[Run]:
+        """Everything that waits in the line and behind, and not on the buckets."""
         for unit in self.units.values():
             yield from unit.waiting()
-        yield from owner_batches(self)
+        for owner in self.owners.values():
+            yield from owner.owner_batches
         yield from self.line.runs()
 
-    def left(self) -> None:
-        """A consumer is gone: forget sessions that have nothing and nobody."""
-        there = {c.owner or c.attachment for c in self.queue.consumers.by_attachment.values()}
+    def runs(self) -> Iterator[Run]:
+        own = sorted(self.own_runs(), key=lambda run: (-run.priority, *position(run)))
+        return merge(self.plain.backlog.runs(), own, key=lambda run: (-run.priority, *position(run)))
+
+    def consumer_left(self) -> None:
+        """Forget sessions that have nothing and nobody."""
+        there = {c.owner or c.attachment for c in self.plain.consumers.by_attachment.values()}
         for name in [n for n, owner in self.owners.items() if not owner.units and n not in there]:
             del self.owners[name]
 
@@ -317,12 +365,12 @@ class Order:
             heads: dict[tuple[int, ...], int] = {}
             freed = [unit for unit in dirty if unit.parcelled and not unit.held]
             if freed:
-                take_out(self, freed)
+                self._list_all(take_out(self.units, self.held, freed))
             for unit in dirty:
                 self._refresh(unit, heads)
             for (place, ordinal, *rest), mask in heads.items():
                 self.news += 1
-                self.queue.shelve(Run(place, ordinal, mask, *rest))
+                self.shelve(Run(place, ordinal, mask, *rest))
 
     def _refresh(self, unit: Unit, heads: dict[tuple[int, ...], int]) -> None:
         if unit.head is not None:
@@ -354,7 +402,7 @@ class Order:
             unit.listed = None
             return
         self.news += 1
-        if self.queue.matching:
+        if self.plain.matching:
             unit.owner.add(unit, *self.stretch(run))
         else:
             unit.owner.add(unit, run, 0)
@@ -362,14 +410,14 @@ class Order:
     def _retract(self, unit: Unit) -> None:
         """Something earlier has come: the head goes back behind."""
         assert unit.head is not None
-        (run,) = self.queue.backlog.remove(dict([unit.head]))
+        (run,) = self.plain.backlog.remove(dict([unit.head]))
         unit.head = None
         unit.insert(run)
         self.behind += 1
 
     def stretch(self, run: Run) -> tuple[Run, int]:
         """The first messages of a run that match the same selectors, and which those are."""
-        matching = self.queue.matching
+        matching = self.plain.matching
         if not matching:
             return run, 0
         low, signature, stop = run.mask & -run.mask, 0, 0
@@ -382,16 +430,17 @@ class Order:
 
     def classify(self, run: Run) -> list[tuple[int, int]]:
         """A run as (signature, messages)."""
-        return self.queue.matching.classify(run, self.contents.of(run.ordinal))
+        return self.plain.matching.classify(run, self.contents.of(run.ordinal))
 
     def unpack_if_hasty(self) -> None:
-        """Parcels are for delivery queues where nothing comes before what came first."""
+        """Owner batches are for delivery queues where nothing comes before what came first."""
         if self.hasty:
-            unpack_all(self)
+            self._unpack_all()
 
     def selectors_changed(self) -> None:
         """What is next for whom has to be looked at again."""
-        unpack_all(self)
+        self.plain.selectors_changed()
+        self._unpack_all()
         for unit in self.units.values():
             if unit.listed is not None:
                 unit.listed = None

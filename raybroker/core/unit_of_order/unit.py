@@ -206,9 +206,11 @@ def _ordinal(run: Run) -> int:
     return run.ordinal
 
 
-def by_unit(names: tuple[str | None, ...], mask: int) -> dict[str, int]:
-    """Messages of a block by their units."""
+def by_unit(names: tuple[str | None, ...] | None, mask: int) -> dict[str, int]:
+    """Messages of a block by their units, of which ``names`` is the column."""
     found: dict[str, int] = {}
+    if names is None:
+        return found
     for index in pk.indexes(mask):
         name = names[index]
         if name is not None:

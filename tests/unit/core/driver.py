@@ -54,7 +54,7 @@ class Driver(Home):
                     "localDeliveryPreferred": rng.random() < 0.3,
                 }  # fmt: skip
         super().__init__(kind, **attributes)
-        self.core.scan_ms = rng.choice((0, 300))
+        self.core.expiry.scan_ms = rng.choice((0, 300))
         self.units: tuple[str | None, ...] = rng.choice(((None,), (None,), (None, "a", "b"), ("a",), tuple("abcdefgh")))
         self.consumers: list[int] = []
         self.open_txns: dict[int, bool] = {}
@@ -233,7 +233,7 @@ _ACTS = [
 
 def _taken_aside(home: Destination, ordinal: int) -> dict[int, int]:
     """DeliveryQueue → what of a block is dying there."""
-    return {number: queue.dying.get(ordinal, 0) for number, queue in home.queues.items()}
+    return {number: queue.dead_letters.masks.get(ordinal, 0) for number, queue in home.queues.items()}
 
 
 def durable(home: Destination) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def durable(home: Destination) -> dict[str, Any]:
             if not staged.prepared:
                 for _, delivery in (row for row in staged.acks if row[0] == queue.number):
                     rows |= _rows(delivery.run, held, resting)
-        for ordinal, mask in queue.dying.items():
+        for ordinal, mask in queue.dead_letters.masks.items():
             if held[ordinal].stored:
                 rows |= {(ordinal, i): "dying" for i in pk.indexes(mask)}
     return {

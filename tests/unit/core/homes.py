@@ -94,11 +94,11 @@ class Home:
         self.decided: dict[int, bool] = {}
         self._next = 100
         self.use(KINDS[kind](1, "d", DestinationAttributes(**attributes), reap_ms=reap_ms))
-        self.core.now_ms = self.now_ms
+        self.core.current.now_ms = self.now_ms
 
     def use(self, core: Destination) -> None:
         self.core = core
-        core.read_headers = self.contents.get
+        core.current.read_headers = self.contents.get
 
     @property
     def queue(self) -> DeliveryQueue:

@@ -51,7 +51,7 @@ def _consumer(q: Destination) -> Consumer:
 
 
 def _bucket(q: Queue) -> Bucket:
-    (bucket,) = q.queue.backlog.buckets.values()
+    (bucket,) = q.queue.plain.backlog.buckets.values()
     return bucket
 
 
@@ -80,19 +80,19 @@ WRONGS: list[tuple[Callable[[Queue], object], str]] = [
     (_set(lambda q: q.block_index.held[FIRST], "left", 2), "miscounts what is left"),
     (_set(lambda q: q.block_index.held[FIRST], "left", 0), "is held with 0 of 4 left"),
     (_set(lambda q: q.block_index, "next_ordinal", 2), "number that was not given out"),
-    (_set(lambda q: q.queue.backlog, "count", 1), "counted as waiting"),
+    (_set(lambda q: q.queue.plain.backlog, "count", 1), "counted as waiting"),
     (lambda q: _bucket(q).fresh.reverse(), "waits behind"),
     (lambda q: _bucket(q).fresh.appendleft(Run(0, 2, 0, 0, 0, 4)), "an empty run"),
     (lambda q: _bucket(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "on the shelf of priority 4"),
-    (lambda q: q.queue.backlog.bucket(7, 0), "empty shelf"),
+    (lambda q: q.queue.plain.backlog.bucket(7, 0), "empty shelf"),
     (lambda q: _consumer(q).unsettled.pop(), "are nowhere"),
     (_double, "and elsewhere"),
     (lambda q: q.queue.timetable.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
     (_swap, "order of tags"),
     (_set(lambda q: _consumer(q).window, "outstanding", 1), "are outstanding"),
     (_set(lambda q: _consumer(q).window, "full", False), "has room and no turn"),
-    (lambda q: q.queue.set_aside(Run(3, 3, 1, 0, 0, 4)), "elsewhere"),
-    (_set(lambda q: q, "dying", 1), "counted as dying"),
+    (lambda q: q.queue.dead_letters.add(Run(3, 3, 1, 0, 0, 4)), "elsewhere"),
+    (_set(lambda q: q.block_index, "dead", 1), "counted as dead letters"),
     (lambda q: q.producers.taken.__setitem__(7, [(5, 9), (1, 3)]), "sequence numbers"),
 ]
 

@@ -22,7 +22,7 @@ def test_a_rejected_message_is_dead() -> None:
     out = home.settle(consumer, "reject", reason="bad input")
     assert burials(out) == [("ERROR", 1, 0b01)]
     assert out.immediate[0].comment == "bad input"
-    assert home.core.dying == 1
+    assert home.core.block_index.dead == 1
     out = home.do(cmd.Buried(0, 1, 0b01))
     assert home.core.block_index.messages == 1
     assert home.core.counters.dead == 1
@@ -83,8 +83,8 @@ def test_without_a_limit_a_message_fails_for_ever() -> None:
 )
 def test_the_smaller_of_the_two_limits_holds(limit: int, rollbacks: int, expected: int) -> None:  # T-09, W-69
     home = Home(redeliveryLimit=limit)
-    home.core.rollbacks_max = rollbacks
-    assert home.core.failures_max == expected
+    home.core.policy.rollbacks_max = rollbacks
+    assert home.core.policy.failures_max == expected
 
 
 def test_failures_are_counted_across_a_restart() -> None:
@@ -267,7 +267,7 @@ def test_a_message_lives_up_to_its_expiry() -> None:
 
 def test_the_scan_takes_out_what_has_expired_and_nothing_before_its_time() -> None:  # B-09, W-59
     home = Home()
-    home.core.scan_ms = 1000
+    home.core.expiry.scan_ms = 1000
     out = home.send(home.producer(), [1, 1, 1], columns=columns(3, ttl=[0, 10, 1500]))
     assert out.wake_at == NOW + 1000
     assert burials(home.tick(999)) == []
@@ -288,7 +288,7 @@ def test_without_a_scan_nothing_is_looked_for() -> None:  # W-60
 
 def test_a_message_that_expired_at_a_consumer_is_found_once_it_is_back() -> None:  # B-09
     home = Home()
-    home.core.scan_ms = 1000
+    home.core.expiry.scan_ms = 1000
     consumer = home.consumer()
     home.send(home.producer(), [1], columns=columns(1, ttl=10))
     assert burials(home.tick(1000)) == []
@@ -298,8 +298,8 @@ def test_a_message_that_expired_at_a_consumer_is_found_once_it_is_back() -> None
 
 def test_a_message_may_expire_before_it_is_born() -> None:  # W-66
     home = Home()
-    home.core.scan_ms = 1000
+    home.core.expiry.scan_ms = 1000
     consumer = home.consumer()
     home.send(home.producer(), [1], columns=columns(1, ttl=100, delay=200))
     assert handed(home.tick(200), consumer) == []
-    assert home.core.dying == 1
+    assert home.core.block_index.dead == 1

@@ -53,12 +53,12 @@ def test_what_completes_during_an_insertion_pause_appears_after_it() -> None:  #
     home.do(cmd.Pause("insertion"))
     home.do(cmd.Decide(5, True))
     home.settle(consumer, "fail")
-    assert home.queue.backlog.count == 0
+    assert home.queue.plain.backlog.count == 0
     home.tick(100)
-    assert home.queue.backlog.count == 0
+    assert home.queue.plain.backlog.count == 0
     assert home.core.block_index.messages == 3
     assert handed(home.do(cmd.Resume("insertion"))) == [(1, 0, 2)]
-    assert home.queue.backlog.count == 2
+    assert home.queue.plain.backlog.count == 2
 
 
 def test_only_three_things_can_be_paused() -> None:
@@ -94,10 +94,10 @@ def test_messages_that_were_put_aside_and_went_nowhere_wait_again() -> None:
     for _ in range(2):
         home.send(producer, [1, 1], columns=columns(2, priorities=[2, 7]))
     home.do(cmd.Remove({1: 0b11, 2: 0b11}, aside=True))
-    assert home.core.dying == 4
+    assert home.core.block_index.dead == 4
     assert handed(home.open()[1]) == []
     found = [row for ordinal in (2, 1) for row in handed(home.do(cmd.Unbury(0, ordinal, 0b11)))]
-    assert home.core.dying == 0
+    assert home.core.block_index.dead == 0
     assert sorted(row[:2] for row in found) == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
 

@@ -109,7 +109,7 @@ def test_redelivery_is_counted_for_each_subscription() -> None:  # W-72
 
 def test_an_expired_message_dies_once() -> None:  # W-72, B-08
     home, producer = topic()
-    home.core.scan_ms = 100
+    home.core.expiry.scan_ms = 100
     for name in "abc":
         home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name=name, durable=True)))
     home.send(producer, [1], columns=columns(1, ttl=10))
@@ -127,7 +127,7 @@ def test_discarding_takes_a_message_from_everybody() -> None:  # D-11
     home.send(producer, [1])
     out = home.send(producer, [1])
     assert burials(out) == [("OLDEST", 1, 1)]
-    assert [queue.backlog.count for queue in home.core.queues.values()] == [1, 1]
+    assert [queue.plain.backlog.count for queue in home.core.queues.values()] == [1, 1]
 
 
 # ---- what lives how long -------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_one_subscription_can_be_purged() -> None:
     queues = list(home.core.queues)
     home.send(producer, [1, 1])
     home.do(cmd.Purge(queues[0]))
-    assert [queue.backlog.count for queue in home.core.queues.values()] == [0, 2]
+    assert [queue.plain.backlog.count for queue in home.core.queues.values()] == [0, 2]
     home.do(cmd.Purge())
     assert home.core.block_index.messages == 0
 

@@ -109,7 +109,7 @@ def test_a_consumer_may_leave_before_its_transaction_ends() -> None:
     home.send(home.producer(), [1])
     home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
     home.do(cmd.DetachConsumer(consumer))
-    assert home.queue.backlog.count == 0, "the message stays with the transaction"
+    assert home.queue.plain.backlog.count == 0, "the message stays with the transaction"
     home.do(cmd.Decide(TXN, True))
     assert home.core.block_index.messages == 0
 

@@ -450,7 +450,7 @@ def test_the_queue_forgets_its_units_when_they_have_no_messages() -> None:
     one, _ = home.take()
     home.acked(one, "a1")
     home.put("-1")
-    assert home.queue.order is None
+    assert home.queue.pending is home.queue.plain
 
 
 # ---- all together ----------------------------------------------------------------------------------------------------

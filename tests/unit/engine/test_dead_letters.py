@@ -343,7 +343,7 @@ def test_a_purge_takes_the_dying_along() -> None:
     dying(rig, "a")
     rig.host.perform(rig.home(), cmd.Purge())
     rig.sync()
-    assert (rig.held(), rig.home().dying) == (0, 0)
+    assert (rig.held(), rig.home().block_index.dead) == (0, 0)
     rig.create("errors")
     rig.tick(5000)
     assert rig.held("errors") == 0

@@ -126,7 +126,6 @@ def test_every_complete_unit_comes_once_in_order_and_no_other_comes(
     assert counts == wanted
     left = sum(taken.values()) - sum(_rounds(taken, unit, sizes[unit]) * sizes[unit] for unit in done)
     works = rig.home("q", kind).works
-    assert works is not None
     assert works.count == left
     assert rig.held("q", kind) == left + sum(counts.values())
 
@@ -239,7 +238,6 @@ def test_wherever_the_host_stops_there_are_the_parts_or_the_message(kind: str) -
             rig.store.commit(entries)
         survivor = rig.survivor()
         works = survivor.home("q", kind).works
-        assert works is not None
         seen.append((works.count, survivor.held("q", kind)))
         survivor.tick(1)
         assert reader(survivor, kind).got() in (["[U1+U2+U3]"], [])
@@ -333,7 +331,7 @@ def test_what_is_not_a_part_is_refused(number: Any, end: Any) -> None:  # W-98
     )  # fmt: skip
     client.session.send(client.producer(number=3), 1, Block(data))
     assert client.refused() == ["message_format"]
-    assert not rig.home("q").works.units  # type: ignore[union-attr]
+    assert not rig.home("q").works.units
 
 
 def test_a_message_in_both_kinds_of_units_is_refused() -> None:  # W-94
@@ -358,13 +356,13 @@ def test_parts_that_are_purged_while_their_message_is_made_are_gone() -> None:
     senders.send([("U", 1, False)])
     rig.sync()
     senders.send([("U", 2, True)])
-    while rig.committer.waiting and not rig.home("q").dying:
+    while rig.committer.waiting and not rig.home("q").block_index.dead:
         entries, done = rig.committer.waiting.pop(0)
         rig.store.commit(entries)
         rig.host._performing += 1  # The effect has come, and the host has not got to it.
         done()
         rig.host._performing -= 1
-    assert rig.home("q").dying == 2
+    assert rig.home("q").block_index.dead == 2
     rig.host.perform(rig.home("q"), cmd.Purge())
     rig.host._settle_down()
     rig.sync()

@@ -369,10 +369,10 @@ def test_a_block_in_a_transaction_is_seen_when_it_is_committed() -> None:
         assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [], "the end of the transaction tells"
         home = rig.host.destinations["queue", QUEUE]
         assert home.block_index.messages == 4
-        assert sum(queue.backlog.count for queue in home.queues.values()) == 3
+        assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 3
         peer.feed(wire.call(3, "txn_commit", {"txn": 7, "key": b"k", "acks": []}))
         assert [f for f in peer.frames() if isinstance(f, wire.Reply)] == [wire.Reply(3, {})]
-        assert sum(queue.backlog.count for queue in home.queues.values()) == 4
+        assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 4
 
     in_rig(work)
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core.admission import admission
 from raybroker.core.outcome import Gate, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import ResourceAllocationError
@@ -117,7 +116,7 @@ def test_exactly_as_many_go_as_have_to_by_count(behavior: str) -> None:
     out = home.send(producer, [1, 1])
     assert refusals(out) == []
     assert burials(out) == [(reason, 1, 1), (reason, 2, 1)]
-    assert home.core.block_index.messages - home.core.dying == 3
+    assert home.core.block_index.messages - home.core.block_index.dead == 3
     for _, ordinal, mask in burials(out):
         home.do(cmd.Buried(0, ordinal, mask))
     assert home.core.block_index.messages == 3
@@ -197,7 +196,7 @@ def test_a_paused_destination_refuses_new_messages(which: str) -> None:  # W-123
     producer = home.producer()
     out = home.do(cmd.Pause(which, 5))
     assert of(out, Gate) == [Gate(producer, "paused", 5)]
-    assert not admission.would_take(home.core, [1])
+    assert not home.core.admission.would_take([1])
     assert [r.code for r in refusals(home.send(producer, [1]))] == ["destination_paused"]
     late = home.number()
     assert of(home.do(cmd.AttachProducer(late, 8)), Gate) == [Gate(late, "paused", 5)]
@@ -224,9 +223,9 @@ def test_the_host_itself_sends_without_an_attachment() -> None:
 
 def test_would_take_says_what_a_send_would_do() -> None:
     home, _ = filled("REJECT_NEWEST", [1], maxNumMsgs=3, maxBytesPerMsg=4)
-    assert admission.would_take(home.core, [4, 1])
-    assert not admission.would_take(home.core, [1, 1, 1])
-    assert not admission.would_take(home.core, [5])
+    assert home.core.admission.would_take([4, 1])
+    assert not home.core.admission.would_take([1, 1, 1])
+    assert not home.core.admission.would_take([5])
 
 
 @settings(max_examples=60)
@@ -252,7 +251,7 @@ def test_limits_hold_for_what_waits(behavior: str, most: int, most_bytes: int, b
         if behavior == "FLOW_CONTROL":
             assert block_index.messages == sent
             full = 0 <= most <= block_index.messages or 0 <= most_bytes <= block_index.bytes_held
-            assert home.core.slow == full
+            assert home.core.admission.slow == full
         elif most >= 0:
             assert block_index.messages <= most
         if behavior.startswith("REMOVE") and most_bytes >= 0:
@@ -306,9 +305,9 @@ def test_a_subscription_that_ends_takes_its_dying_along() -> None:
     consumer = home.subscriber(100, "prefetch")
     home.send(home.producer(), [4])
     home.settle(consumer, "fail")
-    assert (home.core.dying, home.core.dying_bytes) == (1, 4)
+    assert (home.core.block_index.dead, home.core.block_index.dead_bytes) == (1, 4)
     home.do(cmd.DetachConsumer(consumer))
-    assert (home.core.dying, home.core.dying_bytes) == (0, 0)
+    assert (home.core.block_index.dead, home.core.block_index.dead_bytes) == (0, 0)
 
 
 # ---- what nobody wanted is remembered as taken ---------------------------------------------------------------------

@@ -102,9 +102,9 @@ def test_a_backlog_is_sorted_when_a_selector_comes() -> None:
     blue, out = home.open(selector="color = 'blue'")
     assert handed(out) == [(1, 1, 1), (1, 3, 1), (2, 0, 1)]
     home.send(producer, [1, 1], properties=[RED, BLUE])
-    assert home.queue.backlog.count == 4
+    assert home.queue.plain.backlog.count == 4
     home.do(cmd.DetachConsumer(blue))
-    assert not home.queue.matching
+    assert not home.queue.plain.matching
     _, out = home.open()
     assert sorted(handed(out)) == [
         (1, 0, 1), (1, 1, 2), (1, 2, 1), (1, 3, 2), (2, 0, 2), (2, 1, 1), (3, 0, 1), (3, 1, 2),
@@ -147,7 +147,7 @@ def test_one_step_sorts_a_part_of_a_long_backlog_and_ticks_do_the_rest() -> None
         found += handed(out)
     assert len(found) == 250 * blocks + 1
     assert all(before < after for before, after in pairwise(found)), "also what came meanwhile is in order"
-    assert not any(signature == UNSORTED for _, signature in home.queue.backlog.buckets)
+    assert not any(signature == UNSORTED for _, signature in home.queue.plain.backlog.buckets)
 
 
 def test_a_refused_consumer_leaves_no_selector_behind() -> None:
@@ -155,7 +155,7 @@ def test_a_refused_consumer_leaves_no_selector_behind() -> None:
     home.consumer()
     with pytest.raises(ResourceAllocationError):
         home.consumer(selector="color = 'red'")
-    assert not home.queue.matching
+    assert not home.queue.plain.matching
     home = Home()
     with pytest.raises(InvalidSelectorError):
         home.consumer(selector="color = ")

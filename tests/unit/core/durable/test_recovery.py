@@ -32,7 +32,7 @@ def assert_same(found: Destination, expected: Destination) -> None:
         assert here["lanes"][own].keys() == rows.keys()
         for key, row in rows.items():
             if row != "dying":
-                assert _rested(here["lanes"][own][key], found.now_ms) == _rested(row, found.now_ms), key
+                assert _rested(here["lanes"][own][key], found.current.now_ms) == _rested(row, found.current.now_ms), key
     if expected.kind == "topic":
         return  # What no durable subscription wanted is not written down, and nobody is left who could get it twice.
     for producer, taken in expected.producers.taken.items():
@@ -184,8 +184,8 @@ def test_a_prepared_acknowledgement_comes_back_as_what_it_was() -> None:
         home.do(cmd.Prepare(5))
         again = home.crash(checkpoint=checkpoint)
         again.do(cmd.Decide(5, False))
-        assert sorted(again.queue.backlog.buckets) == [(3, 0), (8, 0)]
-        assert [run.failures for run in again.queue.backlog.runs()] == [1, 2]
+        assert sorted(again.queue.plain.backlog.buckets) == [(3, 0), (8, 0)]
+        assert [run.failures for run in again.queue.plain.backlog.runs()] == [1, 2]
 
 
 def test_what_was_refused_of_a_prepared_block_stays_away_after_a_checkpoint() -> None:

@@ -8,6 +8,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver, Outcome
 from raybroker.core.unit_of_order import dispatch
+from raybroker.core.unit_of_order.dispatch import UnitPending
 from tests.unit.core.test_unit_order import TXN, Queue
 
 
@@ -23,8 +24,10 @@ def ack(home: Queue, number: int, text: str) -> Outcome:
 
 def packed(home: Queue) -> list[int]:
     """Messages of each parcel."""
-    order = home.queue.order
-    return [] if order is None else [run.count for owner in order.owners.values() for run in owner.owner_batches]
+    pending = home.queue.pending
+    if not isinstance(pending, UnitPending):
+        return []
+    return [run.count for owner in pending.owners.values() for run in owner.owner_batches]
 
 
 def busy(limit: int = 4, **attributes: int) -> tuple[Queue, int, int]:
@@ -166,8 +169,8 @@ def test_a_purge_takes_owner_batches_too() -> None:
     home.do(cmd.Purge())
     assert packed(home) == []
     assert home.got(ack(home, one, "a1 b1 a2 b2")) == ""
-    assert home.queue.order is not None
-    assert home.queue.order.behind == 0
+    assert isinstance(home.queue.pending, UnitPending)
+    assert home.queue.pending.behind == 0
 
 
 def test_one_message_is_taken_out_of_a_parcel() -> None:

@@ -43,7 +43,7 @@ class Ordered(Home):
             given.setdefault(item.attachment, []).extend(self.keys(item.ordinal, item.mask))
         for keys in given.values():
             assert keys == sorted(keys), "one consumer gets them in order"
-        waiting = [key for run in self.queue.backlog.runs() for key in self.keys(run.ordinal, run.mask)]
+        waiting = [key for run in self.queue.plain.backlog.runs() for key in self.keys(run.ordinal, run.mask)]
         assert waiting == sorted(waiting)
         if given and waiting:
             assert max(max(keys) for keys in given.values()) < waiting[0], "nothing is passed over"

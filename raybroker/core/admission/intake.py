@@ -1,0 +1,221 @@
+"""Taking a block: its messages are written down and held, and the delivery queues get what they are owed of them.
+
+REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard afterwards what waits, until the limits hold.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Protocol
+
+from raybroker.core import command as cmd
+from raybroker.core.admission.admission import DUPLICATE, Admission
+from raybroker.core.admission.producer_flow import producer_credit
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_index import BlockEntry, BlockIndex
+from raybroker.core.counters import Counters
+from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.durable import records
+from raybroker.core.outcome import Outcome, Refused, Sent
+from raybroker.core.policy import Policy
+from raybroker.core.selector.content import Content
+from raybroker.core.settlement import Settlement
+from raybroker.core.staged_transaction import Staged, StagedBlock
+from raybroker.core.step import Step
+from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
+from raybroker.model.names import DestinationType
+from raybroker.model.record import BLOCK, Entry
+
+REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
+"""limitBehavior → why messages are discarded."""
+
+
+class Taking(Protocol):
+    """What taking a block needs of a destination; see there."""
+
+    kind: ClassVar[DestinationType]
+    number: int
+    name: str
+    current: Step
+    policy: Policy
+    admission: Admission
+    counters: Counters
+    block_index: BlockIndex
+    settlement: Settlement
+    queues: dict[int, DeliveryQueue]
+    staged: dict[int, Staged]
+
+    def claims(self, mask: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]: ...
+
+    def owing(
+        self, block: BlockEntry, mask: int, content: Content | None, origin: tuple[str, str]
+    ) -> dict[int, int]: ...
+
+    def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None: ...
+
+    def stage(self, txn: int) -> Staged: ...
+
+
+def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
+    producer, first, count = command.producer, command.first_seq, len(command.sizes)
+    if command.only is not None and command.only not in home.queues:
+        raise InvalidDestinationError(f"{home.kind} {home.name} has no subscription {command.only}")
+    if command.attachment and home.admission.producers.attached.get(command.attachment) != producer:
+        # The producer is on another connection by now, and sends there again what this one did not settle; but what
+        # belongs to a transaction is not sent again, so that must not commit without it.
+        if command.txn:
+            lost = Refused(0, count, TransactionRolledBackError.code, "the producer has left the connection")
+            out.immediate.append(Sent(command.attachment, first, count, (lost,)))
+        return
+    admitted, refused = home.admission.admit(command)
+    if admitted:
+        _accept(home, command, admitted, out)
+        home.admission.slow_down()
+        discard_excess(home)
+    for row in refused:
+        if row.code != DUPLICATE:
+            home.counters.refuse(row.code, row.end - row.start, row.text)
+    refused.sort()
+    sent = Sent(command.attachment, first, count, tuple(refused))
+    if command.persistent if command.confirm is None else command.confirm:
+        if not command.txn:
+            out.after_durable.append(sent)
+        elif refused:  # Of the others the end of the transaction tells.
+            out.immediate.append(sent)
+    elif refused or (command.attachment and producer_credit(home.policy.attributes)):
+        # Nobody waits for it; it counts, and gives credit back.
+        out.immediate.append(sent)
+
+
+def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
+    """The message of a complete unit of work takes the place of its parts; not when some of them were purged."""
+    queue, send = home.queues.get(command.queue), command.send
+    if queue is None or any(queue.dead_letters.masks.get(o, 0) & mask != mask for o, mask in command.parts):
+        return
+    for ordinal, mask in command.parts:
+        home.settlement.buried(queue, ordinal, mask)
+    block = BlockEntry(1, records.pack_sizes(send.sizes), send.persistent, send.columns, stored=False)
+    claims = home.claims(1, send.content, send.origin)
+    if claims:
+        _hold(home, send, block, 1, claims, out)
+
+
+def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
+    count, sizes = len(command.sizes), records.pack_sizes(command.sizes)
+    block = BlockEntry(count, sizes, command.persistent, command.columns, stored=False)
+    if not command.txn:  # Those of a transaction count when it commits.
+        home.counters.take(mask.bit_count(), block.bytes_of(mask), moved=command.moved)
+    if command.txn:
+        _stage(home, command, block, mask, out)
+        return
+    if command.dedup_ids is not None:
+        home.admission.take_ids(command.dedup_ids, mask, persistent=command.persistent)
+    if command.persistent and command.attachment:
+        for a, b in pk.runs_of(mask):
+            home.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
+    if command.only is None:
+        claims = home.owing(block, mask, command.content, command.origin)
+    else:
+        claims = {command.only: mask}
+    if claims:
+        _hold(home, command, block, mask, claims, out)
+    if command.persistent and command.attachment and not block.stored:
+        for a, b in pk.runs_of(mask):
+            home.admission.producers.leave_unwritten(command.producer, command.first_seq + a, command.first_seq + b)
+
+
+def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome) -> None:
+    """Somebody is owed something of it; a topic without subscribers holds nothing."""
+    ordinal = out.accepted = home.block_index.accept(block)
+    home.current.arriving = command.content
+    store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0)
+    owed = 0
+    for chosen in claims.values():
+        owed |= chosen
+    _settle_rest(home, ordinal, block, owed)
+    home.block_index.note_peak()
+    block.claims = len(claims)
+    home.accepted(ordinal, claims, command.content)
+
+
+def _settle_rest(home: Taking, ordinal: int, block: BlockEntry, owed: int) -> None:
+    rest = block.everything & ~owed
+    if rest:
+        home.block_index.settle(ordinal, rest)
+
+
+def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
+    """Hold the block for its transaction: it is charged, and nobody sees it."""
+    block.transacted = True
+    ordinal = out.accepted = home.block_index.accept(block)
+    _settle_rest(home, ordinal, block, mask)
+    home.block_index.note_peak()
+    staged = StagedBlock(
+        ordinal, mask, command.producer, command.first_seq, command.content, command.origin, command.persistent,
+        command.attachment, command.dedup_ids, command.moved,
+    )  # fmt: skip
+    home.stage(command.txn).blocks.append(staged)
+    if block.ordered:  # Whoever is to get it keeps its place in its units from now on.
+        for number, chosen in home.claims(mask, command.content, command.origin).items():
+            home.queues[number].reserve(ordinal, chosen)
+
+
+def store(
+    home: Taking,
+    ordinal: int,
+    block: BlockEntry,
+    mask: int,
+    claims: dict[int, int],
+    producer: int,
+    first_seq: int,
+    txn: int,
+) -> None:
+    """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does."""
+    durable = {queue: chosen for queue, chosen in claims.items() if home.queues[queue].durable}
+    if not block.persistent or not durable:
+        return
+    block.stored = True
+    for some, _ in records.in_notes(home.admission.producers.unwritten.pop(producer, ()), ()):
+        spans = [records.Span(a, b - 1) for a, b in some]
+        home.current.record(records.encode(records.TAKEN, 0, spans, (), records.encode_number(producer)))
+    columns = block.columns
+    missing = block.everything & ~mask
+    if missing:
+        home.current.record_rows(records.REFUSED, 0, [records.Row(ordinal, missing)])
+    rows = {queue: None if chosen == block.everything else chosen for queue, chosen in durable.items()}
+    meta = records.BlockMeta(
+        block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
+        columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
+    )  # fmt: skip
+    home.current.out.records.append(Entry(BLOCK, home.number, ordinal, records.encode_block_meta(meta)))
+
+
+def discard_excess(home: Taking) -> None:
+    """Discard what waits, in every delivery queue that has it, until the limits hold or nothing waits.
+
+    What open transactions have sent counts from their commits on.
+    """
+    reason = REMOVING.get(home.policy.attributes.limitBehavior)
+    if reason is not None:
+        _discard(home, reason)
+
+
+def _excess(home: Taking) -> int:
+    waiting = ((block.ordinal, block.mask) for staged in home.staged.values() for block in staged.blocks)
+    return home.admission.excess(waiting)
+
+
+def _discard(home: Taking, reason: str) -> None:
+    queues = sorted(home.queues.values(), key=lambda queue: -queue.pending.count)
+    comment = f"limitBehavior {home.policy.attributes.limitBehavior}"
+    for queue in queues:
+        while excess := _excess(home):
+            runs = queue.pending.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
+            if not runs:
+                break
+            for run in runs:
+                home.counters.removed += run.count
+                home.settlement.dead_letter(queue, Dead(run, reason, comment))
+                for other in queues:
+                    for copy in other.remove({run.ordinal: run.mask}) if other is not queue else ():
+                        home.settlement.dead_letter(other, Dead(copy, reason, comment))

@@ -1,0 +1,124 @@
+"""Messages that wait in a delivery queue without units of order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from raybroker.core.delivery.backlog import UNSORTED, Backlog, Run
+from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.pending import Handing
+from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, Matching
+from raybroker.core.selector.content import Content
+
+Classify = Callable[[Run], list[tuple[int, int]]]
+
+
+class PlainPending:
+    """A backlog and the selectors of its consumers. ``unfinished``: a step left work that the next has to go on with.
+
+    Nothing depends on what is with a consumer, in a transaction or at rest, so most of ``Pending`` is empty here.
+    """
+
+    __slots__ = ("backlog", "consumers", "matching", "unfinished")
+
+    def __init__(self, consumers: Consumers, matching: Matching) -> None:
+        self.backlog = Backlog()
+        self.consumers = consumers
+        self.matching = matching
+        self.unfinished = False
+
+    @property
+    def count(self) -> int:
+        return self.backlog.count
+
+    # ---- coming in -------------------------------------------------------------------------------------------------
+
+    def append(self, run: Run, content: Content | None = None) -> None:
+        if self.unfinished and self.backlog.has_unsorted(run.priority):
+            self.backlog.append(run, UNSORTED)
+        elif not self.matching:
+            self.backlog.append(run)
+        else:
+            for signature, mask in self.matching.classify(run, content):
+                self.backlog.append(run._replace(mask=mask), signature)
+
+    def put_back(self, run: Run, classify: Classify | None = None) -> None:
+        if not self.matching:
+            self.backlog.give_back(run)
+        elif self.unfinished and self.backlog.has_unsorted(run.priority):
+            self.backlog.give_back(run, UNSORTED)
+        else:
+            for signature, mask in (classify or self.matching.classify)(run):
+                self.backlog.give_back(run._replace(mask=mask), signature)
+
+    def bar(self, run: Run) -> None: ...
+
+    def forget(self, ordinal: int, mask: int) -> None: ...
+
+    def reserve(self, run: Run) -> None: ...
+
+    def unreserve(self, ordinal: int, mask: int) -> None: ...
+
+    # ---- going out -------------------------------------------------------------------------------------------------
+
+    def dispatch(self, handing: Handing) -> None:
+        backlog, consumers = self.backlog, self.consumers
+        without: list[Consumer] = []
+        while backlog.count:
+            consumer = consumers.next_with_room()
+            if consumer is None:
+                break
+            run = backlog.take(consumer.room(), consumer.selector)
+            if run is None:
+                without.append(consumers.turn.popleft())
+            else:
+                handing.hand_out(consumer, run)
+        else:
+            consumers.rotate()
+        consumers.turn.extend(without)
+
+    def has_for(self, consumer: Consumer) -> bool:
+        return self.backlog.has_for(consumer.selector)
+
+    def settled(self, runs: Iterable[Run]) -> None: ...
+
+    def returned(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        return []
+
+    def overtaken(self, runs: Iterable[Run]) -> list[Delivery]:
+        return []
+
+    def consumer_left(self) -> None: ...
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    def staged_elsewhere(self, deliveries: Iterable[Delivery], txn: int) -> str | None:
+        return None
+
+    def stage(self, deliveries: Iterable[Delivery], txn: int, sign: int = 1) -> None: ...
+
+    def restage(self, run: Run, txn: int) -> None: ...
+
+    # ---- taking out ------------------------------------------------------------------------------------------------
+
+    def clear(self) -> list[Run]:
+        return self.backlog.clear()
+
+    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
+        return self.backlog.remove(chosen)
+
+    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
+        run = self.backlog.take_to_remove(room, lowest_priority=lowest_priority)
+        return [] if run is None else [run]
+
+    def runs(self) -> Iterator[Run]:
+        return self.backlog.runs()
+
+    # ---- selectors -------------------------------------------------------------------------------------------------
+
+    def selectors_changed(self) -> None:
+        if self.backlog.count:
+            self.backlog.unsort()
+
+    def sort_some(self, classify: Classify | None = None) -> bool:
+        return self.backlog.sort_some(SORT_MESSAGES_MAX, classify or self.matching.classify)
