@@ -14,7 +14,7 @@ from raybroker.analysis.columns import NO_STAMP, Reader
 from raybroker.analysis.exposition import Comment, Sample, parse, parse_line
 
 WORDS = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)
-LABELS = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True).filter(lambda name: name != "__name__")
+LABELS = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True).filter(lambda name: not name.startswith("__"))
 TEXTS = st.text(st.characters(exclude_characters="\r", exclude_categories=("Cs",)), max_size=8)
 NUMBERS = st.one_of(
     st.integers(-(10**12), 10**12).map(str),

@@ -114,7 +114,7 @@ asyncio.run(main())
 """
 SLOW_TASKS = """
 import asyncio, atexit, threading
-from raybroker.client.io import IoThread
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.errors import ConnectionLostError, IllegalStateError
 
 io, begun = IoThread.shared(), threading.Event()

@@ -108,7 +108,7 @@ def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]])
     they can."""
     loose: list[records.Row] = []
     whole: list[records.Span] = []
-    for run, value, until_ms in sorted(runs, key=lambda item: item[0].ordinal):
+    for run, value, until_ms in sorted(runs, key=lambda item: (item[0].ordinal, item[0].mask)):
         if kind == records.FAILED or run.mask != queue.owed(run.ordinal):
             loose.append(records.Row(run.ordinal, run.mask, value, until_ms))
         elif whole and whole[-1].last + 1 == run.ordinal and whole[-1].value == value:
