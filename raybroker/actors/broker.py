@@ -15,7 +15,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
@@ -197,7 +197,7 @@ class BrokerActor:
                 self._broker.unasked = dict(self._catalogue.hosts)
             for host, hosting in list(self._broker.unasked.items()):
                 try:
-                    await self._broker.adopt(self._host(host, hosting))
+                    await self._broker.adopt(cast("HostPort", self._host(host, hosting)))
                 except BrokerError:
                     continue
                 del self._broker.unasked[host]
@@ -253,7 +253,7 @@ class BrokerActor:
         _, _, pid = await made.where(MAKE_TIMEOUT_S)
         self._watch.made(made, pid)
         failpoint("host.made")
-        return made
+        return cast("HostPort", made)
 
     async def _save(self, field: str, value: dict[str, Any]) -> None:
         before = getattr(self._catalogue, field)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.answers import show_one, without
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Attributes, Cluster, Json, attributes
@@ -26,11 +27,7 @@ def query_cls(cluster: Cluster = "default", json: Json = False) -> None:
     """Show the cluster as its home broker sees it, and the configuration change record."""
     with connecting.administering(cluster) as admin:
         found = admin.query_cluster()
-    if json:
-        output.as_json(found)
-        return
-    output.fields({key: value for key, value in found.items() if key not in ("brokers", "record")})
-    output.fields(found["record"], title="configuration change record")
+    show_one(found, json=json, shown=lambda row: without(row, "brokers"), record="configuration change record")
 
 
 @groups["reload"].command("cls")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from raybroker.client.admin.admin import Admin
 from raybroker.config import places
 from raybroker.model.errors import BrokerError, NoClusterError
 
@@ -70,7 +71,7 @@ def connected(cluster: str, broker: str | None = None, *, started: bool = False)
 
 
 @contextmanager
-def administering(cluster: str, broker: str | None = None) -> Iterator[Any]:
+def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
     """``conn.admin()`` for one command, of that broker or of any."""
     with connected(cluster, broker) as connection:
         yield connection.admin()

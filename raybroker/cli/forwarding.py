@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.answers import show_list, show_one
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, ask, attributes
 
@@ -42,11 +43,11 @@ def create_saf(
 def list_saf(cluster: Cluster = "default", json: Json = False) -> None:
     """List forwarding agents."""
     with connecting.administering(cluster) as admin:
-        rows: list[dict[str, Any]] = admin.list_forwardings()
-    if json:
-        output.as_json(rows)
-    else:
-        output.table([{"forwarded": "", "retries": "", "error": "", **row} for row in rows], COLUMNS, empty="no agents")
+        rows = admin.list_forwardings()
+    show_list(
+        rows, COLUMNS, empty="no agents", json=json,
+        shown=lambda row: {"forwarded": "", "retries": "", "error": "", **row},
+    )  # fmt: skip
 
 
 @groups["query"].command("saf")
@@ -54,10 +55,7 @@ def query_saf(name: Name, cluster: Cluster = "default", json: Json = False) -> N
     """Show one forwarding agent."""
     with connecting.administering(cluster) as admin:
         found = admin.query_forwarding(name)
-    if json:
-        output.as_json(found)
-    else:
-        output.fields(found)
+    show_one(found, json=json)
 
 
 @groups["destroy"].command("saf")

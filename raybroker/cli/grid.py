@@ -6,13 +6,14 @@ Each command is its arguments, one call of ``conn.admin()``, and what is printed
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.answers import show_list, show_one, things, without
 from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
-from raybroker.cli.exits import UsageError, end_of_list
+from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
     Attributes,
@@ -36,6 +37,10 @@ CONSUMER_COLUMNS: Final = {
     "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
     "granted": "granted", "unacknowledged": "unacked", "sent": "sent",
 }  # fmt: skip
+BROKER_COLUMNS: Final = {
+    "broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid", "address": "ray",
+}  # fmt: skip
+
 
 class IfExists(StrEnum):
     """What create dst does with a destination that is there."""
@@ -93,11 +98,7 @@ def list_dst(
     kind = None if type is None else destination_type(type)
     with connecting.administering(cluster) as admin:
         rows = admin.list_destinations(kind, temporary=temporary)
-    if json:
-        output.as_json(rows)
-    else:
-        output.table(rows, DESTINATION_COLUMNS, empty="no destinations")
-    end_of_list(rows)
+    show_list(rows, DESTINATION_COLUMNS, empty="no destinations", json=json)
 
 
 @groups["query"].command("dst")
@@ -106,11 +107,7 @@ def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: 
     kind = destination_type(type)
     with connecting.administering(cluster) as admin:
         found = admin.query_destination(kind, name)
-    if json:
-        output.as_json(found)
-        return
-    output.fields({key: value for key, value in found.items() if key != "attributes"})
-    output.fields(found["attributes"], title="attributes")
+    show_one(found, json=json, attributes="attributes")
 
 
 @groups["update"].command("dst", epilog=attributes_help())
@@ -220,7 +217,7 @@ def _paused(name: str | None, type_: str | None, which: str) -> tuple[str | None
 
 
 def _those(kind: str | None, name: str | None, count: int) -> str:
-    return f"{kind} {name}" if name is not None else f"{count} {kind or 'destination'}{'' if count == 1 else 's'}"
+    return f"{kind} {name}" if name is not None else things(count, kind or "destination")
 
 
 @groups["list"].command("con")
@@ -236,11 +233,9 @@ def list_con(
     kind = None if type is None else destination_type(type)
     with connecting.administering(cluster) as admin:
         rows = admin.list_consumers(destination, kind)
-    if json:
-        output.as_json(rows)
-    else:
-        output.table([{**row, "id": str(row["id"])} for row in rows], CONSUMER_COLUMNS, empty="no consumers")
-    end_of_list(rows)
+    show_list(
+        rows, CONSUMER_COLUMNS, empty="no consumers", json=json, shown=lambda row: {**row, "id": str(row["id"])}
+    )
 
 
 @groups["query"].command("con")
@@ -252,25 +247,18 @@ def query_con(
     """Show one consumer."""
     with connecting.administering(cluster) as admin:
         found = admin.query_consumer(id)
-    if json:
-        output.as_json(found)
-    else:
-        output.fields(found)
+    show_one(found, json=json)
 
 
 @groups["list"].command("bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
     """List the brokers of the cluster: state, whether it is the master, node, process."""
-    rows = connecting.brokers(cluster)
-    if json:
-        output.as_json(rows)
-    else:
-        titles = {"broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid",
-                  "address": "ray"}  # fmt: skip
-        shown = [
-            {**row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"} for row in rows
-        ]  # fmt: skip
-        output.table(shown, titles, empty="no brokers")
+    show_list(
+        connecting.brokers(cluster), BROKER_COLUMNS, empty="no brokers", json=json,
+        shown=lambda row: {
+            **row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"
+        },
+    )  # fmt: skip
 
 
 @groups["query"].command("bkr")
@@ -282,22 +270,14 @@ def query_bkr(
 ) -> None:
     """Show the broker: destinations, hosts, messages, stores; or its configuration."""
     if explain:
-        rows = connecting.explain(cluster, broker)
-        if json:
-            output.as_json(rows)
-        else:
-            output.table(rows, {"property": "property", "value": "value", "origin": "origin"}, empty="no properties")
+        columns = {"property": "property", "value": "value", "origin": "origin"}
+        show_list(connecting.explain(cluster, broker), columns, empty="no properties", json=json)
         return
     with connecting.administering(cluster, broker) as admin:
-        found: dict[str, Any] = admin.query_broker()
-    if json:
-        output.as_json(found)
-        return
-    output.fields({key: value for key, value in found.items() if key not in ("hosts", "changed")})
-    if found["changed"]:
-        output.fields(found["changed"], title="changed by update bkr")
-    for host in found["hosts"]:
-        output.fields({key: value for key, value in host.items() if key != "host"}, title=f"host {host['host']}")
+        found = admin.query_broker()
+    show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr")
+    for host in found["hosts"] if not json else ():
+        output.fields(without(host, "host"), title=f"host {host['host']}")
 
 
 @groups["update"].command("bkr")

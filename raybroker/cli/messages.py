@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, objects, output
+from raybroker.cli.answers import things
 from raybroker.cli.checks import checked_name
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.objects import Cluster, Json, Selector, duration_ms, properties
@@ -81,7 +82,7 @@ def send(
         for future in futures:
             future.result()
         producer.close()
-    output.say(f"sent {len(bodies)} message{'' if len(bodies) == 1 else 's'} to {destination}")
+    output.say(f"sent {things(len(bodies), 'message')} to {destination}")
 
 
 def _destination(session: Any, kind: str, name: str) -> Any:

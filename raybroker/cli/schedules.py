@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import end_of_list
+from raybroker.cli.answers import show_list, show_one, without
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, Type, ask, destination_type, moment, properties
+from raybroker.model.listing import Row
 
 COLUMNS: Final = {
     "id": "id", "type": "type", "destination": "destination", "schedule": "schedule", "timezone": "timezone",
@@ -60,14 +61,10 @@ def list_sch(
     kind = None if type is None else destination_type(type)
     with connecting.administering(cluster) as admin:
         rows = admin.list_schedules(destination, kind)
-    if json:
-        output.as_json(rows)
-    else:
-        output.table([_shown(row) for row in rows], COLUMNS, empty="no schedules")
-    end_of_list(rows)
+    show_list(rows, COLUMNS, empty="no schedules", json=json, shown=_shown)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: Row) -> Row:
     fired = str(row["fired"]) if row["repeat"] is None else f"{row['fired']} of {row['repeat']}"
     return {**row, "fired": fired, "next": moment(row["next_ms"])}
 
@@ -77,11 +74,12 @@ def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) 
     """Show one schedule."""
     with connecting.administering(cluster) as admin:
         found = admin.query_schedule(id)
-    if json:
-        output.as_json(found)
-        return
-    times = {name: moment(found[f"{name}_ms"]) for name in ("last", "next", "created")}
-    output.fields({key: value for key, value in found.items() if key.removesuffix("_ms") not in times} | times)
+    show_one(found, json=json, shown=_in_full)
+
+
+def _in_full(row: Row) -> Row:
+    times = {name: moment(row[f"{name}_ms"]) for name in ("last", "next", "created")}
+    return without(row, *(f"{name}_ms" for name in times)) | times
 
 
 @groups["destroy"].command("sch")

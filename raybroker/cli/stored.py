@@ -8,13 +8,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raybroker.admin.verbs import MessagePage
 from raybroker.cli import archive, connecting, output
+from raybroker.cli.answers import things
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.messages import plain_body
 from raybroker.cli.objects import Cluster, Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
-from raybroker.client.admin.admin import pages
+from raybroker.client.admin.admin import Admin, pages
 from raybroker.model.block import Block
+from raybroker.model.listing import Row
 from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
 
 COLUMNS: Final = {
@@ -58,15 +61,12 @@ def list_msg(
         output.table(shown, columns, empty="no messages")
 
 
-def _browse(admin: Any, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _browse(admin: Admin, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[Row]:
+    found: list[Row] = []
 
-    def ask_for(start: Any) -> dict[str, Any]:
+    def ask_for(start: Any) -> MessagePage:
         page = min(PAGE, most - len(found)) if most else PAGE
-        got: dict[str, Any] = admin.browse_messages(
-            kind, name, selector, start=start, max=page, body_bytes_max=body_bytes
-        )
-        return got
+        return admin.browse_messages(kind, name, selector, start=start, max=page, body_bytes_max=body_bytes)
 
     for page in pages(ask_for):
         found += page["messages"]
@@ -75,7 +75,7 @@ def _browse(admin: Any, kind: str, name: str, selector: str | None, most: int, b
     return found[:most] if most else found
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: Row) -> Row:
     body = row["body"]
     text = body if isinstance(body, str) else repr(body)
     return {
@@ -117,7 +117,7 @@ def delete_msg(
     ask(force, f"delete messages of {kind} {name}?")
     with connecting.administering(cluster) as admin:
         count = admin.delete_messages(kind, name, selector, id)
-    output.say(f"deleted {_count(count)} of {kind} {name}")
+    output.say(f"deleted {things(count, 'message')} of {kind} {name}")
 
 
 @groups["move"].command("msg")
@@ -142,7 +142,7 @@ def move_msg(
     _require_choice("move", selector, id, all)
     with connecting.administering(cluster) as admin:
         count = admin.move_messages(kind, name, to, target_kind, selector, id)
-    output.say(f"moved {_count(count)} of {kind} {name} to {target_kind} {to}")
+    output.say(f"moved {things(count, 'message')} of {kind} {name} to {target_kind} {to}")
 
 
 @groups["retry"].command("msg")
@@ -163,10 +163,10 @@ def retry_msg(
     with connecting.administering(cluster) as admin:
         count = admin.retry_messages(kind, name, selector, id)
         rows = _browse(admin, kind, name, selector, 0, 0)
-    output.say(f"sent {_count(count)} of {kind} {name} back")
+    output.say(f"sent {things(count, 'message')} of {kind} {name} back")
     left = sum(row["state"] != "delivered" and (not id or row["id"] in id) for row in rows)
     if left:
-        output.say(f"{_count(left)} not sent back: the destination or the subscription is gone")
+        output.say(f"{things(left, 'message')} not sent back: the destination or the subscription is gone")
 
 
 @groups["skip"].command("msg")
@@ -180,7 +180,7 @@ def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluste
     ask(force, f"skip the damaged messages of {kind} {name}?")
     with connecting.administering(cluster) as admin:
         count = admin.skip_messages(kind, name)
-    output.say(f"skipped {_count(count)} of {kind} {name}")
+    output.say(f"skipped {things(count, 'message')} of {kind} {name}")
 
 
 @groups["export"].command("msg")
@@ -197,7 +197,7 @@ def export_msg(
     archive.check_target(file, overwrite=force)
     counted = 0
 
-    def blocks(admin: Any) -> Iterator[bytes]:
+    def blocks(admin: Admin) -> Iterator[bytes]:
         nonlocal counted
         for page in pages(lambda start: admin.export_messages(kind, name, selector, start=start)):
             for block in page["blocks"]:
@@ -206,7 +206,7 @@ def export_msg(
 
     with connecting.administering(cluster) as admin:
         size = archive.write(file, blocks(admin), overwrite=force)
-    output.say(f"exported {_count(counted)} of {kind} {name} to {file} ({size} bytes)")
+    output.say(f"exported {things(counted, 'message')} of {kind} {name} to {file} ({size} bytes)")
 
 
 @groups["import"].command("msg")
@@ -221,7 +221,7 @@ def import_msg(file: File, name: Name, type: Type = "q", cluster: Cluster = "def
     with connecting.administering(cluster) as admin:
         for blocks in _batches(archive.read(file)):
             count += admin.import_messages(kind, name, blocks)
-    output.say(f"imported {_count(count)} into {kind} {name}")
+    output.say(f"imported {things(count, 'message')} into {kind} {name}")
 
 
 def _batches(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
@@ -240,7 +240,3 @@ def _require_choice(verb: str, selector: str | None, ids: list[str] | None, ever
         raise UsageError(f"{verb} msg: say which messages, with -s, --id or --all")
     if everything and (selector or ids):
         raise UsageError(f"{verb} msg: --all leaves no choice; give it without -s and --id")
-
-
-def _count(number: int) -> str:
-    return f"{number} message{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import end_of_list
+from raybroker.cli.answers import show_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, TopicOption, ask
 
@@ -26,12 +26,10 @@ def list_dur(topic: TopicOption = None, cluster: Cluster = "default", json: Json
     """List subscriptions: messages that wait in each, and whether somebody uses it."""
     with connecting.administering(cluster) as admin:
         rows = admin.list_subscriptions(topic)
-    if json:
-        output.as_json(rows)
-    else:
-        shown = [{**row, "state": "ACTIVE" if row["active"] else "INACTIVE"} for row in rows]
-        output.table(shown, COLUMNS, empty="no subscriptions")
-    end_of_list(rows)
+    show_list(
+        rows, COLUMNS, empty="no subscriptions", json=json,
+        shown=lambda row: {**row, "state": "ACTIVE" if row["active"] else "INACTIVE"},
+    )  # fmt: skip
 
 
 @groups["purge"].command("dur")

@@ -7,9 +7,11 @@ from typing import Annotated, Final
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.answers import show_list, things
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Attributes, Cluster, Force, Json, ask, attributes
+from raybroker.model.listing import Row
 
 COLUMNS: Final = {"name": "name", "attributes": "attributes"}
 TemplateName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the template.")]
@@ -29,14 +31,12 @@ def list_tpl(cluster: Cluster = "default", json: Json = False) -> None:
     """List templates with their attributes."""
     with connecting.administering(cluster) as admin:
         rows = admin.list_templates()
-    if json:
-        output.as_json(rows)
-        return
-    shown = [
-        {**row, "attributes": " ".join(f"{key}={output.plain(value)}" for key, value in row["attributes"].items())}
-        for row in rows
-    ]
-    output.table(shown, COLUMNS, empty="no templates")
+    show_list(rows, COLUMNS, empty="no templates", json=json, shown=_shown)
+
+
+def _shown(row: Row) -> Row:
+    attributes = " ".join(f"{key}={output.plain(value)}" for key, value in row["attributes"].items())
+    return {**row, "attributes": attributes}
 
 
 @groups["update"].command("tpl")
@@ -47,7 +47,7 @@ def update_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster =
         raise UsageError("update tpl: nothing to change; give -o attribute=value")
     with connecting.administering(cluster) as admin:
         count = admin.update_template(name, **changes)
-    output.say(f"updated template {name} and {count} destination{'' if count == 1 else 's'}")
+    output.say(f"updated template {name} and {things(count, 'destination')}")
 
 
 @groups["destroy"].command("tpl")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import end_of_list
+from raybroker.cli.answers import show_list, show_one, without
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Force, Json, ask, moment
+from raybroker.model.listing import Row
 
 COLUMNS: Final = {
     "id": "id", "kind": "kind", "state": "state", "client_id": "client id", "messages": "messages", "acks": "acks",
@@ -27,14 +28,10 @@ def list_txn(cluster: Cluster = "default", json: Json = False) -> None:
     """
     with connecting.administering(cluster) as admin:
         rows = admin.list_transactions()
-    if json:
-        output.as_json(rows)
-    else:
-        output.table([_shown(row) for row in rows], COLUMNS, empty="no transactions")
-    end_of_list(rows)
+    show_list(rows, COLUMNS, empty="no transactions", json=json, shown=_shown)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _shown(row: Row) -> Row:
     return {**row, "id": f"{row['host']}:{row['id']}", "created": moment(row.get("created_ms"))}
 
 
@@ -43,10 +40,7 @@ def query_txn(id: TransactionId, cluster: Cluster = "default", json: Json = Fals
     """Show one transaction, with its client, connection and global id."""
     with connecting.administering(cluster) as admin:
         found = admin.query_transaction(id)
-    if json:
-        output.as_json(found)
-        return
-    output.fields({key: value for key, value in _shown(found).items() if key not in ("host", "created_ms")})
+    show_one(found, json=json, shown=lambda row: without(_shown(row), "host", "created_ms"))
 
 
 @groups["commit"].command("txn")
