@@ -31,7 +31,6 @@ from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
-from raybroker.broker.record_application import Applying
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
@@ -74,7 +73,7 @@ class _WhenReady:
 
     def __init__(self, actor: BrokerActor) -> None:
         self._actor = actor
-        self._applying = Applying(actor._broker, actor._take_brokers)
+        self._applying = actor._broker.applying(actor._take_brokers)
 
     async def apply(self, changes: tuple[Change, ...]) -> None:
         (await self._actor._ready()).registry.require_all_asked("what the record changes")
@@ -190,20 +189,20 @@ class BrokerActor:
 
     async def _ready(self) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again."""
-        if self._adopted and not self._broker.unasked:
+        if self._adopted and not self._broker.registry.unasked:
             return self._broker
         async with self._adopting:
             if not self._adopted:
-                self._broker.unasked = dict(self._catalogue.hosts)
-            for host, hosting in list(self._broker.unasked.items()):
+                self._broker.registry.unasked = dict(self._catalogue.hosts)
+            for host, hosting in list(self._broker.registry.unasked.items()):
                 try:
-                    await self._broker.adopt(cast("HostPort", self._host(host, hosting)))
+                    await self._broker.placement.adopt(cast("HostPort", self._host(host, hosting)))
                 except BrokerError:
                     continue
-                del self._broker.unasked[host]
+                del self._broker.registry.unasked[host]
             self._adopted = True
             try:
-                await self._broker.ready()
+                await self._broker.placement.ready()
             except BrokerError as error:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
@@ -214,9 +213,9 @@ class BrokerActor:
             await asyncio.sleep(SWEEP_S)
             try:
                 broker = await self._ready()
-                await broker.ready()
+                await broker.placement.ready()
                 await broker.properties.tell()
-                await broker.resolve()
+                await broker.transactions.resolve()
                 await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled
                 log.exception("broker %s could not look for open transactions", self._spec.broker)
@@ -366,7 +365,7 @@ class BrokerActor:
 
     async def forget(self, type: str, name: str) -> None:
         """A host has removed a destination by itself."""
-        self._broker.forget(type, name)
+        self._broker.placement.forget(type, name)
 
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """A host's messages for a destination of another host; raises unless they are stored there."""

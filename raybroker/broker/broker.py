@@ -8,18 +8,19 @@ subscriptions, transactions, messages, templates.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
-from raybroker.broker.destination_registry import TRAITS, Key, Registry
-from raybroker.broker.destinations import DMQ, Destinations
+from raybroker.broker.destination_registry import Registry
+from raybroker.broker.destinations import Destinations
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
+from raybroker.broker.placement import Placement
+from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Save, Saved, Templates
@@ -36,7 +37,7 @@ from raybroker.model.names import (
     is_reserved_name,
     temporary_name,
 )
-from raybroker.model.settings import ConfigView, auto_created, dead_message_queue
+from raybroker.model.settings import ConfigView, auto_created
 from raybroker.model.sizes import UNLIMITED
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
@@ -67,8 +68,6 @@ class Broker:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
-        self._make_host = make_host
-        self._drop_host = drop_host
         self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = Schedules(self.registry)
@@ -76,145 +75,22 @@ class Broker:
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, templates, save_templates)
         self.properties = Properties(changing, self.registry, save_properties, broker=name)
-        self.destinations = Destinations(self)
+        self.placement = Placement(
+            changing, self.registry, self.subscriptions, make_host, drop_host, self.properties.greet
+        )
+        self.destinations = Destinations(changing, self.registry, self.placement, self.templates)
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
-        self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
-        """What of a destination is paused, until when, as the configuration change record has it."""
-        self._changing: dict[Key, asyncio.Lock] = {}
-        self._begun: dict[Key, HostPort] = {}
-        """Where a destination may be whose creation was not answered; it is created there or nowhere."""
-        self._pool = asyncio.Lock()
         self._verbs = implementations(
             self, self.destinations, self.subscriptions, self.schedules, self.transactions, self.messages,
             self.templates, self.properties, self.measuring,
         )  # fmt: skip
 
-    @property
-    def unasked(self) -> dict[str, str]:
-        """Hosts (name → hosting) that could not be asked yet what they serve."""
-        return self.registry.unasked
-
-    @unasked.setter
-    def unasked(self, hosts: dict[str, str]) -> None:
-        self.registry.unasked = hosts
-
-    # ---- hosts
-
-    async def adopt(self, host: HostPort) -> None:
-        """A host that exists already, after a restart of the broker: ask it what it serves."""
-        rows = await host.destinations()
-        if not rows and host.hosting == "dedicated":
-            await self._drop_host(host)
-            return
-        if any(row["type"] == "topic" for row in rows):
-            await self.subscriptions.adopt(host)
-        await self._take(host, new=False)
-        for row in rows:
-            key = (check_destination_type(row["type"]), row["name"])
-            owner = "" if row["temporary"] else None
-            self.registry.put(key, host, auto=row["auto_created"], owner=owner, attributes=row["traits"])
-
-    async def _take(self, host: HostPort, *, new: bool = True) -> None:
-        self.registry.hosts.append(host)
-        await self.properties.greet(host, new=new)
-
-    async def ready(self) -> None:
-        """Make mq.sys.dmq if it is surely missing."""
-        if DMQ not in self.registry.where and not self.unasked:
-            await self.create(DMQ, dead_message_queue().as_dict("queue"))
-
-    def forget(self, type: str, name: str) -> None:
-        """A host has removed an unused auto-created destination, or a temporary one."""
-        key = (check_destination_type(type), name)
-        if key in self.registry.where and key not in self.registry.owners:
-            log.info("[B1132] %s %s was destroyed: nobody had used it for imq.autocreate.reaptime", *key)
-        self._gone(key)
-
-    def _gone(self, key: Key) -> None:
-        self.registry.drop(key)
-        if key[0] == "topic":
-            self.subscriptions.forget_topic(key[1])
-
-    async def create(self, key: Key, attributes: Row, *, automatic: bool = False, owner: str | None = None) -> HostPort:
-        """Create a destination on the host where it is, or on one for it; ``owner``: of a temporary one."""
-        async with self._changing.setdefault(key, asyncio.Lock()):
-            host = self.registry.where.get(key) or self._begun.get(key)
-            if host is None:
-                host = self._begun[key] = await self._host_for(str(attributes["hosting"]))
-            try:
-                await host.create(*key, attributes, automatic, owner)
-            except BrokerError as error:
-                if error.definite and self._begun.pop(key, None) is not None and host.hosting == "dedicated":
-                    self.registry.remove_host(host)
-                    await self._drop_host(host)
-                raise
-            if key not in self.registry.where:
-                for which, until_ms in self.recorded_pauses(key).items():
-                    await host.pause(*key, which, until_ms)
-            self._begun.pop(key, None)
-            if key not in self.registry.where and owner is None:
-                how = "automatically" if automatic or is_reserved_name(key[1]) else "by an administrator"
-                log.info("[B1131] %s %s was created %s, on host %s (%s)", *key, how, host.key, host.hosting)
-            self.registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
-            return host
-
-    async def create_many(self, rows: list[Row]) -> None:
-        """Create new destinations in a shared host; raises a BrokerError that names those that failed."""
-        host = await self._host_for("shared")
-        keys = [(check_destination_type(row["type"]), str(row["name"])) for row in rows]
-        self._begun.update(dict.fromkeys(keys, host))
-        failed = await host.create_many(rows)
-        named = {line.partition(":")[0] for line in failed}
-        for key, row in zip(keys, rows, strict=True):
-            del self._begun[key]
-            if " ".join(key) not in named:
-                self.registry.put(key, host, attributes=row["attributes"])
-        log.info("[B1131] %d destinations were created on host %s (shared)", len(keys) - len(failed), host.key)
-        if failed:
-            raise BrokerError(f"{len(failed)} destinations could not be created: {'; '.join(failed[:5])}")
-
-    def maybe_there(self, key: Key) -> bool:
-        """It exists, or its creation was begun."""
-        return key in self.registry.where or key in self._begun
-
-    async def update(self, key: Key, host: HostPort, changes: Row) -> None:
-        """Change attributes; raises what the host raises."""
-        await host.update(*key, changes)
-        log.info("[B1133] %s %s was changed: %s", *key, ", ".join(f"{name}={value}" for name, value in changes.items()))
-        for name in TRAITS:
-            if name in changes:
-                self.registry.traits.setdefault(key, {})[name] = changes[name]
-
-    async def destroy(self, key: Key, host: HostPort) -> None:
-        """Remove a destination; a dedicated host ends with it. Raises what the host raises."""
-        async with self._changing.setdefault(key, asyncio.Lock()):
-            try:
-                await host.destroy(*key)
-            except InvalidDestinationError as error:
-                log.info("%s: it was destroyed before, and its host could not say so", error)
-            if key not in self.registry.owners:
-                log.info("[B1132] %s %s was destroyed, with its messages", *key)
-            self._gone(key)
-            if host.hosting == "dedicated":
-                self.registry.remove_host(host)
-                await self._drop_host(host)
-        self._changing.pop(key, None)
-
-    async def _host_for(self, hosting: str) -> HostPort:
-        """A host of its own, or the least busy one of the shared pool."""
-        if hosting == "dedicated":
-            host = await self._make_host(hosting)
-            await self._take(host)
-            return host
-        async with self._pool:
-            shared = [h for h in self.registry.hosts if h.hosting == "shared"]
-            if len(shared) < self.config["raybroker.hosting.shared.hosts"]:
-                host = await self._make_host(hosting)
-                await self._take(host)
-                return host
-        served = list(self.registry.where.values())
-        return min(shared, key=served.count)
+    def applying(self, brokers_changed: Callable[[], None]) -> Applying:
+        """Carries out here what a configuration change record says."""
+        return Applying(
+            self.registry, self.placement, self.subscriptions, self.templates, self.locate, brokers_changed
+        )
 
     # ---- what clients ask
 
@@ -231,7 +107,7 @@ class Broker:
             if kind == "topic" and is_metrics_topic(name) and create:
                 check_topic(name, enabled=self.config["imq.metrics.topic.enabled"])
                 attributes = {**auto_created(self.config, kind).as_dict(kind), "maxBytesPerMsg": -1}
-                return await self.create(key, attributes, automatic=True)
+                return await self.placement.create(key, attributes, automatic=True)
             if is_reserved_name(name):
                 raise InvalidDestinationError(f"{kind} {name!r} does not exist (any more); nobody can create it")
             if not create:
@@ -241,7 +117,7 @@ class Broker:
                     f"{kind} {name!r} does not exist and imq.autocreate.{kind} is false; create it with:"
                     f" raybroker create dst -t {kind[0]} -n {name}"
                 )
-        return await self.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
+        return await self.placement.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
 
     async def create_temporary(self, type: str, owner: str) -> str:
         """A new destination that lives as long as the client connection ``owner``; its name.
@@ -255,7 +131,7 @@ class Broker:
         name = temporary_name(kind, self.name, entropy.token(_UNIQUE_BYTES).hex())
         attributes = {**auto_created(self.config, kind).as_dict(kind), "hosting": "shared"}
         attributes["maxNumProducers"] = UNLIMITED
-        await self.create((kind, name), attributes, owner=owner)
+        await self.placement.create((kind, name), attributes, owner=owner)
         return name
 
     async def destroy_temporary(self, type: str, name: str, owner: str) -> None:
@@ -268,7 +144,7 @@ class Broker:
         row = await host.query(*key)
         if row.get("active_consumers") or row.get("backup_consumers"):
             raise IllegalStateError(f"{key[0]} {name!r} has consumers; close them first")
-        await self.destroy(key, host)
+        await self.placement.destroy(key, host)
 
     async def subscribe(
         self,
@@ -295,10 +171,6 @@ class Broker:
     async def changed(self, version: int, timeout_s: float) -> int:
         """The version, as soon as it is not ``version`` or the time is over; a bounded wait."""
         return await self.registry.changed(version, timeout_s)
-
-    async def resolve(self) -> int:
-        """One sweep over what dead clients left open; see Transactions."""
-        return await self.transactions.resolve()
 
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """Put what a host has for a destination of another host there, such as dead messages.

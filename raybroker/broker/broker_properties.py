@@ -69,7 +69,7 @@ class Properties:
         self._behind = {host.key for host in hosts}
         await asyncio.gather(*(self._tell(host) for host in hosts))
 
-    async def greet(self, host: HostPort, *, new: bool) -> None:
+    async def greet(self, host: HostPort, new: bool) -> None:
         """The broker has a host from now on; one that is not ``new`` may know of changes that were undone since."""
         if self._live.changed or not new:
             self._behind.add(host.key)

@@ -76,7 +76,7 @@ class ClusterBroker:
         self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes, self._ask_master)
         self.agents = Agents(clustering, self._propose, hands)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
-        local.recorded_pauses = pausing.of
+        local.placement.recorded_pauses = pausing.of
         self._definitions = Definitions(
             local.registry, local.config, local.destinations, local.templates, self, self._spread,
             lambda: clustering.member.agreed, self._propose,
@@ -85,7 +85,7 @@ class ClusterBroker:
             self._spread, self._definitions, self._itself, self.agents, pausing,
             ClusterProperties(local.properties, self),
         )  # fmt: skip
-        self.forwarding = Forwarding(local, peers, self.live)
+        self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
 
     @property

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from raybroker.broker.destination_registry import Key
-from raybroker.broker.destinations import DMQ, check_pause, named
+from raybroker.broker.destination_registry import DMQ, Key
+from raybroker.broker.destinations import check_pause, named
 from raybroker.cluster.change_record import Change
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError

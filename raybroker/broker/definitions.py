@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from raybroker.broker.cluster_admin import Asker, ClusterAdmin
-from raybroker.broker.destination_registry import Key, Registry
-from raybroker.broker.destinations import DMQ, HOW_TO_ADOPT, ORPHANED, Destinations
+from raybroker.broker.destination_registry import DMQ, Key, Registry
+from raybroker.broker.destinations import HOW_TO_ADOPT, ORPHANED, Destinations
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.if_exists import create_or
 from raybroker.broker.record_application import ONLY_HERE, merged

@@ -8,13 +8,20 @@ from typing import Any, Final
 
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
-from raybroker.model.names import DestinationType, check_destination_type, is_destination_type, is_metrics_topic
+from raybroker.model.names import (
+    DEAD_MESSAGE_QUEUE,
+    DestinationType,
+    check_destination_type,
+    is_destination_type,
+    is_metrics_topic,
+)
 from raybroker.model.wildcard import check_pattern, matching
 from raybroker.system import entropy
 
 Key = tuple[DestinationType, str]
 """A destination: a queue and a topic may share a name."""
 
+DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
 TRAITS: Final = (
     "isLocalOnly", "unitOfOrder", "unitOfOrderRouting", "distributed", "loadBalancingPolicy", "forwardingPolicy",
     "unitOfWorkHandlingPolicy", "forwardDelay", "duplicateWindowMs",

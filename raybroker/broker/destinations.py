@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from raybroker.broker import host_listing
-from raybroker.broker.destination_registry import Key, Registry
+from raybroker.broker.destination_registry import DMQ, Key, Registry
 from raybroker.broker.if_exists import create_or
+from raybroker.broker.placement import Placement
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import (
@@ -33,27 +34,16 @@ HOW_TO_ADOPT: Final = (
 )
 ERROR_DESTINATIONS_MAX: Final = 100
 """Error destinations of error destinations that are looked at for a circle."""
-DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
-
-
-class Maker(Protocol):
-    """What this file needs of a broker."""
-
-    config: ConfigView
-    registry: Registry
-    templates: Templates
-
-    async def create(self, key: Key, attributes: Row) -> Any: ...
-    async def update(self, key: Key, host: HostPort, changes: Row) -> None: ...
-    async def destroy(self, key: Key, host: HostPort) -> None: ...
 
 
 class Destinations:
     """The destinations on the hosts of one broker."""
 
-    def __init__(self, broker: Maker) -> None:
-        self._broker = broker
-        self._registry = broker.registry
+    def __init__(self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates) -> None:
+        self._config = config
+        self._registry = registry
+        self._placement = placement
+        self._templates = templates
 
     async def create_destination(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:
         """Create with attributes; "created", "kept" or "updated".
@@ -79,9 +69,9 @@ class Destinations:
             raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
         self._registry.require_all_asked(f"{kind} {name!r}")
         check_attribute_names(attributes, kind)
-        checked = destination_attributes(self._broker.templates.applied(attributes, kind), self._broker.config, kind)
+        checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
         await self._refuse_circle((kind, name), checked.errorDestination)
-        await self._broker.create((kind, name), checked.as_dict(kind))
+        await self._placement.create((kind, name), checked.as_dict(kind))
 
     async def _refuse_circle(self, key: Key, error_destination: object) -> None:
         """ConfigError when dead messages of ``key`` would come back to it by way of error destinations."""
@@ -106,7 +96,7 @@ class Destinations:
         self._refuse_dmq(key, "destroyed")
         if key in self._registry.owners:
             raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
-        await self._broker.destroy(key, host)
+        await self._placement.destroy(key, host)
 
     async def adopt_destination(self, type: str, name: str) -> None:
         """For a broker without a record, where nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
@@ -121,7 +111,7 @@ class Destinations:
         if key == DMQ:
             destination_attributes(changes, name=name)
         await self._refuse_circle(key, changes.get("errorDestination"))
-        await self._broker.update(key, host, changes)
+        await self._placement.update(key, host, changes)
 
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)

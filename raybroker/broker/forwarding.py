@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from raybroker.broker.destination_registry import Key
+from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.remote_broker import Peers
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.balancing import Chooser
@@ -21,9 +21,6 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
-
-if TYPE_CHECKING:
-    from raybroker.broker.broker import Broker
 
 LOOK_S: Final = 1.0
 """How often queues are looked at."""
@@ -44,10 +41,11 @@ log = logging.getLogger("raybroker.forwarding")
 
 
 class Forwarding:
-    """``live`` names the brokers that are up, this one first."""
+    """Of the broker ``name``; ``live`` names the brokers that are up, this one first."""
 
-    def __init__(self, local: Broker, peers: Peers, live: Callable[[], list[str]]) -> None:
-        self._local = local
+    def __init__(self, name: str, registry: Registry, peers: Peers, live: Callable[[], list[str]]) -> None:
+        self._name = name
+        self._registry = registry
         self._peers = peers
         self._live = live
         self._clock = SystemClock()
@@ -61,7 +59,7 @@ class Forwarding:
 
     async def consumers(self, type: str, name: str) -> Row:
         """Of this broker's member: how many there are, and whether it takes messages."""
-        row = await self._local.registry.host_of(type, name).query(type, name)
+        row = await self._registry.host_of(type, name).query(type, name)
         takes = row["state"] in TAKING and "insertion" not in row["paused"]
         return {"consumers": row["active_consumers"] + row["backup_consumers"], "takes": takes}
 
@@ -73,7 +71,7 @@ class Forwarding:
         args = {"type": key[0], "name": key[1]}
 
         async def ask(broker: str) -> Row:
-            if broker == self._local.name:
+            if broker == self._name:
                 return await self.consumers(*key)
             found: Row = await self._peers.ask(broker, "consumers", args, timeout_s=ASK_TIMEOUT_S)
             return found
@@ -96,19 +94,18 @@ class Forwarding:
             try:
                 await self.look()
             except Exception:  # the next look may fare better
-                log.exception("broker %s could not look for messages to forward", self._local.name)
+                log.exception("broker %s could not look for messages to forward", self._name)
 
     async def look(self) -> None:
         """Hand over what has waited for long enough."""
-        registry = self._local.registry
         due = [
-            (key, traits) for key, traits in registry.traits.items()
+            (key, traits) for key, traits in self._registry.traits.items()
             if key[0] == "queue" and traits.get("distributed") and traits.get("forwardDelay", -1) >= 0
         ]  # fmt: skip
         now_ns = self._clock.monotonic_ns()
         lonely: dict[Key, int] = {}
         for key, _ in due:
-            host = registry.where.get(key)
+            host = self._registry.where.get(key)
             try:
                 if host is not None and await _is_lonely(host, key):
                     lonely[key] = self._since_ns.get(key, now_ns)
@@ -116,7 +113,7 @@ class Forwarding:
                 continue
         self._since_ns = lonely
         for key, traits in due:
-            since_ns, host = lonely.get(key), registry.where.get(key)
+            since_ns, host = lonely.get(key), self._registry.where.get(key)
             if since_ns is None or host is None or now_ns - since_ns < traits["forwardDelay"] * 1_000_000_000:
                 continue
             try:
@@ -126,7 +123,7 @@ class Forwarding:
 
     async def _forward(self, key: Key, host: HostPort, policy: str) -> None:
         """Hand over until nothing is left, a consumer has come, or nobody takes more."""
-        others = [name for name in self._live() if name != self._local.name]
+        others = [name for name in self._live() if name != self._name]
         rows = await self._ask_all(key, sorted(others))
         to = [broker for broker, row in rows.items() if row["consumers"] and row["takes"]]
         chooser = self._choosers.get(key)
@@ -170,11 +167,11 @@ class Forwarding:
 
     async def take_over(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """Take messages of another broker's host, which decides; how many."""
-        return await self._local.registry.host_of(type, name).take(type, name, txn, coordinator, blocks)
+        return await self._registry.host_of(type, name).take(type, name, txn, coordinator, blocks)
 
     async def decide_over(self, type: str, name: str, txn: str) -> None:
         """They are here for good."""
-        await self._local.registry.host_of(type, name).decide(txn, True)
+        await self._registry.host_of(type, name).decide(txn, True)
 
 
 async def _is_lonely(host: HostPort, key: Key) -> bool:

@@ -7,21 +7,21 @@ cluster keeps its messages and takes the attributes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from raybroker.broker.destination_registry import Key
+from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.host_listing import require_whole
+from raybroker.broker.placement import Placement
+from raybroker.broker.subscriptions import Subscriptions
+from raybroker.broker.templates import Templates
 from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
 from raybroker.engine.destination_registry import PAUSES
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
 from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
-
-if TYPE_CHECKING:
-    from raybroker.broker.broker import Broker
 
 MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
@@ -34,11 +34,18 @@ log = logging.getLogger("raybroker.cluster")
 
 
 class Applying:
-    """``broker``: whose destinations, subscriptions and templates these are; ``brokers_changed`` is called after the
-    list of brokers has changed."""
+    """Of one broker. ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of the
+    list of brokers."""
 
-    def __init__(self, broker: Broker, brokers_changed: Callable[[], None]) -> None:
-        self._broker = broker
+    def __init__(
+        self, registry: Registry, placement: Placement, subscriptions: Subscriptions, templates: Templates,
+        locate: Callable[[str, str, bool], Awaitable[object]], brokers_changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._registry = registry
+        self._placement = placement
+        self._subscriptions = subscriptions
+        self._templates = templates
+        self._locate = locate
         self._brokers_changed = brokers_changed
 
     async def apply(self, changes: Sequence[Change]) -> None:
@@ -62,7 +69,7 @@ class Applying:
         wanted, with its messages. It is named in the log.
         """
         have = await self._present(wanted)
-        registry = self._broker.registry
+        registry = self._registry
         registry.orphans.clear()
         for key in [key for key in have.destinations if key not in wanted.destinations]:
             if key not in wanted.past:
@@ -79,14 +86,14 @@ class Applying:
 
     async def _present(self, wanted: RecordState) -> RecordState:
         """What is here, as a record would have it."""
-        have, registry = RecordState(), self._broker.registry
-        subscriptions = await self._broker.subscriptions.list_subscriptions()
+        have, registry = RecordState(), self._registry
+        subscriptions = await self._subscriptions.list_subscriptions()
         require_whole(subscriptions, "what the record changes")
         for row in subscriptions:
             if row["durable"]:
                 fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields
-        for template in await self._broker.templates.list_templates():
+        for template in await self._templates.list_templates():
             have.templates[(template["name"],)] = dict(template["attributes"])
         for host in list(registry.hosts):
             for row in await host.destinations():
@@ -104,13 +111,13 @@ class Applying:
         paused = _paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
         if paused:
             have.pauses[key] = paused
-        if key in self._broker.registry.auto or there.get(ONLY_HERE):
+        if key in self._registry.auto or there.get(ONLY_HERE):
             return
         attributes = wanted.destinations.get(key, {})
         have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
 
     def _is_local(self, key: Key) -> bool:
-        return bool(self._broker.registry.traits.get(key, {}).get(ONLY_HERE))
+        return bool(self._registry.traits.get(key, {}).get(ONLY_HERE))
 
     async def _all(self, kind: str, changes: list[Change]) -> None:
         if kind == "create_destination":
@@ -138,34 +145,34 @@ class Applying:
             if self._is_local(key):
                 log.error("%s %s of the configuration change record is not made here: this broker has one for its own"
                           " clients alone (isLocalOnly); destroy that one, and restart the broker", *key)  # fmt: skip
-            elif not self._broker.maybe_there(key) and attributes.get("hosting") == "shared":
+            elif not self._placement.maybe_there(key) and attributes.get("hosting") == "shared":
                 many.append({"type": key[0], "name": key[1], "attributes": attributes})
             else:
-                host = await self._broker.create(key, attributes)
-                if key in self._broker.registry.orphans:
-                    await self._broker.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
-                    self._broker.registry.orphans.discard(key)
+                host = await self._placement.create(key, attributes)
+                if key in self._registry.orphans:
+                    await self._placement.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
+                    self._registry.orphans.discard(key)
         for start in range(0, len(many), MANY):
-            await self._broker.create_many(many[start : start + MANY])
+            await self._placement.create_many(many[start : start + MANY])
 
     async def _update(self, change: Change) -> None:
         key = _key(change)
-        host = self._broker.registry.find(*key)
+        host = self._registry.find(*key)
         if host is None:
             raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
         changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
-        await self._broker.update(key, host, changes)
+        await self._placement.update(key, host, changes)
 
     async def _destroy(self, change: Change) -> None:
         key = _key(change)
-        host = self._broker.registry.find(*key)
+        host = self._registry.find(*key)
         if host is not None:
-            await self._broker.destroy(key, host)
+            await self._placement.destroy(key, host)
 
     async def _pause(self, change: Change) -> None:
-        """Where there is no such destination now, it is paused when it comes: see Broker.create."""
+        """Where there is no such destination now, it is paused when it comes: see Placement.create."""
         key = _key(change)
-        host = self._broker.registry.find(*key)
+        host = self._registry.find(*key)
         if host is None:
             return
         for which, until_ms in change.attributes.items():
@@ -173,7 +180,7 @@ class Applying:
 
     async def _resume(self, change: Change) -> None:
         key = _key(change)
-        host = self._broker.registry.find(*key)
+        host = self._registry.find(*key)
         if host is None:
             return
         for which in change.attributes:
@@ -184,23 +191,23 @@ class Applying:
         fields: dict[str, Any] = dict(change.attributes)
         if self._is_local(("topic", str(fields["topic"]))):
             return  # Its messages are for clients of this broker alone, and their subscriptions are in no record.
-        await self._broker.locate("topic", fields["topic"], True)
-        await self._broker.subscriptions.install(
+        await self._locate("topic", fields["topic"], True)
+        await self._subscriptions.install(
             fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])
         )
 
     async def _unsubscribe(self, change: Change) -> None:
         client_id, name = change.key
         try:
-            await self._broker.subscriptions.destroy_subscription(name, client_id)
+            await self._subscriptions.destroy_subscription(name, client_id)
         except InvalidDestinationError:
             return  # It is gone, which is what was wanted.
 
     async def _set_template(self, change: Change) -> None:
-        await self._broker.templates.put(change.key[0], dict(change.attributes))
+        await self._templates.put(change.key[0], dict(change.attributes))
 
     async def _drop_template(self, change: Change) -> None:
-        await self._broker.templates.drop(change.key[0])
+        await self._templates.drop(change.key[0])
 
 
 def _key(change: Change) -> Key:

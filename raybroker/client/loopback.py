@@ -101,12 +101,12 @@ class LoopbackDirectory:
             save_templates=partial(save, "templates"),
             save_properties=partial(save, "properties"),
         )
-        await self._broker.adopt(host)
-        await self._broker.ready()
+        await self._broker.placement.adopt(host)
+        await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
-        self._broker.forget(type, name)
+        self._broker.placement.forget(type, name)
 
     async def _dial(self, factory: Callable[[], Link]) -> object:
         protocol = factory()

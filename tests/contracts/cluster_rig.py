@@ -18,7 +18,6 @@ from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
 from raybroker.broker.path_service import PathService
-from raybroker.broker.record_application import Applying
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.connection import ConnectionCore
@@ -93,8 +92,8 @@ class RigBroker:
         self.local = Broker(
             config, make_host=make_host, drop_host=drop_host, name=self.name, save_properties=save_properties
         )
-        await self.local.adopt(host)
-        await self.local.ready()
+        await self.local.placement.adopt(host)
+        await self.local.placement.ready()
         file = RecordFile(directory / "record")
         frames = file.open()
         table = shared_table(rig.plan, config)
@@ -102,7 +101,7 @@ class RigBroker:
             self.name, settings_of(config, "rig", rig.plan, table), frames, now_ms=clock.now_ms(),
             new_id=entropy.token(8).hex(),
         )  # fmt: skip
-        applying = Applying(self.local, self._take_brokers)
+        applying = self.local.applying(self._take_brokers)
         clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt,
                                 table=table)  # fmt: skip
         self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
@@ -111,7 +110,7 @@ class RigBroker:
         self._forwarding = asyncio.get_running_loop().create_task(self.cluster.forwarding.run())
 
     def _forgotten(self, kind: str, name: str) -> None:
-        self.local.forget(kind, name)
+        self.local.placement.forget(kind, name)
 
     def _take_brokers(self) -> None:
         asyncio.get_running_loop().call_soon(self.cluster.take_brokers)

@@ -20,9 +20,9 @@ def test_while_a_host_cannot_be_asked_an_unknown_queue_may_live_there() -> None:
     async def work() -> None:
         world = World()
         broker = world.broker
-        await broker.adopt(FakeHost("h1", served=[served("queue", "known")]))
-        broker.unasked = {"h2": "dedicated"}
-        await broker.ready()
+        await broker.placement.adopt(FakeHost("h1", served=[served("queue", "known")]))
+        broker.registry.unasked = {"h2": "dedicated"}
+        await broker.placement.ready()
         assert (await broker.locate("queue", "known", False)).key == "h1"
         for call in (
             broker.locate("queue", "other", False),
@@ -38,8 +38,8 @@ def test_while_a_host_cannot_be_asked_an_unknown_queue_may_live_there() -> None:
             with pytest.raises(ConnectionLostError, match="h2"):
                 await call
         assert world.made == []
-        await broker.adopt(FakeHost("h2", "dedicated", [served("queue", "other")]))
-        broker.unasked = {}
+        await broker.placement.adopt(FakeHost("h2", "dedicated", [served("queue", "other")]))
+        broker.registry.unasked = {}
         assert (await broker.locate("queue", "other", True)).key == "h2"
         with pytest.raises(InvalidDestinationError):
             await broker.locate("queue", "third", False)
@@ -116,7 +116,7 @@ def test_a_dedicated_host_that_serves_nothing_is_dropped_when_the_broker_comes_b
         world = World()
         empty, pooled = FakeHost("h1", "dedicated"), FakeHost("h2", "shared")
         for host in (empty, pooled):
-            await world.broker.adopt(host)
+            await world.broker.placement.adopt(host)
         assert world.dropped == [empty]
         assert (await world.broker.locate("queue", "orders", True)).key == "h2"
 
@@ -127,8 +127,8 @@ def test_a_host_that_cannot_answer_is_listed_as_such() -> None:
     async def work() -> None:
         world = World()
         mute = FakeHost("h2", served=[served("queue", "a")])
-        await world.broker.adopt(mute)
-        await world.broker.adopt(FakeHost("h1", served=[served("queue", "b")]))
+        await world.broker.placement.adopt(mute)
+        await world.broker.placement.adopt(FakeHost("h1", served=[served("queue", "b")]))
         mute.mute = True
         rows = await world.admin("list_destinations")
         assert [(row["name"], row["state"]) for row in rows] == [("a", "UNKNOWN"), ("b", "RUNNING")]
@@ -202,7 +202,7 @@ def test_the_dead_message_queue_is_there_from_the_start_and_stays() -> None:  # 
     async def work() -> None:
         world = World()
         for _ in range(2):
-            await world.broker.ready()
+            await world.broker.placement.ready()
         assert [host.hosting for host in world.made] == ["shared"]
         assert world.made[0].created == ["mq.sys.dmq"]
         assert world.made[0].served[DMQ]["attributes"]["limitBehavior"] == "REMOVE_OLDEST"
@@ -241,7 +241,7 @@ def test_temporary_destinations_belong_to_their_connection() -> None:  # D-23
             await broker.destroy_temporary("queue", names[0], "cxn1")
         world.made[0].served["queue", names[0]]["active_consumers"] = 0
         await broker.destroy_temporary("queue", names[0], "cxn1")
-        broker.forget("topic", names[1])
+        broker.placement.forget("topic", names[1])
         for kind, name in zip(("queue", "topic"), names, strict=True):
             with pytest.raises(InvalidDestinationError, match="any more"):
                 await broker.locate(kind, name, True)
@@ -255,7 +255,7 @@ def test_a_broker_that_came_back_still_knows_what_is_temporary() -> None:  # D-2
     async def work() -> None:
         world = World()
         name = "mq.temp.q.1"
-        await world.broker.adopt(FakeHost("h1", served=[served("queue", name, temporary=True)]))
+        await world.broker.placement.adopt(FakeHost("h1", served=[served("queue", name, temporary=True)]))
         with pytest.raises(IllegalStateError, match="is temporary"):
             await world.admin("destroy_destination", type="queue", name=name)
         await world.broker.destroy_temporary("queue", name, "cxn1")
@@ -267,7 +267,7 @@ def test_a_broker_that_came_back_still_knows_what_is_temporary() -> None:  # D-2
 def test_pause_and_resume_reach_one_destination_or_all() -> None:  # A-36, B21
     async def work() -> None:
         world = World()
-        await world.broker.ready()
+        await world.broker.placement.ready()
         for kind, name in (("queue", "a"), ("queue", "b"), ("topic", "a")):
             await world.broker.locate(kind, name, True)
         assert await world.admin("pause_destination", type="queue", name="a", which="consumers", until_ms=99) == 1
@@ -294,7 +294,7 @@ def test_a_host_that_cannot_be_paused_does_not_keep_the_others_from_it() -> None
         world = World()
         gone, there = FakeHost("h1", served=[served("queue", "a")]), FakeHost("h2", served=[served("queue", "b")])
         for host in (gone, there):
-            await world.broker.adopt(host)
+            await world.broker.placement.adopt(host)
         gone.mute = True
         with pytest.raises(ConnectionLostError, match="h1"):
             await world.admin("pause_destination")
@@ -307,7 +307,7 @@ def test_consumers_are_listed_of_one_destination_or_all() -> None:
     async def work() -> None:
         world = World()
         for key, kind, name in (("h1", "queue", "a"), ("h22", "topic", "b")):
-            await world.broker.adopt(FakeHost(key, served=[served(kind, name)]))
+            await world.broker.placement.adopt(FakeHost(key, served=[served(kind, name)]))
         for args, expected in (
             ({"destination": "a"}, [("queue", "a", "h1")]),
             ({"destination": "b"}, [("topic", "b", "h22")]),
@@ -369,7 +369,7 @@ def test_what_a_host_has_for_another_one_is_handed_on() -> None:
     async def work() -> None:
         world = World()
         host = FakeHost("h1", served=[served("queue", "a")])
-        await world.broker.adopt(host)
+        await world.broker.placement.adopt(host)
         await world.broker.forward("queue", "a", b"ID:1")
         assert [row["id"] for row in host.held["queue", "a"]] == ["ID:1"]
         with pytest.raises(InvalidDestinationError):

@@ -63,12 +63,12 @@ def test_a_host_that_is_new_or_was_there_before_the_broker_is_told() -> None:
     async def work() -> None:
         world = World(changed=SAVED)
         old = FakeHost("h0", served=[])
-        await world.broker.adopt(old)
+        await world.broker.placement.adopt(old)
         assert old.configured == {LEVEL: "ERROR"}
         (new, _) = await two_hosts(world)
         assert new.configured == {LEVEL: "ERROR"}
         undone = World()
-        await undone.broker.adopt(old)
+        await undone.broker.placement.adopt(old)
         assert old.configured == {}
 
     asyncio.run(work())

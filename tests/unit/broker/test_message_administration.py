@@ -22,7 +22,7 @@ async def two_hosts() -> tuple[World, FakeHost, FakeHost]:
     one = FakeHost("h1", served=[served(*A), served(*DMQ), served("topic", "a")])
     two = FakeHost("h2", served=[served(*B)])
     for host in (one, two):
-        await world.broker.adopt(host)
+        await world.broker.placement.adopt(host)
     return world, one, two
 
 
@@ -159,7 +159,7 @@ def test_a_dead_message_whose_subscription_is_gone_stays_where_it_is() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()
         two = FakeHost("h3", served=[served("topic", "b")])
-        await world.broker.adopt(two)
+        await world.broker.placement.adopt(two)
         made = [dead(0, "topic:b", "kept"), dead(1, "topic:b", "gone")]
         one.held[DMQ] = [row for row, _ in made]
         one.encoded = {row["id"]: block for row, block in made}

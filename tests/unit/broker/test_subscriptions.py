@@ -17,7 +17,7 @@ async def two_hosts() -> tuple[World, FakeHost, FakeHost]:
     two = FakeHost("h2", served=[served("topic", "b")])
     one.subscribed = [subscription("a", "audit", selector="x > 1")]
     for host in (one, two):
-        await world.broker.adopt(host)
+        await world.broker.placement.adopt(host)
     return world, one, two
 
 

@@ -25,7 +25,7 @@ async def two_hosts(*rows: dict[str, Any]) -> tuple[World, FakeHost, FakeHost]:
     coordinator = FakeHost("b1/h2", served=[served("queue", "b")])
     participant.begun = list(rows)
     for host in (participant, coordinator):
-        await world.broker.adopt(host)
+        await world.broker.placement.adopt(host)
     return world, participant, coordinator
 
 
@@ -63,9 +63,9 @@ def test_what_a_dead_client_left_follows_the_coordinator(outcome: str, commit: b
     async def work() -> None:
         world, host, coordinator = await two_hosts(begun(1, "aa"))
         coordinator.outcomes["aa"] = outcome
-        assert await world.broker.resolve() == 1
+        assert await world.broker.transactions.resolve() == 1
         assert host.calls == [("decide", "aa", commit)]
-        assert await world.broker.resolve() == 0
+        assert await world.broker.transactions.resolve() == 0
 
     run(work)
 
@@ -74,7 +74,7 @@ def test_only_prepared_local_transactions_are_resolved() -> None:
     async def work() -> None:
         world, host, coordinator = await two_hosts(begun(1, "aa", kind="xa"), begun(2, "bb", "STARTED"))
         coordinator.outcomes = {"aa": "committed", "bb": "committed"}
-        assert await world.broker.resolve() == 0
+        assert await world.broker.transactions.resolve() == 0
         assert host.calls == []
 
     run(work)
@@ -84,9 +84,9 @@ def test_a_coordinator_that_knows_nothing_is_given_time_and_then_bound() -> None
     async def work() -> None:
         world, host, coordinator = await two_hosts(begun(1, "aa"))
         for _ in range(PATIENCE_SWEEPS - 1):
-            assert await world.broker.resolve() == 0
+            assert await world.broker.transactions.resolve() == 0
         assert host.calls == coordinator.calls == []
-        assert await world.broker.resolve() == 1
+        assert await world.broker.transactions.resolve() == 1
         assert coordinator.calls == host.calls == [("decide", "aa", False)]
         assert coordinator.outcomes["aa"] == "rolled_back"
 
@@ -99,7 +99,7 @@ def test_a_coordinator_that_is_itself_undecided_is_waited_for(outcome: str) -> N
         world, host, coordinator = await two_hosts(begun(1, "aa"))
         coordinator.outcomes["aa"] = outcome
         for _ in range(PATIENCE_SWEEPS * 2):
-            assert await world.broker.resolve() == 0
+            assert await world.broker.transactions.resolve() == 0
         assert host.calls == coordinator.calls == []
 
     run(work)
@@ -110,13 +110,13 @@ def test_a_coordinator_that_cannot_be_asked_decides_nothing() -> None:
         world, host, coordinator = await two_hosts(begun(1, "aa"))
         coordinator.mute = True
         for _ in range(PATIENCE_SWEEPS * 2):
-            assert await world.broker.resolve() == 0
+            assert await world.broker.transactions.resolve() == 0
         coordinator.mute = False
         coordinator.outcomes["aa"] = "committed"
         host.mute = True
-        assert await world.broker.resolve() == 0
+        assert await world.broker.transactions.resolve() == 0
         host.mute = False
-        assert await world.broker.resolve() == 1
+        assert await world.broker.transactions.resolve() == 1
         assert host.calls == [("decide", "aa", True)]
 
     run(work)
@@ -132,8 +132,8 @@ def test_a_client_that_commits_in_the_last_moment_is_not_overruled() -> None:
 
         coordinator.decide = too_late  # type: ignore[method-assign]
         for _ in range(PATIENCE_SWEEPS):
-            assert await world.broker.resolve() == 0
-        assert await world.broker.resolve() == 1
+            assert await world.broker.transactions.resolve() == 0
+        assert await world.broker.transactions.resolve() == 1
         assert host.calls == [("decide", "aa", True)]
 
     run(work)
@@ -142,12 +142,12 @@ def test_a_client_that_commits_in_the_last_moment_is_not_overruled() -> None:
 def test_a_coordinator_that_is_gone_for_good_means_rolled_back() -> None:
     async def work() -> None:
         world, host, _ = await two_hosts(begun(1, "aa", coordinator="b1/h9@10.0.0.1:5"))
-        world.broker.unasked = {"h9": "shared"}
+        world.broker.registry.unasked = {"h9": "shared"}
         for _ in range(PATIENCE_SWEEPS * 2):
-            assert await world.broker.resolve() == 0
-        world.broker.unasked = {}
+            assert await world.broker.transactions.resolve() == 0
+        world.broker.registry.unasked = {}
         for _ in range(PATIENCE_SWEEPS):
-            await world.broker.resolve()
+            await world.broker.transactions.resolve()
         assert host.calls == [("decide", "aa", False)]
 
     run(work)
