@@ -105,7 +105,7 @@ class Destination(ABC):
             queue.tell_draining(paused=paused)
         if plain.unfinished:
             self.current.out.unfinished = True
-        self.current.wake(queue.next_ms())
+        queue.plan_wake()
 
     # ---- what queues and topics do differently ---------------------------------------------------------------------
 

@@ -67,13 +67,17 @@ class Settlement:
         """Deliveries, which no consumer has any more, are acknowledged; returns how many messages that are."""
         if not found:
             return 0
-        queue.pending.settled([item.run for item in found])
+        if queue.pending is not queue.plain:
+            queue.pending.settled([item.run for item in found])
         return self._consumed(queue, found)
 
     def _consumed(self, queue: DeliveryQueue, found: Sequence[Delivery]) -> int:
-        held = self._index.held
-        self._counters.bytes_out += sum(held[d.run.ordinal].bytes_of(d.run.mask) for d in found)
-        count = self.settle(queue, [(d.run.ordinal, d.run.mask) for d in found])
+        held, parts = self._index.held, []
+        for item in found:
+            ordinal, mask = item.run.ordinal, item.run.mask
+            self._counters.bytes_out += held[ordinal].bytes_of(mask)
+            parts.append((ordinal, mask))
+        count = self.settle(queue, parts)
         self._counters.messages_out += count
         return count
 

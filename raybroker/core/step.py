@@ -57,6 +57,9 @@ class Step:
         self, kind: int, queue: int, rows: Sequence[records.Row], spans: Sequence[records.Span] = ()
     ) -> None:
         """Write rows and spans down, in as many records as they need."""
+        if 0 < len(spans) + len(rows) <= records.ROWS_MAX:
+            self.record(records.encode(kind, queue, spans, rows))
+            return
         for some, others in records.in_notes(spans, rows):
             self.record(records.encode(kind, queue, some, others))
 

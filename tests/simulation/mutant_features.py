@@ -124,7 +124,7 @@ def one_failure_too_many(patch: Patch) -> None:
 
 @mutant("a rejected message does not come again")
 def rejected_comes_again(patch: Patch) -> None:
-    patch.set(DeliveryQueue, "rejected", lambda self, deliveries, reason: self.give_back(deliveries) or Failed())
+    patch.set(DeliveryQueue, "rejected", lambda self, deliveries, reason: self.give_back(deliveries) or Failed([], []))
 
 
 @mutant("what a lost consumer's application had got counts as failed")

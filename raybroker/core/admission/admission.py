@@ -16,7 +16,6 @@ from raybroker.core.admission.deduplication import Duplicates, first_of_each
 from raybroker.core.admission.producer_sequences import Producers
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockIndex
-from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
@@ -70,9 +69,10 @@ class Admission:
         offered, refused = (1 << count) - 1, list[Refused]()
         if command.persistent and not command.txn and command.attachment:
             fresh, passed = self.producers.fresh(producer, first, first + count, command.floor)
-            offered = pk.of_ranges((a - first, b - first) for a, b in fresh)
-            late = pk.of_ranges((a - first, b - first) for a, b in passed)
-            if late:
+            if fresh != [(first, first + count)]:
+                offered = pk.of_ranges((a - first, b - first) for a, b in fresh)
+            if passed:
+                late = pk.of_ranges((a - first, b - first) for a, b in passed)
                 late = self._without_known(command, late, refused)
                 refused += [limits.out_of_order(a, b) for a, b in pk.runs_of(late)]
         if command.dedup_ids is not None and self._policy.attributes.duplicateWindowMs > 0:
@@ -82,21 +82,24 @@ class Admission:
     def _admit(self, command: cmd.Send, offered: int, before: int, refused: list[Refused]) -> int:
         """Which of the offered messages are taken; the others go to ``refused``. ``before``: messages of the block that
         were admitted already, for the limits."""
-        some: Ranges = list(pk.runs_of(offered))
-        paused = self._paused()
+        paused = self._paused() if self._policy.paused else None
         if paused is not None:
-            refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in some]
+            refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in pk.runs_of(offered)]
             return 0
         if command.persistent and not command.room:
-            refused += [limits.store_full(a, b) for a, b in some]
+            refused += [limits.store_full(a, b) for a, b in pk.runs_of(offered)]
             return 0
         held_messages, held_bytes = self._charged()
         if before:
             held_messages += before.bit_count()
             held_bytes += sum(pk.chosen(command.sizes, before))
-        admitted, too_many = limits.admit(self._name, self._limits(), held_messages, held_bytes, command.sizes, some)
+        own, works = self._limits(), self._works.enabled and command.columns.works is not None
+        if not works and limits.all_fit(own, held_messages, held_bytes, command.sizes, offered.bit_count()):
+            return offered
+        some = list(pk.runs_of(offered))
+        admitted, too_many = limits.admit(self._name, own, held_messages, held_bytes, command.sizes, some)
         refused += too_many
-        if self._works.enabled and command.columns.works is not None:
+        if works:
             admitted, faults = self._works.admit(command, admitted, self._policy.message_bytes_max)
             refused += faults
         return pk.of_ranges(admitted)
@@ -222,8 +225,8 @@ class Admission:
         self.tell_producers()
 
     def slow_down(self) -> None:
-        """A full destination that slows its producers tells them to wait."""
-        if not self.slow and self._policy.attributes.limitBehavior == "FLOW_CONTROL" and self._full():
+        """A full destination tells its producers to wait."""
+        if not self.slow and self._full():
             self.slow = True
             self._counters.slowed += 1
             self._counters.slow_since_ms = self._step.now_ms

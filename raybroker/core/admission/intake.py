@@ -70,8 +70,10 @@ def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
     admitted, refused = home.admission.admit(command)
     if admitted:
         _accept(home, command, admitted, out)
-        home.admission.slow_down()
-        discard_excess(home)
+        if home.policy.attributes.limitBehavior == "FLOW_CONTROL":
+            home.admission.slow_down()
+        else:
+            discard_excess(home)
     for row in refused:
         if row.code != DUPLICATE:
             home.counters.refuse(row.code, row.end - row.start, row.text)
@@ -132,23 +134,23 @@ def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims:
     owed = 0
     for chosen in claims.values():
         owed |= chosen
-    _settle_rest(home, ordinal, block, owed)
+    if block.everything & ~owed:
+        _settle_rest(home, ordinal, block, owed)
     home.block_index.note_peak()
     block.claims = len(claims)
     home.accepted(ordinal, claims, command.content)
 
 
 def _settle_rest(home: Taking, ordinal: int, block: BlockEntry, owed: int) -> None:
-    rest = block.everything & ~owed
-    if rest:
-        home.block_index.settle(ordinal, rest)
+    home.block_index.settle(ordinal, block.everything & ~owed)
 
 
 def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
     """Hold the block for its transaction: it is charged, and nobody sees it."""
     block.transacted = True
     ordinal = out.accepted = home.block_index.accept(block)
-    _settle_rest(home, ordinal, block, mask)
+    if block.everything & ~mask:
+        _settle_rest(home, ordinal, block, mask)
     home.block_index.note_peak()
     staged = StagedBlock(
         ordinal, mask, command.producer, command.first_seq, command.content, command.origin, command.persistent,
@@ -171,18 +173,19 @@ def store(
     txn: int,
 ) -> None:
     """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does."""
-    durable = {queue: chosen for queue, chosen in claims.items() if home.queues[queue].durable}
-    if not block.persistent or not durable:
+    everything, queues = block.everything, home.queues
+    rows = {n: None if chosen == everything else chosen for n, chosen in claims.items() if queues[n].durable}
+    if not block.persistent or not rows:
         return
     block.stored = True
-    for some, _ in records.in_notes(home.admission.producers.unwritten.pop(producer, ()), ()):
+    unwritten = home.admission.producers.unwritten.pop(producer, ())
+    for some, _ in records.in_notes(unwritten, ()) if unwritten else ():
         spans = [records.Span(a, b - 1) for a, b in some]
         home.current.record(records.encode(records.TAKEN, 0, spans, (), records.encode_number(producer)))
     columns = block.columns
-    missing = block.everything & ~mask
+    missing = everything & ~mask
     if missing:
         home.current.record_rows(records.REFUSED, 0, [records.Row(ordinal, missing)])
-    rows = {queue: None if chosen == block.everything else chosen for queue, chosen in durable.items()}
     meta = records.BlockMeta(
         block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
         columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,

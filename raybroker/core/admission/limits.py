@@ -40,10 +40,6 @@ def admit(
     name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges
 ) -> tuple[Ranges, list[Refused]]:
     """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused."""
-    if limits[:3] == (-1, -1, -1):
-        return offered, []
-    if _all_fit(limits, held_messages, held_bytes, sizes, offered):
-        return offered, []
     admitted: Ranges = []
     refused: list[Refused] = []
     for start, end in offered:
@@ -60,8 +56,8 @@ def admit(
     return admitted, refused
 
 
-def _all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges) -> bool:
-    count = sum(end - start for start, end in offered)
+def all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int], count: int) -> bool:
+    """Whether ``count`` messages of a block with these sizes are all admitted, whichever they are."""
     if 0 <= limits.messages_max < messages + count:
         return False
     if 0 <= limits.message_bytes_max < max(sizes):

@@ -67,7 +67,8 @@ class Producers:
             taken = self.taken[producer] = []
         if taken and taken[0][0] < floor:
             ranges.drop_below(taken, min(floor, first))
-            ranges.drop_below(self.unwritten.get(producer, []), min(floor, first))
+            if producer in self.unwritten:
+                ranges.drop_below(self.unwritten[producer], min(floor, first))
         if not taken or taken[-1][1] <= first:
             return [(first, end)], []
         gaps = list(ranges.missing(taken, first, end))

@@ -44,6 +44,7 @@ class BlockEntry:
     stored     the store has it
     claims     delivery queues that owe something of it; 1 in a queue
     transacted it came in a transaction: nobody may see it before that is durable
+    everything all its messages
     buried     messages whose death was told already, so that a topic tells it once
     soonest    no message of it expires before this, milliseconds
     ordered    messages that belong to a unit of order
@@ -51,14 +52,15 @@ class BlockEntry:
     """
 
     __slots__ = (
-        "buried", "claims", "columns", "count", "done", "left", "ordered", "parts", "persistent", "sizes", "soonest",
-        "stored", "transacted",
+        "buried", "claims", "columns", "count", "done", "everything", "left", "ordered", "parts", "persistent",
+        "sizes", "soonest", "stored", "transacted",
     )  # fmt: skip
 
     def __init__(
         self, count: int, sizes: Sizes, persistent: bool, columns: Columns = PLAIN, *, stored: bool | None = None
     ) -> None:
         self.count = count
+        self.everything = (1 << count) - 1
         self.left = count
         self.sizes = sizes
         self.persistent = persistent
@@ -71,10 +73,6 @@ class BlockEntry:
         self.ordered = 0 if columns.units is None else _named(columns.units)
         self.parts = 0 if columns.works is None else _named(columns.works.keys)
         self.soonest = NEVER if columns.expires is None else min((t for t in columns.expires if t), default=NEVER)
-
-    @property
-    def everything(self) -> int:
-        return (1 << self.count) - 1
 
     def bytes_of(self, mask: int) -> int:
         """Body bytes of some of its messages."""
@@ -188,8 +186,8 @@ class BlockIndex:
 
 def spans(ordinals: list[int]) -> list[tuple[int, int]]:
     """Ascending numbers as (first, last) of runs without gaps."""
-    if not ordinals:
-        return []
+    if len(ordinals) < 2:
+        return [(ordinal, ordinal) for ordinal in ordinals]
     cuts = [i + 1 for i, (a, b) in enumerate(pairwise(ordinals)) if b != a + 1]
     edges = [0, *cuts, len(ordinals)]
     return [(ordinals[a], ordinals[b - 1]) for a, b in pairwise(edges)]

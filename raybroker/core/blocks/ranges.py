@@ -41,8 +41,8 @@ def missing(ranges: Ranges, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def drop_below(ranges: Ranges, floor: int) -> None:
     """Forget everything under ``floor``."""
-    keep = bisect_right(ranges, floor, key=lambda r: r[1])
-    del ranges[:keep]
+    if ranges and ranges[0][1] <= floor:
+        del ranges[: bisect_right(ranges, floor, key=lambda r: r[1])]
     if ranges and ranges[0][0] < floor:
         ranges[0] = (floor, ranges[0][1])
 

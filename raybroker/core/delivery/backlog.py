@@ -125,6 +125,10 @@ class Bucket:
 
     def take(self, room: int) -> Run:
         """The next run of at most ``room`` messages."""
+        fresh = self.fresh
+        alone = not self.returned and (len(fresh) == 1 or fresh[1].place != fresh[0].place)
+        if alone and fresh[0].mask.bit_count() <= room:
+            return fresh.popleft()
         run = self.head()
         stop = self.stop()
         taken = run.mask & (stop - 1) if stop else run.mask
@@ -199,7 +203,7 @@ class Backlog:
             (bucket,) = buckets.values()
             run = bucket.take(room)
             self.count -= run.mask.bit_count()
-            if not bucket:
+            if not bucket.fresh and not bucket.returned:
                 self._drop(bucket)
             return run
         for_him = self._for(selector)

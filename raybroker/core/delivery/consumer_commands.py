@@ -146,8 +146,9 @@ def _go_on(home: Serving, queue: DeliveryQueue, consumer: Consumer) -> None:
 
 
 def acknowledge(home: Serving, command: cmd.Acknowledge, out: Outcome) -> None:
-    wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
-    count = 0
+    wanted = count = 0
+    for first, last in command.ranges:
+        wanted += max(last - first + 1, 0)
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -216,7 +217,7 @@ def extend(home: Serving, command: cmd.Extend, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None and found[1].lease_ms:
         found[1].extend(command.ranges, home.current.now_ms)
-        home.current.wake(found[0].next_ms())
+        found[0].plan_wake()
 
 
 def release(home: Serving, command: cmd.Release, out: Outcome) -> None:

@@ -270,12 +270,14 @@ class Consumers:
             consumer.queued = True
             self.turn.append(consumer)
 
-    def next_with_room(self) -> Consumer | None:
-        """The consumer whose turn it is; it keeps its turn until it has no room or :meth:`rotate` is called."""
+    def next_with_room(self) -> tuple[Consumer, int] | None:
+        """The consumer whose turn it is, and its room; it keeps its turn until it has none or :meth:`rotate` is
+        called."""
         turn = self.turn
         while turn:
-            if turn[0].room() > 0:
-                return turn[0]
+            room = turn[0].room()
+            if room > 0:
+                return turn[0], room
             turn.popleft().queued = False
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Delivery
@@ -10,7 +10,6 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.durable.records import Row
 
 
-@dataclass(slots=True)
 class Dispatched:
     """What was handed out.
 
@@ -20,15 +19,17 @@ class Dispatched:
     redelivered  messages that were handed out before
     """
 
-    recorded: list[Run] = field(default_factory=list)
-    settled: list[Delivery] = field(default_factory=list)
-    dead: list[Dead] = field(default_factory=list)
-    redelivered: int = 0
+    __slots__ = ("dead", "recorded", "redelivered", "settled")
+
+    def __init__(self) -> None:
+        self.recorded: list[Run] = []
+        self.settled: list[Delivery] = []
+        self.dead: list[Dead] = []
+        self.redelivered = 0
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(NamedTuple):
     """What became of failed deliveries: rows to write down, and those that are dead."""
 
-    rows: list[Row] = field(default_factory=list)
-    dead: list[Dead] = field(default_factory=list)
+    rows: list[Row]
+    dead: list[Dead]

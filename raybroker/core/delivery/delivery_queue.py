@@ -132,13 +132,15 @@ class DeliveryQueue:
 
     def _append(self, run: Run, content: Content | None = None) -> None:
         """A run becomes available behind all others."""
-        run = self._kept_aside(run, fresh=True)
+        if self._works.enabled or self.policy.paused:
+            run = self._kept_aside(run, fresh=True)
         if run.mask:
             self.pending_with(run.ordinal).append(run, content)
 
     def put_back(self, run: Run) -> None:
         """A run becomes available at its old place."""
-        run = self._kept_aside(run, fresh=False)
+        if self._works.enabled or self.policy.paused:
+            run = self._kept_aside(run, fresh=False)
         if run.mask:
             self.pending_with(run.ordinal).put_back(run)
 
@@ -251,7 +253,7 @@ class DeliveryQueue:
         ``wanted_ms`` is the delay that the consumer wants; the destination's own value beats it. Without
         ``rest`` they come again at once: their consumer is gone. ``reason`` is written on the dead.
         """
-        found = Failed()
+        found = Failed([], [])
         attributes, limit = self.policy.attributes, self.policy.failures_max
         with_them = self.pending.returned(deliveries)
         if rest and attributes.redeliveryDelayOverride >= 0:
@@ -359,13 +361,15 @@ class DeliveryQueue:
             self.plain.unfinished = True
         return number
 
-    def next_ms(self) -> int | None:
-        """When time alone changes something here."""
-        times = [c.next_due_ms() for c in self.consumers.by_attachment.values() if c.lease_ms]
-        times.append(self.timetable.next_ms)
+    def plan_wake(self) -> None:
+        """Say when time alone changes something here."""
+        for consumer in self.consumers.by_attachment.values():
+            if consumer.lease_ms:
+                self.step.wake(consumer.next_due_ms())
+        if self.timetable.count:
+            self.step.wake(self.timetable.next_ms)
         if not self.gathering.dispatching:
-            times.append(self.gathering.until_ms(self.policy.attributes))
-        return min((t for t in times if t is not None), default=None)
+            self.step.wake(self.gathering.until_ms(self.policy.attributes))
 
     def places(self) -> Iterator[tuple[str, Run]]:
         """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold."""

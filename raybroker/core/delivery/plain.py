@@ -36,14 +36,14 @@ class PlainPending:
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.append(run, UNSORTED)
-        elif not self.matching:
+        elif not self.matching.selectors:
             self.backlog.append(run)
         else:
             for signature, mask in self.matching.classify(run, content):
                 self.backlog.append(run._replace(mask=mask), signature)
 
     def put_back(self, run: Run, classify: Classify | None = None) -> None:
-        if not self.matching:
+        if not self.matching.selectors:
             self.backlog.give_back(run)
         elif self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.give_back(run, UNSORTED)
@@ -65,10 +65,11 @@ class PlainPending:
         backlog, consumers = self.backlog, self.consumers
         without: list[Consumer] = []
         while backlog.count:
-            consumer = consumers.next_with_room()
-            if consumer is None:
+            turn = consumers.next_with_room()
+            if turn is None:
                 break
-            run = backlog.take(consumer.room(), consumer.selector)
+            consumer, room = turn
+            run = backlog.take(room, consumer.selector)
             if run is None:
                 without.append(consumers.turn.popleft())
             else:

@@ -285,8 +285,10 @@ def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequen
 def encode(kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[Row] = (), rest: bytes = b"") -> bytes:
     """One note."""
     out = [_HEAD.pack(kind, queue, len(spans), len(rows))]
-    out.extend([_SPAN.pack(*s) for s in spans])
-    out.extend([_PICK.pack(ordinal, value, until) + pk.pack(mask) for ordinal, mask, value, until in rows])
+    if spans:
+        out.extend([_SPAN.pack(*s) for s in spans])
+    if rows:
+        out.extend([_PICK.pack(ordinal, value, until) + pk.pack(mask) for ordinal, mask, value, until in rows])
     out.append(rest)
     return b"".join(out)
 

@@ -38,15 +38,16 @@ class UnitPending(UnitState):
         without: list[Consumer] = []
         budget, news = OPEN_MESSAGES_MAX, self.news
         while True:
-            consumer = consumers.next_with_room()
-            if consumer is None:
+            turn = consumers.next_with_room()
+            if turn is None:
                 if not without or news == self.news:
                     break
                 news = self.news  # What others took has made something ready for those that found nothing before.
                 consumers.turn.extend(without)
                 without.clear()
                 continue
-            run = take(self, consumer)
+            consumer, room = turn
+            run = take(self, consumer, room)
             if run is not None:
                 handed = [(consumer, run)]
             elif line and budget > 0:
@@ -104,7 +105,7 @@ class UnitPending(UnitState):
 # ---- what is opened --------------------------------------------------------------------------------------------------
 
 
-def take(order: UnitState, consumer: Consumer) -> Run | None:
+def take(order: UnitState, consumer: Consumer, room: int) -> Run | None:
     """The next messages of opened blocks for a consumer with room: of one block and alike; they are held from now on.
 
     Those that its session may have and those that anybody may have are in one order.
@@ -119,7 +120,6 @@ def take(order: UnitState, consumer: Consumer) -> Run | None:
     first = min((run for run in (ready, head, parcel) if run is not None), key=_rank, default=None)
     if first is None or (order.line and first.priority < order.line.priority):
         return None
-    room = consumer.room()
     if first is parcel and not any(run is not None and run.place == first.place for run in (ready, head)):
         mask = pk.lowest(first.mask, room)
         order.take_batch(owner, mask)

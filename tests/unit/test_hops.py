@@ -1,0 +1,62 @@
+"""How many functions one message passes: sent, received and acknowledged over a loopback connection, layer by layer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import raybroker as rb
+
+PACKAGE: Final = str(Path(rb.__file__).parent) + "/"
+FUNCTIONS_MAX: Final = {
+    "client": 80, "content": 3, "core": 77, "engine": 43, "hosting": 1, "model": 19, "services": 8, "store": 8,
+    "system": 1, "transport": 7, "wire": 20,
+}  # fmt: skip
+"""Different functions of a layer on the way of one message.  Figures only ever go down."""
+ROUNDS: Final = 10
+
+
+@contextmanager
+def functions_called() -> Iterator[set[tuple[str, str]]]:
+    """The (layer, function) that any thread enters meanwhile, of those that a new thread or this one runs."""
+    found: set[tuple[str, str]] = set()
+
+    def enter(frame: FrameType, event: str, arg: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(PACKAGE) and not frame.f_code.co_name.startswith("<"):
+            layer = path.removeprefix(PACKAGE).split("/")[0].removesuffix(".py")
+            found.add((layer, f"{path.removeprefix(PACKAGE)}:{frame.f_code.co_qualname}"))
+
+    threading.setprofile(enter)
+    sys.setprofile(enter)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def test_a_message_passes_no_more_functions_than_before() -> None:
+    """What timers do beside the message differs from round to round, so what every round has counts."""
+    with functions_called() as found, rb.loopback() as connection:
+        session = connection.session(ack="client")
+        producer, consumer = session.producer("orders"), session.consumer("orders")
+        common: set[tuple[str, str]] | None = None
+        for _ in range(ROUNDS):
+            found.clear()
+            producer.send("x")
+            message = consumer.receive(timeout=5)
+            assert message is not None
+            message.acknowledge()
+            seen = set(found)
+            common = seen if common is None else common & seen
+    assert common
+    layers = sorted({layer for layer, _ in common})
+    count = {layer: sum(found == layer for found, _ in common) for layer in layers}
+    more = {layer: number for layer, number in count.items() if number > FUNCTIONS_MAX.get(layer, 0)}
+    assert not more, "\n".join(sorted(name for layer, name in common if layer in more))
