@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.client.connection.factory import connect, connect_xa
-from raybroker.client.forwarding.agent import Relay
+from raybroker.client.forwarding.agent import Agent
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.forwarding import Forwarding
@@ -33,20 +33,20 @@ class AgentActor:
 
     def __init__(self, cluster: str, name: str, definition: Forwarding) -> None:
         attributes: dict[str, Any] = {"raybroker.reconnect.timeout_ms": RECONNECT_MS}
-        self._relay = Relay(
+        self._agent = Agent(
             name, definition, lambda: connect(cluster=cluster, **attributes),
             lambda: connect_xa(cluster=definition.cluster, **attributes),
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._relay.run, name="raybroker-agent", daemon=True)
+        self._thread = threading.Thread(target=self._agent.run, name="raybroker-agent", daemon=True)
         self._thread.start()
 
     async def row(self) -> Row:
         """State and counts since the actor started, and its process id."""
-        return {**self._relay.row(), "pid": os.getpid()}
+        return {**self._agent.row(), "pid": os.getpid()}
 
     async def stop(self) -> None:
         """Finish the window that is under way, and end."""
-        self._relay.stop()
+        self._agent.stop()
         await asyncio.to_thread(self._thread.join, FINISH_S)
 
 

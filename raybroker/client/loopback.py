@@ -20,7 +20,6 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import ALONE, Place, View
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.pickled import Address
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
@@ -274,16 +273,17 @@ def _named_core(
         values = {**{key: value for key, value, _ in named.config.given}, **properties}
         attributes = named.config if made else Config.of(values)
         directory: Any = _Shared(name, named)
-        core = ConnectionCore(directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io)
-        core.address = Address(_open, attributes=dict(properties), loopback=name)
-        return core
+        return ConnectionCore(
+            directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io,
+            reopen=partial(_reopen, name, dict(properties)),
+        )  # fmt: skip
     except BaseException:
         io.run(_Shared(name, named).close())
         raise
 
 
-def _open(address: Address) -> ConnectionCore:
-    return _named_core(address.loopback, None, address.attributes, None, None, IoThread.shared())
+def _reopen(name: str, properties: Mapping[str, object]) -> ConnectionCore:
+    return _named_core(name, None, properties, None, None, IoThread.shared())
 
 
 def make_core(

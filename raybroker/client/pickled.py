@@ -12,31 +12,16 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
-from raybroker.client.consumer.message import Delivery, Message
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session import opening
-from raybroker.model.block import Block
-from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import BrokerError, IllegalStateError
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-
-
-class Address(NamedTuple):
-    """Where a connection leads, and how: ``loopback`` is the name of one of this process, else "".
-
-    ``open(address)`` makes a connection there; it is a function of a module, so that it travels by its name.
-    """
-
-    open: Callable[[Address], ConnectionCore]
-    cluster: str = ""
-    broker: str | None = None
-    attributes: Mapping[str, object] = {}
-    loopback: str = ""
-
+Origin = tuple[Callable[[], ConnectionCore], bool]
+"""What makes a connection to the same place, and whether it is started."""
 
 _connecting: Final = threading.Lock()
 
@@ -46,16 +31,16 @@ class PicklableConnection:
 
     _core: ConnectionCore
     _sessions: list[Any]
-    _address: tuple[Address, bool] | None = None
-    """Of a copy that was not used yet: where, and whether it is started."""
+    _origin: Origin | None = None
+    """Of a copy that was not used yet."""
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_core" or self._address is None:
+        if name != "_core" or self._origin is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         with _connecting:
             if "_core" not in self.__dict__:
-                address, started = self._address
-                core = address.open(address)
+                reopen, started = self._origin
+                core = reopen()
                 self._core = core
                 weakref.finalize(self, _close, core).atexit = False
                 if started:
@@ -63,10 +48,10 @@ class PicklableConnection:
         return self._core
 
     def __reduce__(self) -> tuple[Any, ...]:
-        found = self._address
+        found = self._origin
         if "_core" in self.__dict__:
-            address = self._core.address
-            found = (address, self._core.started) if address is not None else None
+            reopen = self._core.reopen
+            found = (reopen, self._core.started) if reopen is not None else None
         if found is None:
             raise IllegalStateError(
                 "a connection to an unnamed loopback cannot be pickled: its broker is in this process alone; connect"
@@ -75,10 +60,10 @@ class PicklableConnection:
         return _connection, (type(self), *found)
 
 
-def _connection(kind: type[Any], address: Address, started: bool) -> Any:
+def _connection(kind: type[Any], reopen: Callable[[], ConnectionCore], started: bool) -> Any:
     made: Any = object.__new__(kind)
     made._sessions = []
-    made._address = (address, started)
+    made._origin = (reopen, started)
     return made
 
 
@@ -93,7 +78,8 @@ def _close(core: ConnectionCore) -> None:
 
 async def _closing(core: ConnectionCore) -> None:
     with contextlib.suppress(BrokerError):
-        await asyncio.gather(*map(opening.let_go, core.producers))
+        producers = [producer for producer in core.producers if isinstance(producer, ProducerCore)]
+        await asyncio.gather(*map(opening.let_go, producers))
         await core.close()
 
 
@@ -117,46 +103,6 @@ def producer_again(kind: type[Any], connection: Any, destination: Any, options: 
     made: Any = object.__new__(kind)
     made._again = (connection, (destination, options))
     return made
-
-
-# ---- messages --------------------------------------------------------------------------------------------------------
-
-
-class _Nobody:
-    """The session of a message that was not received here."""
-
-    message_bytes_max = MESSAGE_BYTES_MAX
-
-    @property
-    def connection(self) -> _Nobody:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        raise IllegalStateError(
-            f"{name}() of a copy of a message: it is settled and answered where it was received; this is its content"
-        )
-
-
-class _Origin:
-    """The consumer of a message that was not received here."""
-
-    def __init__(self, name: str, unpickles: bool) -> None:
-        self.name = name
-        self.unpickles = unpickles
-        self.session: Any = _Nobody()
-
-
-def reduce_message(message: Message) -> tuple[Any, ...]:
-    """For ``__reduce__``: the message alone, without the others of its block."""
-    delivery = message._delivery
-    data = b"".join(delivery.block.pick(1 << message._index))
-    consumer = delivery.consumer
-    return _message, (data, consumer.name, consumer.unpickles, delivery.attempt, message.tag)
-
-
-def _message(data: bytes, name: str, unpickles: bool, attempt: int, tag: int) -> Message:
-    origin: Any = _Origin(name, unpickles)
-    return Message(Delivery(Block(data), origin, 0, tag, attempt), 0)
 
 
 # ---- what does not travel --------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def test_what_a_client_decided_and_told_nobody_else_is_finished_by_the_broker(
         session.producer(name).send("out")
 
     async def die(*arguments: Any) -> int:
-        for channel in client._core.channels():
+        for channel in client._core.channels.all():
             channel.link.abort()
         return 0
 

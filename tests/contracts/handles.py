@@ -198,7 +198,7 @@ def cut(connection: Any) -> None:
     core = core_of(connection)
 
     async def abort() -> int:
-        channels = list(core._channels.values())
+        channels = core.channels.all()
         for channel in channels:
             channel.link.abort()
         return len(channels)
@@ -261,7 +261,7 @@ def buffered(consumer: Any) -> int:
 
 def is_awaited(consumer: Any) -> bool:
     """Somebody waits in a receive of it."""
-    found: bool = consumer._core._arrivals.awaited
+    found: bool = consumer._core._notifier.awaited
     return found
 
 

@@ -273,7 +273,7 @@ def test_whoever_waits_while_a_backup_is_promoted_gets_what_comes_from_any_broke
     second = rig.connect("b3").session().consumer(name)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(second.receive, WAIT_S)
-        until(lambda: second._core._arrivals.awaited)
+        until(lambda: second._core._notifier.awaited)
         first.close()
         until(lambda: brokers_of(second) == list(NAMES))
         other = next(broker for broker in NAMES if [broker] != coordinator(rig.connect("b1")))
@@ -296,7 +296,7 @@ def test_when_the_active_consumer_dies_its_messages_go_to_the_backup(rig: Cluste
 
 
 async def _abort(core: Any) -> None:
-    for channel in core.channels():
+    for channel in core.channels.all():
         channel.link.abort()
 
 

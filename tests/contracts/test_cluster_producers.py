@@ -200,7 +200,7 @@ def test_a_unit_whose_broker_cannot_be_reached_is_an_order_error_and_no_copy_is_
 def test_a_unit_does_not_wait_for_a_broker_that_stays_down(
     own: ClusterRig, monkeypatch: pytest.MonkeyPatch, open_before: bool
 ) -> None:  # U13
-    monkeypatch.setattr("raybroker.client.connection.connection.GONE_S", 0.2)
+    monkeypatch.setattr("raybroker.client.connection.attachments.GONE_S", 0.2)
     name, connection = own.name(), own.connect("b1")
     unit = next(unit for unit in UNITS if rendezvous(unit, NAMES) == "b3")
     producer = connection.session().producer(name, unit_of_order=unit)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.forwarding.agent import Relay
+from raybroker.client.forwarding.agent import Agent
 from raybroker.errors import InvalidDestinationError
 from raybroker.model.forwarding import forwarding
 from tests.contracts.cluster_rig import ClusterRig
@@ -56,7 +56,7 @@ class Two:
         return found
 
 
-class DyingRelay(Relay):
+class DyingAgent(Agent):
     """``crash_at``: the call at which it dies, the first time that it comes there."""
 
     crash_at = ""
@@ -91,9 +91,9 @@ class Agent:
     def __init__(self, two: Two, name: str, crash_at: str, attributes: dict[str, Any]) -> None:
         self.two = two
         self.opened: list[Any] = []
-        kind = DyingRelay if crash_at else Relay
+        kind = DyingAgent if crash_at else Agent
         self.relay = kind(name, forwarding(attributes), self._own, self._other)
-        if isinstance(self.relay, DyingRelay):
+        if isinstance(self.relay, DyingAgent):
             self.relay.crash_at = crash_at
         self.dead = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -122,7 +122,7 @@ class Agent:
             core.closed = True
 
             def cut(core: Any = core) -> None:
-                for channel in core.channels():
+                for channel in core.channels.all():
                     channel.link.abort()
 
             core.io.post(cut)

@@ -118,7 +118,7 @@ def test_the_policy_says_what_acknowledging_a_message_covers(broker: LoopbackBro
 def interrupt(connection: Any, when: str) -> None:
     """The link ends with the next commit, before it is sent or after the host has done it."""
     core = core_of(connection)
-    for channel in core.channels():
+    for channel in core.channels.all():
         real = channel.call
 
         async def call(op: str, args: Any, then: Any = None, real: Any = real, channel: Any = channel) -> Any:

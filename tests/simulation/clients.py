@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.producer.producer_state import Batch, Producing, Shared
+from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
 from tests.simulation.history import SENDS, value_of
@@ -210,15 +210,15 @@ class SimProducer:
         self.generation = 0
         self.produced = 0
         self.state = self._identity()
-        self._sized: Producing | None = None
+        self._sized: ProducerState | None = None
         world.loop.after(world.rng.randrange(30 * MS), self.work)
 
-    def _identity(self) -> Producing:
+    def _identity(self) -> ProducerState:
         producer = self.world.next_number()
         self.world.body_bytes_max[producer] = self.plan.body_bytes_max
         self.world.with_headers[producer] = self.plan.headers
         self.world.units_of[producer] = self.plan.units
-        return Producing(producer)
+        return ProducerState(producer)
 
     @property
     def settled_all(self) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
@@ -18,9 +18,7 @@ from raybroker.client.aio.listening import Listening
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.consumer_watch import watch
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
-from raybroker.client.connection.options import session_mode
 from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
@@ -30,8 +28,9 @@ from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic,
 from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
-from raybroker.client.session.session import SessionCore
-from raybroker.client.session.xa import Xa, XaWork
+from raybroker.client.session.session import SessionCore, session_mode
+from raybroker.client.session.transaction import SessionTransactions
+from raybroker.client.session.xa import Xa, XaTransactions
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
@@ -64,6 +63,9 @@ def _on_this_loop(handler: Callable[[E], object] | None) -> Callable[[E], object
 class Connection(PicklableConnection):
     """See :class:`raybroker.client.blocking.connection.Connection`; ``async with`` starts and closes it."""
 
+    _transactions: ClassVar[type[SessionTransactions]] = SessionTransactions
+    """Of its transacted sessions."""
+
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
         self._sessions: list[Session] = []
@@ -73,7 +75,10 @@ class Connection(PicklableConnection):
     ) -> Session:
         self._core.require_open()
         mode = session_mode(ack, transacted)
-        session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
+        core = SessionCore(
+            self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms, transactions=self._transactions
+        )
+        session = Session(self, core)
         self._sessions.append(session)
         return session
 
@@ -91,19 +96,19 @@ class Connection(PicklableConnection):
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
         check_arguments(handler=handler)
-        self._core.on_exception = _on_this_loop(handler)
+        self._core.events.on_exception(_on_this_loop(handler))
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
         check_arguments(handler=handler)
-        self._core.events.handler = _on_this_loop(handler)
+        self._core.events.on_event(_on_this_loop(handler))
 
     async def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
     ) -> None:
         """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
         check_arguments(handler=handler)
-        work = watch(self._core, destination_of(destination), _on_this_loop(handler))
+        work = self._core.watch_consumers(destination_of(destination), _on_this_loop(handler))
         await asyncio.wrap_future(self._core.io.submit(work))
 
     @property
@@ -143,12 +148,12 @@ class Connection(PicklableConnection):
 class XaConnection(Connection):
     """See :class:`raybroker.client.blocking.connection.XaConnection`."""
 
+    _transactions = XaTransactions
+
     async def session(
         self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
     ) -> Session:
-        session = await super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
-        session._core.work = XaWork(session._core)
-        return session
+        return await super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
 
 
 class Session(Unpicklable):
@@ -302,22 +307,22 @@ class Session(Unpicklable):
         await self._run(self._core.recover())
 
     async def commit(self) -> None:
-        await self._run(self._core.transacted_work().commit())
+        await self._run(self._core.require_transactions().commit())
 
     async def rollback(self) -> None:
-        await self._run(self._core.transacted_work().rollback())
+        await self._run(self._core.require_transactions().rollback())
 
     @property
     def transacted(self) -> bool:
-        return self._core.work is not None
+        return self._core.transactions is not None
 
     @property
     def xa(self) -> Xa:
         """Each method returns an awaitable."""
-        work = self._core.work
-        if not isinstance(work, XaWork):
+        transactions = self._core.transactions
+        if not isinstance(transactions, XaTransactions):
             raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none")
-        return Xa(work, self._run)
+        return Xa(transactions, self._run)
 
     @property
     def redelivery_delay_ms(self) -> int:
@@ -341,9 +346,9 @@ class Session(Unpicklable):
             await self._come_back()
         self._core.closed = True
         faults: list[BrokerError] = []
-        if self._core.work is not None:
+        if self._core.transactions is not None:
             with contextlib.suppress(BrokerError):
-                await self._run(self._core.work.close())
+                await self._run(self._core.transactions.close())
         if self._requests is not None:
             with contextlib.suppress(BrokerError):
                 await self._run(self._requests.close())

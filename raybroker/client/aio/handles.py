@@ -6,25 +6,25 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.connection.callbacks import Callbacks, SendFuture
-from raybroker.client.connection.options import send_options
+from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.browser import BrowserCore, require_open
-from raybroker.client.consumer.lost_consumers import let_go
+from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Destination
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
 from raybroker.client.pickled import Unpicklable
-from raybroker.client.producer.header_hints import Hints
+from raybroker.client.producer.header_hints import HeaderHints
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_many import many_options
+from raybroker.client.producer.send_options import send_options
+from raybroker.client.producer.unnamed import AnyProducer, OwnProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
-    AnyProducer,
-    OwnProducer,
     check_window,
     closed_consumer,
     closed_while_full,
@@ -33,11 +33,8 @@ from raybroker.client.session.opening import (
     own_or_named,
     unconfirmed,
 )
+from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
-
-if TYPE_CHECKING:
-    from raybroker.client.aio.connection import Session
-
 
 SEND_OPTIONS: Final = (
     "correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order", "persistent",
@@ -46,10 +43,27 @@ SEND_OPTIONS: Final = (
 """Options of ``send_async`` beside the properties."""
 
 
-class Producer(Unpicklable, Hints):
+class HandleSession(Protocol):
+    """The session that made a handle, as the handle sees it."""
+
+    _core: SessionCore
+    _producers: Handles[Producer]
+    _consumers: ConsumerHandles[Consumer]
+    _browsers: list[Browser]
+
+    def _run(self, work: Any) -> Awaitable[Any]: ...
+
+    def _come_back(self) -> Awaitable[None]: ...
+
+    def _require_no_listener(self) -> None: ...
+
+    def _listen(self) -> None: ...
+
+
+class Producer(Unpicklable, HeaderHints):
     """See :class:`raybroker.client.blocking.handles.Producer`."""
 
-    def __init__(self, session: Session, core: OwnProducer) -> None:
+    def __init__(self, session: HandleSession, core: OwnProducer) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
@@ -182,7 +196,6 @@ class Producer(Unpicklable, Hints):
                 await asyncio.wait([asyncio.wrap_future(settled)], timeout=closing_s(self._core))
                 given_up = not settled.done() and self._core.throttled
         await self.session._run(self._core.close())
-        self._core._connection.forget_producer(self._core)
         self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
@@ -191,7 +204,7 @@ class Producer(Unpicklable, Hints):
 class Consumer(Unpicklable):
     """See :class:`raybroker.client.blocking.handles.Consumer`; ``async for`` instead of ``for``."""
 
-    def __init__(self, session: Session, core: AnyConsumer) -> None:
+    def __init__(self, session: HandleSession, core: AnyConsumer) -> None:
         self.session = session
         self._core = core
 
@@ -294,7 +307,7 @@ class Consumer(Unpicklable):
 class Browser(Unpicklable):
     """See :class:`raybroker.client.blocking.handles.Browser`; ``async for`` instead of ``for``."""
 
-    def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:
+    def __init__(self, session: HandleSession, make: Callable[[], BrowserCore]) -> None:
         self.session = session
         self.closed = False
         self._make = make

@@ -6,33 +6,37 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from raybroker.client.aio.handles import Consumer, HandleSession
+from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
-from raybroker.client.listener.handler import Handler, give_up, judge, require_result, tell
+from raybroker.client.listener.handler import Handler, give_up, judge, require_result
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
-if TYPE_CHECKING:
-    from raybroker.client.aio.connection import Session
-    from raybroker.client.aio.handles import Consumer
-    from raybroker.client.consumer.message import Message
-
 log = logging.getLogger("raybroker.listener")
+
+
+class ListeningSession(HandleSession, Protocol):
+    """A session whose messages go to listeners."""
+
+    closed: bool
+
+    async def commit(self) -> None: ...
 
 
 class Listening:
     """See :class:`raybroker.client.blocking.listening.Listening`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ListeningSession) -> None:
         self._session = session
         self._core = session._core
-        self._core.listen()
         self._batching: Batching | None = None
-        if self._core.work is not None:
+        if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._core.wake_listeners = self._wake_up
+        self._core.listen(self._wake_up)
         self._task = asyncio.ensure_future(self._serve())
 
     def _wake_up(self) -> None:
@@ -62,12 +66,12 @@ class Listening:
 
     async def _serve_one(self, consumer: Consumer) -> bool:
         """Hand one message to the listener; False when there is none."""
-        core: Any = consumer._core
-        handler: Handler | None = core.listener
-        if handler is None or core.closed:
+        core = consumer._core
+        handler = core.listener
+        if not isinstance(handler, Handler) or core.closed:
             return False
         try:
-            message: Message | None = core.take_one()
+            message = core.take_one()
         except BrokerError as error:
             log.error("the listener of %s is called no more: %s", core.name, error)
             core.listener = None
@@ -123,7 +127,7 @@ class Listening:
 
     def _uncertain(self, error: BrokerError) -> None:
         log.warning("what a listener had done with was not acknowledged: %s", error)
-        tell(self._core.connection, error)
+        self._core.connection.events.post_failure(error)
 
     async def _failed(self, handler: Handler, message: Message, error: BaseException) -> None:
         verdict = judge(self._core, handler.retries, handler.function, message, error)

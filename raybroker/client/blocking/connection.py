@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from raybroker.client.admin.admin import Admin
 from raybroker.client.arguments import check_arguments
@@ -18,9 +18,7 @@ from raybroker.client.blocking.handles import Browser, Consumer, Producer
 from raybroker.client.blocking.listening import Listening
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.consumer_watch import watch
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
-from raybroker.client.connection.options import session_mode
 from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
@@ -30,8 +28,9 @@ from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic,
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
-from raybroker.client.session.session import SessionCore
-from raybroker.client.session.xa import Xa, XaWork
+from raybroker.client.session.session import SessionCore, session_mode
+from raybroker.client.session.transaction import SessionTransactions
+from raybroker.client.session.xa import Xa, XaTransactions
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
@@ -49,6 +48,9 @@ def _confirmed(confirmations: Confirmations) -> None:
 class Connection(PicklableConnection):
     """A connection to a cluster (or to the loopback). Delivers nothing until started; ``with`` starts and closes it."""
 
+    _transactions: ClassVar[type[SessionTransactions]] = SessionTransactions
+    """Of its transacted sessions."""
+
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
         self._sessions: list[Session] = []
@@ -64,7 +66,10 @@ class Connection(PicklableConnection):
         """
         self._core.require_open()
         mode = session_mode(ack, transacted)
-        session = Session(self, SessionCore(self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms))
+        core = SessionCore(
+            self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms, transactions=self._transactions
+        )
+        session = Session(self, core)
         self._sessions.append(session)
         return session
 
@@ -87,12 +92,12 @@ class Connection(PicklableConnection):
         handlers of a connection are called there one after another, and may make any call.
         """
         check_arguments(handler=handler)
-        self._core.on_exception = self._core.callbacks.wrap(handler)
+        self._core.events.on_exception(self._core.callbacks.wrap(handler))
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is."""
         check_arguments(handler=handler)
-        self._core.events.handler = self._core.callbacks.wrap(handler)
+        self._core.events.on_event(self._core.callbacks.wrap(handler))
 
     def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
@@ -103,7 +108,7 @@ class Connection(PicklableConnection):
         A destination that does not exist has none, and is looked for again each imqReconnectInterval.
         """
         check_arguments(handler=handler)
-        self._core.io.run(watch(self._core, destination_of(destination), self._core.callbacks.wrap(handler)))
+        self._core.io.run(self._core.watch_consumers(destination_of(destination), self._core.callbacks.wrap(handler)))
 
     @property
     def client_id(self) -> str | None:
@@ -151,13 +156,13 @@ class Connection(PicklableConnection):
 class XaConnection(Connection):
     """A connection whose sessions work in branches of distributed transactions."""
 
+    _transactions = XaTransactions
+
     def session(
         self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
     ) -> Session:
         """A session with ``xa``; it is always transacted."""
-        session = super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
-        session._core.work = XaWork(session._core)
-        return session
+        return super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
 
 
 class Session(Unpicklable):
@@ -364,23 +369,23 @@ class Session(Unpicklable):
         Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
         ConnectionLostError when that cannot be known.
         """
-        self._run(self._core.transacted_work().commit(cancellable=False))
+        self._run(self._core.require_transactions().commit(cancellable=False))
 
     def rollback(self) -> None:
         """What was sent is dropped; what was received comes again, flagged."""
-        self._run(self._core.transacted_work().rollback())
+        self._run(self._core.require_transactions().rollback())
 
     @property
     def transacted(self) -> bool:
-        return self._core.work is not None
+        return self._core.transactions is not None
 
     @property
     def xa(self) -> Xa:
         """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa``."""
-        work = self._core.work
-        if not isinstance(work, XaWork):
+        transactions = self._core.transactions
+        if not isinstance(transactions, XaTransactions):
             raise IllegalStateError("xa is for sessions of rb.connect_xa(); this connection is none")
-        return Xa(work, self._run)
+        return Xa(transactions, self._run)
 
     @property
     def redelivery_delay_ms(self) -> int:
@@ -409,9 +414,9 @@ class Session(Unpicklable):
             self._come_back()
         self._core.closed = True
         faults: list[BrokerError] = []
-        if self._core.work is not None:
+        if self._core.transactions is not None:
             with contextlib.suppress(BrokerError):
-                self._run(self._core.work.close())
+                self._run(self._core.transactions.close())
         if self._requests is not None:
             with contextlib.suppress(BrokerError):
                 self._run(self._requests.close())

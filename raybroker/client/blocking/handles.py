@@ -9,25 +9,24 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.connection.callbacks import Callbacks, SendFuture
-from raybroker.client.connection.options import send_options
+from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.browser import BrowserCore, require_open
-from raybroker.client.consumer.lost_consumers import let_go
+from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Destination
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
-from raybroker.client.pickled import Made, Unpicklable, producer_again, reduce_producer
-from raybroker.client.producer.header_hints import Hints
+from raybroker.client.pickled import Made, PicklableConnection, Unpicklable, producer_again, reduce_producer
+from raybroker.client.producer.header_hints import HeaderHints
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_many import many_options
-from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.client.producer.send_options import send_options
+from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
-    AnyProducer,
-    OwnProducer,
     check_window,
     closed_consumer,
     closed_while_full,
@@ -35,18 +34,39 @@ from raybroker.client.session.opening import (
     own_or_named,
     unconfirmed,
 )
+from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
-
-if TYPE_CHECKING:
-    from raybroker.client.blocking.connection import Session
 
 T = TypeVar("T")
 
 
-class Producer(Hints):
+class HandleSession(Protocol):
+    """The session that made a handle, as the handle sees it."""
+
+    _core: SessionCore
+    _producers: Handles[Producer]
+    _consumers: ConsumerHandles[Consumer]
+    _browsers: list[Browser]
+
+    @property
+    def connection(self) -> PicklableConnection: ...
+
+    @property
+    def _listening(self) -> object: ...
+
+    def _run(self, work: Any) -> Any: ...
+
+    def _come_back(self) -> None: ...
+
+    def _require_no_listener(self) -> None: ...
+
+    def _listen(self) -> None: ...
+
+
+class Producer(HeaderHints):
     """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
-    def __init__(self, session: Session, core: OwnProducer) -> None:
+    def __init__(self, session: HandleSession, core: OwnProducer) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
@@ -231,7 +251,6 @@ class Producer(Hints):
                 wait([settled], closing_s(self._core))
                 given_up = not settled.done() and self._core.throttled
         self._core._connection.io.run(self._core.close())
-        self._core._connection.forget_producer(self._core)
         self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
@@ -246,7 +265,7 @@ class Producer(Hints):
 class Consumer(Unpicklable):
     """Made by :meth:`Session.consumer`; iterate over it, or call receive."""
 
-    def __init__(self, session: Session, core: AnyConsumer) -> None:
+    def __init__(self, session: HandleSession, core: AnyConsumer) -> None:
         self.session = session
         self._core = core
 
@@ -390,7 +409,7 @@ class Consumer(Unpicklable):
 class Browser(Unpicklable):
     """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
 
-    def __init__(self, session: Session, make: Callable[[], BrowserCore]) -> None:
+    def __init__(self, session: HandleSession, make: Callable[[], BrowserCore]) -> None:
         self.session = session
         self.closed = False
         self._make = make

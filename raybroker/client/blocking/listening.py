@@ -6,18 +6,23 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from raybroker.client.blocking.handles import Consumer, HandleSession
+from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
-from raybroker.client.listener.handler import Handler, give_up, judge, require_result, tell
+from raybroker.client.listener.handler import Handler, give_up, judge, require_result
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
-if TYPE_CHECKING:
-    from raybroker.client.blocking.connection import Session
-    from raybroker.client.blocking.handles import Consumer
-    from raybroker.client.consumer.message import Message
-
 log = logging.getLogger("raybroker.listener")
+
+
+class ListeningSession(HandleSession, Protocol):
+    """A session whose messages go to listeners."""
+
+    closed: bool
+
+    def commit(self) -> None: ...
 
 
 class Listening:
@@ -26,16 +31,15 @@ class Listening:
     A coroutine that a listener returns is run to its end on an event loop of this thread.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ListeningSession) -> None:
         self._session = session
         self._core = session._core
-        self._core.listen()
         self._batching: Batching | None = None
-        if self._core.work is not None:
+        if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
         self._runner: asyncio.Runner | None = None
         self._wake = threading.Event()
-        self._core.wake_listeners = self._wake.set
+        self._core.listen(self._wake.set)
         self._thread = threading.Thread(target=self._serve, name="raybroker-session", daemon=True)
         self._thread.start()
 
@@ -65,12 +69,12 @@ class Listening:
 
     def _serve_one(self, consumer: Consumer) -> bool:
         """Hand one message to the listener; False when there is none."""
-        core: Any = consumer._core
-        handler: Handler | None = core.listener
-        if handler is None or core.closed:
+        core = consumer._core
+        handler = core.listener
+        if not isinstance(handler, Handler) or core.closed:
             return False
         try:
-            message: Message | None = core.take_one()
+            message = core.take_one()
         except BrokerError as error:
             log.error("the listener of %s is called no more: %s", core.name, error)
             core.listener = None
@@ -124,7 +128,7 @@ class Listening:
     def _uncertain(self, error: BrokerError) -> None:
         """What the listener has done with is not acknowledged: it comes again, or its outcome is unknown."""
         log.warning("what a listener had done with was not acknowledged: %s", error)
-        tell(self._core.connection, error)
+        self._core.connection.events.post_failure(error)
 
     def _failed(self, handler: Handler, message: Message, error: BaseException) -> None:
         verdict = judge(self._core, handler.retries, handler.function, message, error)

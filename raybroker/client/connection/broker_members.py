@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Container, Coroutine
+from typing import Any, Final
 
+from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination, Topic
 from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
 
 CHANGED_WAIT_S: Final = 15.0
 """One question for changes waits so long; asking again costs one call."""
@@ -20,18 +19,19 @@ Join = Callable[[str, Destination, bool], Coroutine[Any, Any, Any]]
 """(broker, destination, create): makes a member, and puts it to the others."""
 
 
-class Section:
+class BrokerMembers:
     """Keeps ``members`` in step with what there is on one broker: its member of a destination, or the topics that
     match a pattern. On the IO loop."""
 
     def __init__(
-        self, connection: ConnectionCore, destination: Destination, broker: str, members: dict[Key, Any], join: Join, *,
-        create: bool = False,
+        self, directory: Directory, tasks: Tasks, destination: Destination, broker: str, members: Container[Key],
+        join: Join, *, create: bool = False,
     ) -> None:  # fmt: skip
         """``create``: a destination that is missing on this broker is made the first time."""
         self.broker = broker
         self.stopped = False
-        self._connection = connection
+        self._directory = directory
+        self._tasks = tasks
         self._destination = destination
         self._members = members
         self._join = join
@@ -48,15 +48,15 @@ class Section:
             await self._join_one(self._destination)
             self._version = 0
             return
-        version, names = await self._connection.patiently(
-            self._destination.name,
-            lambda: self._connection.directory.matching(self._destination.name, self.broker or None),
-        )
+        version, names = await self._tasks.with_retry(self._destination.name, self._matching)
         self._version = version if await self._join_all(names) else -1
+
+    async def _matching(self) -> tuple[int, list[str]]:
+        return await self._directory.matching(self._destination.name, self.broker or None)
 
     def follow(self) -> None:
         """From now on join what comes, and whatever left."""
-        self._task = self._connection.spawn(self._follow())
+        self._task = self._tasks.spawn(self._follow())
 
     def member_left(self) -> None:
         """A member is gone that may come back."""
@@ -77,22 +77,22 @@ class Section:
             except BrokerError:
                 self._version = -1
             if self._version < 0 and not self.stopped:
-                await self._connection.pause()
+                await self._tasks.pause()
 
     async def _changed(self) -> None:
         """Wait until there may be something to do."""
         if not self._destination.is_pattern:
             await self._left.wait()
             return
-        directory, seen = self._connection.directory, self._version
+        seen = self._version
         while not self._left.is_set():
-            if await directory.changed(seen, CHANGED_WAIT_S, self.broker or None) != seen:
+            if await self._directory.changed(seen, CHANGED_WAIT_S, self.broker or None) != seen:
                 return
 
     async def _look(self) -> None:
         self._left.clear()
         if self._destination.is_pattern:
-            version, names = await self._connection.directory.matching(self._destination.name, self.broker or None)
+            version, names = await self._matching()
             self._version = version if await self._join_all(names) else -1
         else:
             self._version = -1

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from raybroker.client.connection.directory import View
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.directory import Directory, View
+from raybroker.client.connection.tasks import Tasks
 from raybroker.model.errors import BrokerError
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
 
 CHANGED_WAIT_S: Final = 15.0
 """One question for changes waits so long; asking again costs one call."""
@@ -41,12 +40,14 @@ def coordinator(view: View) -> str:
     return next((row.name for row in view.members if row.coordinator), view.home)
 
 
-class Brokers:
-    """On the IO loop. ``listeners`` are called with each new view."""
+class ClusterView:
+    """On the IO loop. ``channels``: those of the connection; ``listeners`` are called with each new view."""
 
-    def __init__(self, connection: ConnectionCore) -> None:
+    def __init__(self, directory: Directory, tasks: Tasks, channels: Callable[[], list[Channel]]) -> None:
         self.listeners: list[Callable[[View], None]] = []
-        self._connection = connection
+        self._directory = directory
+        self._tasks = tasks
+        self._channels = channels
         self._view: View | None = None
         self._down_since: dict[str, float] = {}
         """Brokers that are down → since when, by the loop's clock; 0: since before we looked."""
@@ -54,20 +55,19 @@ class Brokers:
     async def view(self) -> View:
         """The brokers there are; raises ConnectionLostError when none can be asked."""
         if self._view is None:
-            directory = self._connection.directory
-            view = await self._connection.patiently("the brokers of the cluster", directory.brokers)
+            view = await self._tasks.with_retry("the brokers of the cluster", self._directory.brokers)
             if self._view is None:
                 self._view = view
                 self._down_since = {row.name: 0.0 for row in view.members if row.state == DOWN}
-                if directory.home:
-                    self._connection.spawn(self._follow())
-                    self._connection.spawn(self._guard())
+                if self._directory.home:
+                    self._tasks.spawn(self._follow())
+                    self._tasks.spawn(self._guard())
         return self._view
 
     @property
     def alone(self) -> bool:
         """There is one broker, and there will never be another."""
-        return not self._connection.directory.home
+        return not self._directory.home
 
     def gone(self, broker: str, for_s: float = 0.0) -> bool:
         """Whether a broker has been down for so many seconds, as far as is known; from now on the brokers are
@@ -84,16 +84,16 @@ class Brokers:
                 await self.view()
 
         if self._view is None and not self.alone:
-            self._connection.spawn(begin())
+            self._tasks.spawn(begin())
 
     def link_lost(self, broker: str) -> None:
         """A link to a host of a broker broke: if it is our home broker, that one may be gone as well."""
-        if self._view is not None and broker == self._connection.directory.home:
-            self._connection.spawn(self._doubt(broker))
+        if self._view is not None and broker == self._directory.home:
+            self._tasks.spawn(self._doubt(broker))
 
     async def _follow(self) -> None:
-        directory = self._connection.directory
-        while not self._connection.closed:
+        directory = self._directory
+        while not self._tasks.closed:
             assert self._view is not None
             home = directory.home
             try:
@@ -102,19 +102,19 @@ class Brokers:
                     self._changed(await directory.brokers())
             except BrokerError:
                 if directory.home == home:
-                    await self._connection.pause()
+                    await self._tasks.pause()
                 with contextlib.suppress(BrokerError):
                     self._changed(await directory.brokers())
 
     async def _guard(self) -> None:
         """Have our home broker watched by another one."""
-        directory, turn = self._connection.directory, 0
-        while not self._connection.closed:
+        directory, turn = self._directory, 0
+        while not self._tasks.closed:
             assert self._view is not None
             others = [name for name in alive(self._view) if name != directory.home]
             try:
                 if not others:
-                    await self._connection.pause()
+                    await self._tasks.pause()
                     continue
                 witness = others[turn % len(others)]
                 async with asyncio.timeout(ANSWER_S):
@@ -125,13 +125,13 @@ class Brokers:
                     await directory.brokers_changed(seen.version, WITNESS_WAIT_S, witness)
             except (BrokerError, TimeoutError):
                 turn += 1
-                await self._connection.pause()
+                await self._tasks.pause()
 
     async def _doubt(self, home: str) -> None:
         """There is reason to believe that our home broker is down: if it does not answer us, have another one."""
-        self._connection.spawn(self._ask(home))
+        self._tasks.spawn(self._ask(home))
         with contextlib.suppress(BrokerError):
-            await self._connection.directory.doubt(home, DOUBT_S)
+            await self._directory.doubt(home, DOUBT_S)
 
     def _changed(self, view: View) -> None:
         before, self._view = self._view, view
@@ -141,14 +141,14 @@ class Brokers:
         self._down_since = {
             row.name: self._down_since.get(row.name, now) for row in view.members if row.state == DOWN
         }
-        for channel in self._connection.channels():
+        for channel in self._channels():
             if channel.place.broker not in there and not channel.lost:
-                self._connection.spawn(self._ask(channel.place.broker))
+                self._tasks.spawn(self._ask(channel.place.broker))
         for listener in list(self.listeners):
             listener(view)
 
     async def _ask(self, broker: str) -> None:
         """Give up the connections to hosts of a broker that do not answer."""
-        for channel in self._connection.channels():
+        for channel in self._channels():
             if channel.place.broker == broker and not channel.lost and not await channel.answers(ANSWER_S):
                 channel.link.abort()

@@ -16,7 +16,7 @@ FLOW_COUNT: Final = 100
 """imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often."""
 
 
-class Meter:
+class ConnectionFlow:
     """``write(go)`` tells the hosts, on the IO loop; ``post(call, go)`` has it called there."""
 
     def __init__(

@@ -8,76 +8,80 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import ConsumerEvent
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.wire.native import frames as wire
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
+Handler = Callable[[ConsumerEvent], object]
 
 
-async def watch(
-    connection: ConnectionCore, destination: Destination, handler: Callable[[ConsumerEvent], object] | None
-) -> None:
-    """Tell ``handler`` now, and each time that it changes; None: nobody any more. It replaces the one there was.
+class WatchingConnection(Protocol):
+    """What a watch needs of its connection."""
 
-    Raises InvalidDestinationError for a pattern.
-    """
-    connection.require_open()
-    if destination.is_pattern:
-        raise InvalidDestinationError(f"{destination.name} is a pattern; consumers of one destination can be watched")
-    before = connection.watches.pop(destination, None)
-    if before is not None:
-        await before.close()
-    if handler is not None:
-        watching = connection.watches[destination] = ConsumerWatch(connection, destination, handler)
-        await watching.open()
+    io: IoThread
+    tasks: Tasks
+    attachments: Attachments
 
 
-class ConsumerWatch:
+class ConsumerWatches:
+    """The destinations whose consumers the application wants to know of."""
+
+    def __init__(self, connection: WatchingConnection) -> None:
+        self._connection = connection
+        self._watches: dict[Destination, ConsumerWatch] = {}
+
+    async def watch(self, destination: Destination, handler: Handler | None) -> None:
+        """Call ``handler`` now, and each time that it changes; None: nobody any more. It replaces the one there was.
+
+        Raises InvalidDestinationError for a pattern.
+        """
+        if destination.is_pattern:
+            raise InvalidDestinationError(
+                f"{destination.name} is a pattern; consumers of one destination can be watched"
+            )
+        before = self._watches.pop(destination, None)
+        if before is not None:
+            await before.close()
+        if handler is not None:
+            watching = self._watches[destination] = ConsumerWatch(self._connection, destination, handler)
+            await watching.open()
+
+
+class ConsumerWatch(Endpoint):
     """A handle that sends and takes nothing; on the IO loop."""
 
+    reports_failure = False
+    """It ends for no other reason than being closed."""
+
     def __init__(
-        self, connection: ConnectionCore, destination: Destination, handler: Callable[[ConsumerEvent], object]
+        self, connection: WatchingConnection, destination: Destination, handler: Handler, broker: str | None = None
     ) -> None:
-        self.destination = destination
-        self.name = destination.name
-        self.broker: str | None = None
-        """Its member is the home broker's."""
-        self.recovered_at = 0.0
-        self.left: Callable[[Any], None] | None = lambda _: None
-        """It ends for no other reason than being closed, so nobody is told of errors."""
-        self._connection = connection
+        super().__init__(destination, broker)
+        self._io = connection.io
+        self._tasks = connection.tasks
+        self._attachments = connection.attachments
         self._handler = handler
-        self._closed = False
         self._ready: bool | None = None
-        self._channel: Channel | None = None
-        self._handle = 0
 
     async def open(self) -> None:
         try:
-            await self._connection.attach(self, create=False)
+            await self._attachments.attach(self, create=False)
         except InvalidDestinationError:
             self._look_again()
 
-    @property
-    def attached(self) -> bool:
-        return self._channel is not None and not self._channel.lost
-
     async def attach(self, channel: Channel) -> None:
-        handle = channel.new_handle(self)
-        self._channel, self._handle = channel, handle
-        args = {"handle": handle, "type": self.destination.kind, "name": self.name}
-        try:
-            await channel.call("watch_consumers", args, lambda answer: self._tell(bool(answer["ready"])))
-        except BaseException:
-            channel.endpoints.pop(handle, None)
-            self._channel = None
-            raise
+        await self._open(channel, "watch_consumers", {}, self._answered)
+
+    def _answered(self, answer: Any) -> None:
+        self._tell(bool(answer["ready"]))
 
     def on_frame(self, frame: wire.Frame) -> None:
         if not isinstance(frame, wire.Event):
@@ -89,22 +93,22 @@ class ConsumerWatch:
             self._look_again()
 
     def _tell(self, ready: bool) -> None:
-        if ready != self._ready and not self._closed:
+        if ready != self._ready and not self.closed:
             self._ready = ready
-            self._connection.io.post(self._handler, ConsumerEvent(self.destination, ready))
+            self._io.post(self._handler, ConsumerEvent(self.destination, ready))
 
     def _look_again(self) -> None:
         """It cannot be watched now: it has no consumers until it can."""
         self._tell(False)
-        if not self._connection.closed:
-            self._connection.spawn(self._keep_looking())
+        if not self._tasks.closed:
+            self._tasks.spawn(self._keep_looking())
 
     async def _keep_looking(self) -> None:
-        while not self._closed:
-            await self._connection.pause()
+        while not self.closed:
+            await self._tasks.pause()
             try:
-                if not self._closed:
-                    await self._connection.attach(self, create=False)
+                if not self.closed:
+                    await self._attachments.attach(self, create=False)
                 return
             except BrokerError:
                 continue
@@ -114,25 +118,19 @@ class ConsumerWatch:
         if channel is not None and channel.endpoints.pop(self._handle, None) is not None:
             channel.leave("unwatch_consumers", self._handle)
 
-    def on_writable(self) -> None:
-        """It writes little enough not to care."""
-
-    def has_ended(self) -> bool:
-        return self._closed
-
     def on_lost(self) -> None:
-        self._channel = None
-        if not self._closed:
-            self._connection.recover(self)
+        super().on_lost()
+        if not self.closed:
+            self._attachments.recover(self)
 
     def fail(self, error: BrokerError) -> None:
         """It could not be brought back in time, or its destination is gone."""
-        if self._connection.attributes["imqReconnectEnabled"] or isinstance(error, InvalidDestinationError):
+        if self._attachments.reconnects or isinstance(error, InvalidDestinationError):
             self._look_again()
         else:
             self._tell(False)
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         with contextlib.suppress(BrokerError):
             self._detach()

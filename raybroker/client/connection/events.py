@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.destinations import Destination
@@ -66,10 +66,28 @@ class Events:
     """Where the events of one connection go; on the IO loop."""
 
     def __init__(self, io: IoThread) -> None:
-        self.handler: Callable[[ConnectionEvent], object] | None = None
         self._io = io
+        self._on_event: Callable[[ConnectionEvent], object] | None = None
+        self._on_exception: Callable[[BrokerError], object] | None = None
         self._refusals: dict[tuple[str, str], tuple[int, BrokerError]] = {}
         self._telling = False
+
+    def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
+        """From now on call ``handler`` with each event; None: nobody."""
+        self._on_event = handler
+
+    def on_exception(self, handler: Callable[[BrokerError], object] | None) -> None:
+        """From now on call ``handler`` with each error that ends a handle; None: nobody."""
+        self._on_exception = handler
+
+    def failed(self, error: BrokerError) -> None:
+        """A handle or a listener has failed."""
+        if self._on_exception is not None:
+            self._on_exception(error)
+
+    def post_failure(self, error: BrokerError) -> None:
+        """:meth:`failed` from any thread."""
+        self._io.post(self.failed, error)
 
     def refused(self, address: str, destination: str, count: int, error: BrokerError) -> None:
         """Messages were refused that nobody waits for: one line in the log, and one event, for many of them."""
@@ -91,7 +109,7 @@ class Events:
 
     def tell(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
         """The handler is called in a later turn of the loop, in order; what it raises harms nobody else."""
-        handler = self.handler
+        handler = self._on_event
         if handler is not None:
             code, text = (error.code, str(error)) if error is not None else ("", "")
             self._io.post(handler, ConnectionEvent(kind, address, code, text, attempt))
@@ -103,28 +121,28 @@ class Outage:
     def __init__(self, events: Events, address: str) -> None:
         self._events = events
         self._address = address
-        self._leader: Any = None
+        self._leader: object = None
         self._attempts = 0
         self._over = False
 
-    def failed(self, endpoint: Any, error: BrokerError) -> None:
+    def failed(self, endpoint: object, error: BrokerError) -> None:
         """An attempt of the handle to come back has failed."""
         if self._leads(endpoint):
             self._attempts += 1
             self._events.tell(RECONNECT_FAILED, self._address, error, self._attempts)
 
-    def over(self, endpoint: Any, address: str) -> None:
+    def over(self, endpoint: object, address: str) -> None:
         """The handle is back."""
         if self._leads(endpoint):
             self._over = True
             self._events.tell(RECONNECTED, address)
 
-    def left(self, endpoint: Any) -> None:
+    def left(self, endpoint: object) -> None:
         """The handle tries no more."""
         if self._leader is endpoint:
             self._leader = None
 
-    def _leads(self, endpoint: Any) -> bool:
+    def _leads(self, endpoint: object) -> bool:
         if self._leader is None:
             self._leader = endpoint
         return not self._over and self._leader is endpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,12 @@ from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection import ray_seam
 from raybroker.client.connection.addresses import ATTRIBUTE, Addresses, address_list
 from raybroker.client.connection.cluster_directory import ClusterDirectory
-from raybroker.client.connection.connection import RETRY_FIRST_S, ConnectionCore
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.tasks import RETRY_FIRST_S
 from raybroker.client.loopback import make_core
-from raybroker.client.pickled import Address
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
 from raybroker.model.settings import lookup
@@ -79,13 +80,14 @@ def _core(
     config = Config.of({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
-    core = ConnectionCore(directory, config, client_id=client_id_of(config, client_id, username), io=io)
-    core.address = Address(_open, cluster, broker, dict(attributes))
-    return core
+    return ConnectionCore(
+        directory, config, client_id=client_id_of(config, client_id, username), io=io,
+        reopen=partial(_reopen, dict(attributes), cluster, broker),
+    )  # fmt: skip
 
 
-def _open(address: Address) -> ConnectionCore:
-    return _core(address.attributes, None, address.cluster, address.broker, None, None, IoThread.shared())
+def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
+    return _core(attributes, None, cluster, broker, None, None, IoThread.shared())
 
 
 def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.events import UNANSWERED
+from raybroker.client.connection.tasks import Tasks
 from raybroker.model.errors import RequestTimeoutError
+from raybroker.model.settings import ConfigView
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
+Unanswered = Callable[[Channel, RequestTimeoutError], None]
 
 
-async def keep_pinging(connection: ConnectionCore) -> None:
-    """Ping every link each imqPingInterval, until cancelled; returns at once when that is off."""
-    attributes = connection.attributes
+async def keep_pinging(
+    channels: Callable[[], Iterable[Channel]], attributes: ConfigView, tasks: Tasks, unanswered: Unanswered
+) -> None:
+    """Ping every link each imqPingInterval, until cancelled; returns at once when that is off.
+
+    A host that does not answer within imqPingAckTimeout loses its link with imqAbortOnPingAckTimeout; else
+    ``unanswered`` is called.
+    """
     interval_s, answer_s = attributes["imqPingInterval"], attributes["imqPingAckTimeout"] / 1000
+    if attributes["imqAbortOnPingAckTimeout"]:
+        unanswered = Channel.give_up
     while interval_s > 0:
         await asyncio.sleep(interval_s)
-        for channel in connection.channels():
+        for channel in channels():
             if channel.lost:
                 continue
             channel.ping()
             if answer_s > 0 and not channel.lost:
-                connection.spawn(_answered(connection, channel, answer_s))
+                tasks.spawn(_answered(channel, answer_s, unanswered))
 
 
-async def _answered(connection: ConnectionCore, channel: Channel, answer_s: float) -> None:
-    if await channel.answers(answer_s) or channel.lost:
-        return
-    error = RequestTimeoutError(f"host {channel.place.key} has not answered within imqPingAckTimeout={answer_s:g} s")
-    if connection.attributes["imqAbortOnPingAckTimeout"]:
-        channel.give_up(error)
-    else:
-        connection.events.tell(UNANSWERED, channel.place.key, error)
+async def _answered(channel: Channel, answer_s: float, unanswered: Unanswered) -> None:
+    if not await channel.answers(answer_s) and not channel.lost:
+        text = f"host {channel.place.key} has not answered within imqPingAckTimeout={answer_s:g} s"
+        unanswered(channel, RequestTimeoutError(text))

@@ -1,25 +1,28 @@
-"""Answers to acknowledgements and to other outcomes of received messages, and what they are worth."""
+"""Answers to acknowledgements and to other outcomes of received messages, and what they mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from raybroker.client.consumer import unacknowledged_ranges
 from raybroker.client.consumer.returned_deliveries import UNCONFIRMED
 from raybroker.model.errors import BrokerError, IllegalStateError
 
-if TYPE_CHECKING:
-    from raybroker.client.consumer.prefetch_buffer import Buffer
-
 OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back otherwise"
+
+
+class Settler(Protocol):
+    """A consumer whose deliveries an answer is about."""
+
+    def went_back(self, epoch: int, ranges: unacknowledged_ranges.Ranges, why: str, /) -> None: ...
 
 
 class Confirmation(Future[int]):
     """The broker's answer about deliveries of one consumer: how many of them it did not know any more."""
 
-    def __init__(self, consumer: Buffer, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
+    def __init__(self, consumer: Settler, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
         super().__init__()
         self._consumer = consumer
         self._epoch = epoch

@@ -7,11 +7,15 @@ pass is a look of its own: what waits when it starts, without what is delivered 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
+from raybroker.client.connection.addresses import Attributes
+from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
-from raybroker.client.consumer.message import Delivery, Message
+from raybroker.client.connection.connection_flow import ConnectionFlow
+from raybroker.client.connection.endpoint import Endpoint
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.consumer.message import Delivery, Message, MessageSession
 from raybroker.client.destinations import Destination
 from raybroker.model.errors import (
     BrokerError,
@@ -22,8 +26,16 @@ from raybroker.model.errors import (
 )
 from raybroker.wire.native import frames as wire
 
-if TYPE_CHECKING:
-    from raybroker.client.session.session import SessionCore
+
+class BrowserConnection(Protocol):
+    """What a browser needs of its connection."""
+
+    io: IoThread
+    attributes: Attributes
+    attachments: Attachments
+    flow: ConnectionFlow
+    message_bytes_max: int
+    temporaries: set[Destination]
 
 
 def check_browsable(destination: Destination) -> None:
@@ -32,51 +44,32 @@ def check_browsable(destination: Destination) -> None:
         raise InvalidDestinationError(f"{destination.text} cannot be browsed; browsers are for queues")
 
 
-class BrowserCore:
-    """One pass over a queue. ``session``: for what a face is; nothing of it is acknowledged."""
+class BrowserCore(Endpoint):
+    """One pass over a queue. ``session``: that of the messages; nothing of it is acknowledged."""
 
     def __init__(
-        self, session: SessionCore, destination: Destination, selector: str | None, *, unpickles: bool
-    ) -> None:
+        self, connection: BrowserConnection, session: MessageSession, destination: Destination, selector: str | None, *,
+        unpickles: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(destination)
         self.session = session
-        self.destination = destination
-        self.name = destination.name
         self.unpickles = unpickles
-        self.closed = False
+        self.message_bytes_max = connection.message_bytes_max
         self.more = True
-        self.broker: str | None = None
-        """Whose member of the destination; None: that of the home broker."""
-        self.traits: Mapping[str, Any] = {}
-        self.recovered_at = 0.0
-        self.left = None
-        self._connection = session.connection
+        self._connection = connection
         self._selector = selector
-        self._most: int = self._connection.attributes["imqQueueBrowserMaxMessagesPerRetrieve"]
-        self._timeout_s: float = self._connection.attributes["imqQueueBrowserRetrieveTimeout"] / 1000
-        self._channel: Channel | None = None
-        self._handle = 0
+        self._most: int = connection.attributes["imqQueueBrowserMaxMessagesPerRetrieve"]
+        self._timeout_s: float = connection.attributes["imqQueueBrowserRetrieveTimeout"] / 1000
         self._failure: BrokerError | None = None
         self._found: list[Message] = []
 
-    @property
-    def attached(self) -> bool:
-        return self._channel is not None and not self._channel.lost
-
     async def open(self) -> None:
         """Raises InvalidSelectorError, InvalidDestinationError and ConnectionLostError."""
-        await self._connection.attach(self, create=self.destination not in self._connection.temporaries)
+        create = self.destination not in self._connection.temporaries
+        await self._connection.attachments.attach(self, create=create)
 
     async def attach(self, channel: Channel) -> None:
-        self._handle = channel.new_handle(self)
-        args = {
-            "handle": self._handle, "name": self.name, "type": self.destination.kind, "selector": self._selector
-        }  # fmt: skip
-        try:
-            await channel.call("open_browser", args)
-        except BaseException:
-            channel.endpoints.pop(self._handle, None)
-            raise
-        self._channel = channel
+        await self._open(channel, "open_browser", {"selector": self._selector})
 
     async def fetch(self) -> list[Message]:
         """The next chunk; empty at the end. Raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
@@ -101,20 +94,11 @@ class BrowserCore:
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Deliver):
-            delivery: Any = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)  # type: ignore[arg-type]
+            delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
-            self._connection.meter(frame.block.count)
+            self._connection.flow.meter(frame.block.count)
         elif isinstance(frame, wire.Event):
-            self._connection.end(self, InvalidDestinationError(f"destination {self.name} was destroyed"))
-
-    def on_writable(self) -> None:
-        """A browser writes next to nothing."""
-
-    def on_lost(self) -> None:
-        self._channel = None
-
-    def has_ended(self) -> bool:
-        return self.closed
+            self._connection.attachments.end(self, InvalidDestinationError(f"destination {self.name} was destroyed"))
 
     def fail(self, error: BrokerError) -> None:
         self._failure = error

@@ -1,118 +1,144 @@
 """The consumer behind every face: one attachment to a destination, and what it says to the broker.
 
-The buffer that its messages wait in is ``buffer.py``; here is everything that runs on the IO loop.
+The buffer that its messages wait in is ``prefetch_buffer``; here is everything that runs on the IO loop.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel, ended_by
+from raybroker.client.connection.cluster_view import ClusterView
+from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.io_thread import refuse, tell_errors
+from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer import unacknowledged_ranges
 from raybroker.client.consumer.ack_deadline import Lease
-from raybroker.client.consumer.credit_pool import CreditPool, Order, Share
+from raybroker.client.consumer.consumer_options import ConsumerOptions
+from raybroker.client.consumer.credit_pool import CreditPool, Grant, Share
+from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
-from raybroker.client.consumer.message import Delivery, Message
-from raybroker.client.consumer.notifier import Arrivals
-from raybroker.client.consumer.prefetch_buffer import Buffer, Watched
+from raybroker.client.consumer.message import Delivery, Message, MessageSession
+from raybroker.client.consumer.notifier import Notifier
+from raybroker.client.consumer.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, OVERDUE, RECOVERED, TIMED_OUT, not_settled
 from raybroker.client.destinations import Destination
+from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
-
-if TYPE_CHECKING:
-    from raybroker.client.session.session import SessionCore
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """What a consumer asks of the broker.
-
-    style, limit, percent  see client.flow; with style "prefetch" the limit counts unacknowledged messages
-    subscription           None, or name, durable and shared of a topic's subscription
-    lease_ms               the ack deadline of each delivery, 0 for none
-    """
-
-    style: str = "credit"
-    limit: int = 1000
-    percent: int = 50
-    unpickles: bool = False
-    selector: str | None = None
-    no_local: bool = False
-    subscription: dict[str, Any] | None = None
-    lease_ms: int = 0
-    explicit: bool = False
-    """The program has asked for this limit."""
-    told: set[str] = field(default_factory=set, compare=False)
-    """What was logged about it already."""
-
 
 IDENTITY_BYTES: Final = 8
 log = logging.getLogger("raybroker.client")
 
 
-def tell_cut_limit(consumer: ConsumerCore, granted: int) -> None:
-    """Log, once a consumer, that it has a lower limit than was asked for: the destination's own is lower."""
-    asked, told = consumer.options.limit, consumer.options.told
-    if "limit" in told or not consumer.options.explicit or granted <= 0 or 0 <= asked <= granted:
-        return
-    told.add("limit")
-    log.warning(
-        "prefetch=%d of a consumer of %s is more than is allowed there: it gets %d; raise consumerFlowLimit of the"
-        " destination for more", asked, consumer.name, granted,
-    )  # fmt: skip
+class ConsumerConnection(BufferConnection, Protocol):
+    """What a consumer needs of its connection."""
+
+    directory: Directory
+    tasks: Tasks
+    attachments: Attachments
+    brokers: ClusterView
+    duplicates: DuplicateDeliveries
+    message_bytes_max: int
+
+    def warn_unless_started(self) -> None: ...
 
 
-class ConsumerCore(Buffer):
-    """One attachment to one destination; alone, or a member of a SpreadConsumer.
+class ConsumerSession(BufferSession, MessageSession, Protocol):
+    """What a consumer needs of its session. ``owner`` names the session to all hosts."""
+
+    mode: str
+    owner: str
+    transactions: SessionTransactions | None
+    in_hand: Message | None
+    consumers: list[ConsumerCore]
+
+    @property
+    def connection(self) -> ConsumerConnection: ...
+
+    @property
+    def redelivery_delay_ms(self) -> int: ...
+
+    def wake_listeners(self) -> None:
+        """Something has come for a listener; with the lock of the buffer held."""
+        ...
+
+    def lost_some(self) -> None:
+        """A connection ended that had handed out messages which are not acknowledged."""
+        ...
+
+    def flush_lazily(self) -> None:
+        """Acknowledge without asking for a confirmation."""
+        ...
+
+    def forget(self, consumer: ConsumerCore, /) -> None:
+        """It is closed."""
+        ...
+
+
+class MemberOwner:
+    """The handle that a consumer is one of several attachments of."""
+
+    def member_failed(self, member: ConsumerCore) -> None:
+        """It cannot go on, because of ``member.failure``; its buffer is empty."""
+
+    def member_lost(self, member: ConsumerCore) -> bool:
+        """Its channel is gone: whether it is not to be brought back."""
+        return False
+
+    def member_promoted(self) -> None:
+        """One became active."""
+
+
+class ConsumerCore(PrefetchBuffer, Endpoint):
+    """One attachment to one destination; alone, or a member of a multi-broker consumer, its ``owner``.
 
     broker    whose member of the destination; None: that of the home broker
-    identity  names the consumer to all brokers; ``arrivals`` and ``credit_pool`` are shared by its members as well
+    identity  names the consumer to all brokers; ``notifier`` and ``credit_pool`` are shared by its members as well
     """
 
+    session: ConsumerSession
+    _connection: ConsumerConnection
+
     def __init__(
-        self,
-        session: SessionCore,
-        destination: Destination,
-        options: ConsumerOptions,
-        arrivals: Arrivals | None = None,
-        *,
-        broker: str | None = None,
-        identity: str = "",
-        credit_pool: CreditPool | None = None,
-    ) -> None:
+        self, session: ConsumerSession, destination: Destination, options: ConsumerOptions, *,
+        broker: str | None = None, identity: str = "", owner: MemberOwner | None = None,
+        notifier: Notifier[PrefetchBuffer] | None = None, credit_pool: CreditPool | None = None,
+    ) -> None:  # fmt: skip
         self._share: Share | None = credit_pool.join() if credit_pool is not None else None
-        super().__init__(session, self._share or CreditFlow(options.limit, options.percent), arrivals or Arrivals())
-        self.broker = broker
+        flow = self._share or CreditFlow(options.limit, options.percent)
+        PrefetchBuffer.__init__(self, session, flow, notifier or Notifier())
+        Endpoint.__init__(self, destination, broker)
         self.identity = identity or token(IDENTITY_BYTES).hex()
-        self.traits: Mapping[str, Any] = {}
-        self.destination = destination
-        self.name = destination.name
         self.options = options
         self.unpickles = options.unpickles
-        self.recovered_at = 0.0
+        self.message_bytes_max = session.connection.message_bytes_max
+        self.reports_failure = owner is None
         self.active = True
         self.listener: Callable[[Message], object] | None = None
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
-        self.left: Callable[[ConsumerCore], None] | None = None
-        """Called instead of failing, when it is one of several attachments and its destination is gone."""
-        self.lost: Callable[[ConsumerCore], bool] = lambda _: False
-        """Called when its channel is gone: whether it is not to be brought back."""
-        self.promoted: Callable[[], None] = lambda: None
-        """Called when it becomes active."""
+        self._owner = owner or MemberOwner()
         self._lease = Lease(options.lease_ms, self._extend_held) if options.lease_ms else None
-        self._channel: Channel | None = None
-        self._handle = 0
         self._min_tag = 0
         self._let_go = False
         """The application has no reference to it any more."""
+
+    async def open(self, *, create: bool) -> ConsumerCore:
+        """Join the session, and be attached; raises what the broker answers, or the last retryable error."""
+        self.session.consumers.append(self)
+        try:
+            await self._connection.attachments.attach(self, create=create)
+        except BaseException:
+            self.session.forget(self)
+            raise
+        return self
 
     @property
     def share(self) -> Share:
@@ -154,11 +180,11 @@ class ConsumerCore(Buffer):
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.credit(self._handle, epoch, credit))
 
-    def tell(self, order: Order) -> None:
-        """Carry out an order of the credit pool."""
+    def send_grant(self, grant: Grant) -> None:
+        """Tell the host what the credit pool has granted."""
         if (channel := self._reachable(self.epoch)) is not None:
-            write = wire.credit if order.stands else wire.drain
-            channel.link.write(write(self._handle, self.epoch, order.credit))
+            write = wire.credit if grant.stands else wire.drain
+            channel.link.write(write(self._handle, self.epoch, grant.credit))
 
     def _send_begun(self, tag: int, epoch: int) -> None:
         if (channel := self._reachable(epoch)) is not None:
@@ -209,37 +235,19 @@ class ConsumerCore(Buffer):
         if ranges:
             self._send_extend(self.epoch, ranges)
 
-    @property
-    def attached(self) -> bool:
-        return self._channel is not None and not self._channel.lost
-
-    @property
-    def place(self) -> tuple[Channel, int] | None:
-        """The channel and the handle on it, while there is one."""
-        channel = self._channel
-        return (channel, self._handle) if channel is not None and not channel.lost else None
-
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, with an empty buffer."""
-        handle, options, share = channel.new_handle(self), self.options, self._share
+        options, share = self.options, self._share
         drained = share is not None and share.credit_pool.shared
         args = {
-            "handle": handle, "name": self.name, "type": self.destination.kind, "flow": options.style,
-            "limit": options.limit, "no_ack": self.session.mode == "none", "selector": options.selector,
-            "no_local": options.no_local, "subscription": options.subscription, "lease_ms": options.lease_ms,
-            "drain": drained, "owner": self.session.owner, "home": self._connection.directory.home,
-            "consumer": self.identity,
+            "flow": options.style, "limit": options.limit, "no_ack": self.session.mode == "none",
+            "selector": options.selector, "no_local": options.no_local, "subscription": options.subscription,
+            "lease_ms": options.lease_ms, "drain": drained, "owner": self.session.owner,
+            "home": self._connection.directory.home, "consumer": self.identity,
         }  # fmt: skip
-        self._handle = handle
-        self._channel = channel
         with self._lock:
             self._forget()
-        try:
-            await channel.call("open_consumer", args, lambda answer: self._opened(answer, drained))
-        except BaseException:
-            channel.endpoints.pop(handle, None)
-            self._channel = None
-            raise
+        await self._open(channel, "open_consumer", args, lambda answer: self._opened(answer, drained))
 
     def _opened(self, answer: dict[str, Any], drained: bool) -> None:
         with self._lock:
@@ -252,17 +260,17 @@ class ConsumerCore(Buffer):
             else:
                 self._flow = PrefetchFlow(limit)
             self.active = answer["active"]
-            tell_cut_limit(self, limit)
-            if self._arrivals.awaited:
+            options.warn_if_cut(self.name, limit)
+            if self._notifier.awaited:
                 self.poll()
         if self._lease is not None:
             self._lease.start()
 
     def _forget(self) -> None:
-        """The buffer and the books are void: the broker will deliver everything unacknowledged again."""
+        """The buffer is void, and what is unacknowledged: the broker will deliver everything unacknowledged again."""
         self._drop_all(LOST)
         self._settled_up_to = 0
-        self._connection.handed_out(self._flow.buffered)
+        self._connection.flow.handed_out(self._flow.buffered)
         self._flow.restart()
         self._min_tag = 0
         self.epoch = 0
@@ -277,24 +285,24 @@ class ConsumerCore(Buffer):
                 self._withdrawn(list(frame.ranges))
         elif isinstance(frame, wire.Promoted):
             self.active = True
-            self.promoted()
+            self._owner.member_promoted()
         elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
-            self._connection.end(self, ended_by(frame, self.name))
+            self._connection.attachments.end(self, ended_by(frame, self.name))
 
     def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
         """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
-        work = self.session.work
-        if not self.options.lease_ms and work is None:
+        transactions = self.session.transactions
+        if not self.options.lease_ms and transactions is None:
             if ask := self.withdraw(ranges):
                 self._send_credit(ask, self.epoch)
             return
         before = unacknowledged_ranges.count(self.consumed)
-        ask = self.withdraw(ranges, TIMED_OUT if work is not None else OVERDUE)
-        if work is not None and before != unacknowledged_ranges.count(self.consumed):
-            work.lose(TIMED_OUT)
+        ask = self.withdraw(ranges, TIMED_OUT if transactions is not None else OVERDUE)
+        if transactions is not None and before != unacknowledged_ranges.count(self.consumed):
+            transactions.lose(TIMED_OUT)
         with self._lock:
             self.owing = max(self.owing, 0) + ask
-            if self._arrivals.awaited:
+            if self._notifier.awaited:
                 self.answer_deadline()
         if self.listener is not None:
             self.session.wake_listeners()
@@ -318,12 +326,12 @@ class ConsumerCore(Buffer):
         block = frame.block
         count = block.count
         if self.closed or self._let_go or frame.tag < self._min_tag:
-            self._connection.meter(count)
+            self._connection.flow.meter(count)
             if self._let_go and frame.tag >= self._min_tag:
                 self._give_back([(frame.tag, frame.tag + count - 1)])
             return
         expires, attempt = block.expires(), frame.attempt
-        if not self._connection.brokers.alone and self._connection.copies.again(block):
+        if not self._connection.brokers.alone and self._connection.duplicates.again(block):
             attempt = max(attempt, 2)
         if expires is None and attempt == 1:
             delivery = Delivery(block, self, frame.epoch, frame.tag, attempt)
@@ -333,13 +341,13 @@ class ConsumerCore(Buffer):
         with self._lock:
             self.put(delivery)
             ask = self._flow.arrived(count)
-            self._tell()
-        self._connection.arrived(count)
+            self._notify()
+        self._connection.flow.arrived(count)
         if ask:
             self._send_credit(ask, frame.epoch)
 
-    def _tell(self, *, everybody: bool = False) -> None:
-        self._arrivals.tell(everybody=everybody)
+    def _notify(self, *, everybody: bool = False) -> None:
+        self._notifier.notify(everybody=everybody)
         if self.listener is not None:
             self.session.wake_listeners()
 
@@ -365,13 +373,13 @@ class ConsumerCore(Buffer):
 
         def released(next_tag: int) -> None:
             with self._lock:
-                self._connection.handed_out(self._flow.buffered)
+                self._connection.flow.handed_out(self._flow.buffered)
                 if share is not None:
                     share.credit_pool.resumed(share)
                 else:
                     self._flow.restart()
                 self._min_tag = next_tag
-                if self._arrivals.awaited:
+                if self._notifier.awaited:
                     self.poll()
 
         args = {
@@ -392,7 +400,7 @@ class ConsumerCore(Buffer):
             channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.
         with self._lock:
             ranges = [tags for delivery in self.drop_buffer() for tags in delivery]
-            self._connection.handed_out(self._flow.buffered)
+            self._connection.flow.handed_out(self._flow.buffered)
             self._flow.restart()
         self._give_back(ranges)
         if self.session.mode == "dups_ok":
@@ -408,7 +416,7 @@ class ConsumerCore(Buffer):
         """Close it when nobody refers to it and nothing that it gave out is left to be acknowledged."""
         if self._let_go and not self.closed and not self.consumed:
             self.shut()
-            self._connection.spawn(self.close())
+            self._connection.tasks.spawn(self.close())
 
     @property
     def _handed_out_up_to(self) -> int:
@@ -422,17 +430,14 @@ class ConsumerCore(Buffer):
         """The connection was started: what is in the buffer may be handed out."""
         with self._lock:
             if self._deliveries:
-                self._tell()
-
-    def on_writable(self) -> None:
-        """A consumer writes little enough not to care."""
+                self._notify()
 
     def has_ended(self) -> bool:
         """True once the application has closed it, or has lost it."""
         return self.closed or self._let_go
 
     def on_lost(self) -> None:
-        self._channel = None
+        super().on_lost()
         if self._lease is not None:
             self._lease.stop()
         with self._lock:
@@ -441,18 +446,18 @@ class ConsumerCore(Buffer):
         if had_handed_out:
             self.session.lost_some()
         self.close_if_settled()
-        if not self.lost(self) and not self.closed:
-            self._connection.recover(self)
+        if not self._owner.member_lost(self) and not self.closed:
+            self._connection.attachments.recover(self)
 
     def fail(self, error: BrokerError) -> None:
         self.failure = error
-        if self.left is not None:
+        if not self.reports_failure:
             self.abandon()
-            self.left(self)
+            self._owner.member_failed(self)
             return
         with self._lock:
             self._failure = error
-            self._tell(everybody=True)
+            self._notify(everybody=True)
 
     def abandon(self) -> None:
         """It is over for this member, and its consumer goes on: what is here will come from elsewhere."""
@@ -465,18 +470,18 @@ class ConsumerCore(Buffer):
         with self._lock:
             self.closed = True
             self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
-            self._tell(everybody=True)
+            self._notify(everybody=True)
             self._deliveries.clear()
             self._at = 0
 
     async def close(self) -> None:
         """Detach on the host: what is not acknowledged goes back. A transaction keeps what it has consumed."""
-        if self.session.work is not None:
-            await self.session.work.stage(self)
+        if self.session.transactions is not None:
+            await self.session.transactions.stage(self)
         channel, self._channel = self._channel, None
         if self._lease is not None:
             self._lease.stop()
-        self._connection.handed_out(self._flow.buffered)
+        self._connection.flow.handed_out(self._flow.buffered)
         self._flow.restart()
         with self._lock:
             seen = self._handed_out_up_to

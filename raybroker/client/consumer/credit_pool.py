@@ -12,7 +12,7 @@ need is void (:meth:`CreditPool.drained`).  While one member alone has messages 
 broker, and it is taken back as soon as another one is ready.
 
 Everything is called with the lock of the consumer's buffers held; nothing here is sent: ``due`` is called when
-:meth:`CreditPool.orders` has something to say.
+:meth:`CreditPool.grants` has something to say.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STANDS_AFTER: Final = 3
 """A member that was the only one to get credit so often in a row gets it to keep."""
 
 
-class Order(NamedTuple):
-    """What a member is to be told: so much credit, which stays with it (``stands``) or is to be drained."""
+class Grant(NamedTuple):
+    """Credit for a member: it stays with the member (``stands``) or is to be drained; 0 to drain takes it back."""
 
     share: Share
     credit: int
@@ -267,7 +267,7 @@ class CreditPool:
     # ---- who gets what -----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Say once that there are orders."""
+        """Say once that there are grants."""
         if not self._said and (self._recalled or self._free() > 0):
             self._said = True
             self._due()
@@ -286,25 +286,25 @@ class CreditPool:
             return 0 if self._full else self.limit - busy
         return self.limit - busy if busy <= self._threshold else 0
 
-    def orders(self) -> list[Order]:
+    def grants(self) -> list[Grant]:
         """What members are to be told now; it counts as told."""
         if self._ended:
             return []
         self._said = False
-        found = [Order(share, 0, stands=False) for share in self._recalled]
+        found = [Grant(share, 0, stands=False) for share in self._recalled]
         self._recalled.clear()
         free = self._free()
         stands = self._stands()
         if free > 0 and self.limit == 0 and stands is not None:
             self._grant(stands, 1)
-            return [*found, Order(stands, 1, stands=True)]
+            return [*found, Grant(stands, 1, stands=True)]
         takers = list(self.wanting)[: max(free, 0)]
         for index, share in enumerate(takers):
             del self.wanting[share]
             credit = free // len(takers) + (index < free % len(takers))
             share.standing = self._earns(share, takers)
             self._grant(share, credit)
-            found.append(Order(share, credit, share.standing))
+            found.append(Grant(share, credit, share.standing))
         return found
 
     def _earns(self, share: Share, takers: list[Share]) -> bool:

@@ -1,4 +1,4 @@
-"""Consumers that the application has lost: nobody can receive from them, and what they hold should go to others.
+"""Consumers that the application has no reference to: nobody can receive from them, and what they hold goes to others.
 
 ``session.consumer("orders").receive()`` in a loop makes such a one each time.  A session keeps a consumer that has a
 listener; of any other it has only a weak reference.
@@ -11,12 +11,11 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from raybroker.client.connection.io_thread import ending
-
-if TYPE_CHECKING:
-    from raybroker.client.session.opening import AnyConsumer
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 
 C = TypeVar("C")
 
@@ -50,9 +49,9 @@ class ConsumerHandles(Generic[C]):
         return iter(list(self._all.values()))
 
 
-def let_go(core: AnyConsumer) -> None:
+def let_go(core: ConsumerCore | MultiBrokerConsumer) -> None:
     """The last reference to a consumer is gone: warn, and have it closed. In any thread, holding any lock."""
-    if core.closed or core._connection.closed or core._connection.io.unusable or ending():
+    if core.closed or core._connection.tasks.closed or core._connection.io.unusable or ending():
         return
     with contextlib.suppress(Exception):
         core._connection.io.post(core.let_go)

@@ -7,16 +7,25 @@ away: whoever wants to serve all of them opens a consumer on a connection to eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from raybroker.client.producer.member_balance import chooser_of
+from raybroker.client.connection.addresses import Attributes
+from raybroker.client.connection.choosers import Choosers
+from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.tasks import Tasks
+from raybroker.client.consumer.consumer_options import ConsumerOptions
+from raybroker.client.destinations import Destination
 from raybroker.model.balancing import Candidate, place_consumer
 from raybroker.model.errors import ConnectionLostError
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.consumer.consumer import ConsumerOptions
-    from raybroker.client.destinations import Destination
+
+class ChoosingConnection(Protocol):
+    """What the choice of a member needs of the connection."""
+
+    attributes: Attributes
+    choosers: Choosers
+    directory: Directory
+    tasks: Tasks
 
 
 def is_pinned(destination: Destination, traits: Mapping[str, Any], options: ConsumerOptions) -> bool:
@@ -34,10 +43,10 @@ def is_pinned(destination: Destination, traits: Mapping[str, Any], options: Cons
     return traits.get("forwardingPolicy") == "Partitioned" and not exclusive
 
 
-async def place(connection: ConnectionCore, destination: Destination, policy: str) -> str:
+async def place(connection: ChoosingConnection, destination: Destination, policy: str) -> str:
     """The broker whose member a new consumer gets; raises ConnectionLostError when no broker can be asked."""
     directory = connection.directory
-    counts = await connection.patiently(
+    counts = await connection.tasks.with_retry(
         destination.name, lambda: directory.members(destination.kind, destination.name)
     )  # fmt: skip
     if not counts:
@@ -46,5 +55,4 @@ async def place(connection: ConnectionCore, destination: Destination, policy: st
         Candidate(broker, local=broker == directory.home, consumers=counts[broker]) for broker in sorted(counts)
     ]
     affinity = connection.attributes["ServerAffinityEnabled"]
-    # The position is not that of producers: each goes round by itself.
-    return place_consumer(candidates, chooser_of(connection, destination, policy, "consumers"), affinity=affinity)
+    return place_consumer(candidates, connection.choosers.of(destination, policy, "consumers"), affinity=affinity)

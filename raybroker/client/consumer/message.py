@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
@@ -10,17 +11,44 @@ from raybroker.client.producer import body_encoding
 from raybroker.content.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
 from raybroker.content.headers import Header, decode_header, message_id
 from raybroker.model.block import Block
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.errors import IllegalStateError
 from raybroker.model.record import Buffer
 from raybroker.model.units import GROUP_PROPERTY
-
-if TYPE_CHECKING:
-    from raybroker.client.consumer.consumer import ConsumerCore
 
 __all__ = ["Delivery", "Message", "message_id"]
 
 _UNSET: Any = object()
 _QUEUE = "queue:"
 _DELIVERY_COUNT = "JMSXDeliveryCount"
+
+
+class MessageSession(Protocol):
+    """The session that a message was received in: what the methods of the message call."""
+
+    def acknowledge_by_policy(self, message: Message, /) -> Any: ...
+
+    def acknowledge_one(self, message: Message, /) -> Any: ...
+
+    def acknowledge(self, up_to: Message | None, /) -> Any: ...
+
+    def settle_as(self, message: Message, outcome: str, delay_ms: int | None, reason: str, /) -> Any: ...
+
+    def extend(self, message: Message, /) -> Any: ...
+
+    @property
+    def reply(self) -> Callable[[Message, Any, dict[str, Any]], Any]: ...
+
+
+class Receiver(Protocol):
+    """The consumer or browser that a message was received by. ``unpickles``: pickled bodies may be loaded."""
+
+    name: str
+    unpickles: bool
+    message_bytes_max: int
+
+    @property
+    def session(self) -> MessageSession: ...
 
 
 class Part(NamedTuple):
@@ -39,7 +67,7 @@ class Delivery:
 
     __slots__ = ("attempt", "block", "consumer", "epoch", "kind", "offsets", "tag", "view")
 
-    def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
+    def __init__(self, block: Block, consumer: Receiver, epoch: int, tag: int, attempt: int) -> None:
         self.block = block
         self.consumer = consumer
         self.epoch = epoch
@@ -85,7 +113,7 @@ class Message:
     def _decoded(self, kind: int, data: Buffer) -> Any:
         consumer = self._delivery.consumer
         if kind & DEFLATED:
-            kind, data = inflated(kind, data, consumer.session.connection.message_bytes_max)
+            kind, data = inflated(kind, data, consumer.message_bytes_max)
         if kind == WORK:
             return [self._decoded(row.kind, row.body) for row in work_rows(data)]
         return body_encoding.unpickle(data, allowed=consumer.unpickles) if kind == PICKLE else decode_body(kind, data)
@@ -299,10 +327,35 @@ class Message:
         return self._delivery.consumer.session.extend(self)
 
     def __reduce__(self) -> Any:
-        """A copy in another process has its content, and cannot be acknowledged there."""
-        from raybroker.client.pickled import reduce_message
-
-        return reduce_message(self)
+        """A copy in another process has its content, without the others of its block, and cannot be acknowledged."""
+        delivery = self._delivery
+        data = b"".join(delivery.block.pick(1 << self._index))
+        consumer = delivery.consumer
+        return _copy, (data, consumer.name, consumer.unpickles, delivery.attempt, self.tag)
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
+
+
+class _ElsewhereSession:
+    """The session of a copy: the message was received in another process."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise IllegalStateError(
+            f"{name}() of a copy of a message: it is settled and answered where it was received; this is its content"
+        )
+
+
+class _Elsewhere:
+    """The consumer of a copy."""
+
+    message_bytes_max = MESSAGE_BYTES_MAX
+
+    def __init__(self, name: str, unpickles: bool) -> None:
+        self.name = name
+        self.unpickles = unpickles
+        self.session: Any = _ElsewhereSession()
+
+
+def _copy(data: bytes, name: str, unpickles: bool, attempt: int, tag: int) -> Message:
+    return Message(Delivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt), 0)

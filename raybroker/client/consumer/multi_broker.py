@@ -14,43 +14,67 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
-from raybroker.client.connection.addresses import reconnect_time
-from raybroker.client.connection.broker_members import Key, Section
+from raybroker.client.connection.addresses import Attributes, reconnect_time
+from raybroker.client.connection.broker_members import BrokerMembers, Key
+from raybroker.client.connection.choosers import Choosers
 from raybroker.client.connection.cluster_view import alive, coordinator
 from raybroker.client.connection.directory import View
-from raybroker.client.consumer.consumer import IDENTITY_BYTES, ConsumerCore, ConsumerOptions
+from raybroker.client.consumer.consumer import (
+    IDENTITY_BYTES,
+    ConsumerConnection,
+    ConsumerCore,
+    ConsumerSession,
+    MemberOwner,
+)
+from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.member_choice import is_pinned, place
 from raybroker.client.consumer.message import Message
-from raybroker.client.consumer.prefetch_buffers import Buffers
+from raybroker.client.consumer.prefetch_buffers import PrefetchBuffers
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.unit_routing import ONLY_HERE
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
 
-if TYPE_CHECKING:
-    from raybroker.client.session.session import SessionCore
+
+class MultiBrokerConnection(ConsumerConnection, Protocol):
+    """What a multi-broker consumer needs of its connection. ``at_close``: what ends with it."""
+
+    attributes: Attributes
+    choosers: Choosers
+    at_close: list[Callable[[], Awaitable[object]]]
 
 
-class SpreadConsumer(Buffers):
+class MultiBrokerSession(ConsumerSession, Protocol):
+    """What a multi-broker consumer needs of its session."""
+
+    @property
+    def connection(self) -> MultiBrokerConnection: ...
+
+
+class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     """What a face does with a ConsumerCore, over all members."""
 
+    reports_failure = True
+    session: MultiBrokerSession
+    _connection: MultiBrokerConnection
+
     def __init__(
-        self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
+        self, session: MultiBrokerSession, destination: Destination, options: ConsumerOptions, *, create: bool = True
     ) -> None:
         """``create``: a missing destination is made."""
         super().__init__(session, options)
         self.destination = destination
         self.name = destination.name
         self.identity = token(IDENTITY_BYTES).hex()
-        self.left = None
         self.members: dict[Key, ConsumerCore] = {}
         self._options = options
         self._create = create
         self._joining: set[ConsumerCore] = set()
-        self._sections: dict[str, Section] = {}
+        self._brokers: dict[str, BrokerMembers] = {}
+        """The brokers that it has members on, or waits for."""
         self._follows = False
         """It is open, and follows the brokers."""
         self._wide = False
@@ -90,16 +114,16 @@ class SpreadConsumer(Buffers):
         if self.destination.is_pattern:
             return
         kind, name, directory = self.destination.kind, self.destination.name, self._connection.directory
-        found = await self._connection.patiently(name, lambda: directory.locate(kind, name, self._create))
+        found = await self._connection.tasks.with_retry(name, lambda: directory.locate(kind, name, self._create))
         if found.traits.get(ONLY_HERE):
             self._only = directory.home
         elif is_pinned(self.destination, found.traits, self._options):
             self._policy = str(found.traits["loadBalancingPolicy"])
 
     async def _begin(self, broker: str) -> None:
-        section = self._section(broker)
-        await section.begin()
-        section.follow()
+        members = self._members_on(broker)
+        await members.begin()
+        members.follow()
 
     async def _open_first(self) -> None:
         """Open the member that decides whether the consumer is active; elsewhere when the coordinator goes meanwhile,
@@ -118,9 +142,9 @@ class SpreadConsumer(Buffers):
                 if first in closed:
                     raise
                 closed.add(first)
-                self._sections.pop(first).stop()
+                self._brokers.pop(first).stop()
             except BrokerError:
-                if first in self._sections:
+                if first in self._brokers:
                     raise
             else:
                 self._follows = True
@@ -129,32 +153,33 @@ class SpreadConsumer(Buffers):
     async def _open_elsewhere(self) -> None:
         """Members on the other brokers; one that cannot be opened now is tried again while its broker is there."""
         view = await self._connection.brokers.view()
-        others = [self._section(name) for name in alive(view) if name not in self._sections]
-        await asyncio.gather(*(section.begin() for section in others), return_exceptions=True)
-        for section in others:
-            section.follow()
+        others = [self._members_on(name) for name in alive(view) if name not in self._brokers]
+        await asyncio.gather(*(members.begin() for members in others), return_exceptions=True)
+        for members in others:
+            members.follow()
 
-    def _section(self, broker: str) -> Section:
-        section = self._sections.get(broker)
-        if section is None:
-            section = self._sections[broker] = Section(
-                self._connection, self.destination, broker, self.members, self._join, create=self._create
-            )
-        return section
+    def _members_on(self, broker: str) -> BrokerMembers:
+        found = self._brokers.get(broker)
+        if found is None:
+            found = self._brokers[broker] = BrokerMembers(
+                self._connection.directory, self._connection.tasks, self.destination, broker, self.members, self._join,
+                create=self._create,
+            )  # fmt: skip
+        return found
 
     def _brokers_changed(self, view: View) -> None:
         there = alive(view)
-        for broker in [broker for broker in self._sections if broker not in there]:
-            self._sections.pop(broker).stop()
+        for broker in [broker for broker in self._brokers if broker not in there]:
+            self._brokers.pop(broker).stop()
             for member in [m for m in (*self.members.values(), *self._joining) if m.broker == broker]:
                 if not member.attached:
                     self._drop(member)
         if self._follows and not self.closed and self._policy and self._only not in there:
-            self._connection.spawn(self._move())
+            self._connection.tasks.spawn(self._move())
         elif self._follows and not self.closed and not self._only:
             for broker in there if self._wide else [coordinator(view)]:
-                if broker not in self._sections:
-                    self._section(broker).follow()
+                if broker not in self._brokers:
+                    self._members_on(broker).follow()
 
     def _widens(self) -> bool:
         """The coordinator has answered, or promoted the consumer: whether it goes on to the other brokers, as active
@@ -164,9 +189,9 @@ class SpreadConsumer(Buffers):
         self._wide = True
         return True
 
-    def _promoted(self) -> None:
+    def member_promoted(self) -> None:
         if self._widens():
-            self._connection.spawn(self._open_elsewhere())
+            self._connection.tasks.spawn(self._open_elsewhere())
 
     async def _move(self) -> None:
         """The broker of the member that it is pinned to is gone: choose another one, as if it were opened now."""
@@ -174,7 +199,7 @@ class SpreadConsumer(Buffers):
         with contextlib.suppress(BrokerError):
             self._only = await place(self._connection, self.destination, policy)
             if not self.closed:
-                self._section(self._only).follow()
+                self._members_on(self._only).follow()
         self._policy = policy
 
     # ---- members ---------------------------------------------------------------------------------------------------
@@ -184,16 +209,15 @@ class SpreadConsumer(Buffers):
         if key in self.members or any((m.broker or "", m.name) == key for m in self._joining):
             raise ConnectionLostError(f"{destination.name} is being joined at broker {broker}")  # From before it left.
         member = ConsumerCore(
-            self.session, destination, self._options, self._arrivals, broker=broker or None, identity=self.identity,
-            credit_pool=self._credit_pool,
+            self.session, destination, self._options, broker=broker or None, identity=self.identity, owner=self,
+            notifier=self._notifier, credit_pool=self._credit_pool,
         )  # fmt: skip
-        member.left, member.lost, member.promoted = self._leave, self._is_over, self._promoted
         member.listener = self._listener
-        with self._arrivals.lock:
+        with self._notifier.lock:
             self._holders[member.share] = member
         self._joining.add(member)
         try:
-            await self._connection.join(member, create=create)
+            await member.open(create=create)
         except BaseException:
             self._drop(member)
             raise
@@ -204,7 +228,7 @@ class SpreadConsumer(Buffers):
             raise IllegalStateError(f"the consumer of {self.name} is closed")
         self.members[key] = member
         self._members_changed()
-        self._promoted()
+        self.member_promoted()
 
     def _members_changed(self) -> None:
         """With one member the hot path is the member's own."""
@@ -214,9 +238,9 @@ class SpreadConsumer(Buffers):
             self._deadline.cancel()
             self._deadline = None
 
-    def _is_over(self, member: ConsumerCore) -> bool:
+    def member_lost(self, member: ConsumerCore) -> bool:
         """A member has lost its channel: whether its broker is gone as well."""
-        if member.broker is None or member.broker in self._sections:
+        if member.broker is None or member.broker in self._brokers:
             return False
         self._drop(member)
         return True
@@ -224,7 +248,7 @@ class SpreadConsumer(Buffers):
     def _drop(self, member: ConsumerCore) -> None:
         """Go on without a member."""
         member.abandon()
-        with self._arrivals.lock:
+        with self._notifier.lock:
             self._credit_pool.leave(member.share)
             self._holders.pop(member.share, None)
         self.session.forget(member)
@@ -235,19 +259,19 @@ class SpreadConsumer(Buffers):
         if not self.members and not self.destination.is_pattern and self._follows and not self.closed:
             self._wait_for_members()
 
-    def _leave(self, member: ConsumerCore) -> None:
+    def member_failed(self, member: ConsumerCore) -> None:
         """A member has failed. The last one takes the consumer with it, unless there is hope of another."""
         error = member.failure or ConnectionLostError(f"{self.name} cannot be reached")
         self._drop(member)
-        section = self._sections.get(member.broker or "")
+        siblings = self._brokers.get(member.broker or "")
         if self.closed:
             return
-        if section is not None and self._connection.attributes["imqReconnectEnabled"]:
-            section.member_left()
+        if siblings is not None and self._connection.attachments.reconnects:
+            siblings.member_left()
         if self.destination.is_pattern:
             return
-        if not self.members and (len(self._sections) < 2 or not isinstance(error, ConnectionLostError)):
-            self._connection.end(self, error)
+        if not self.members and (len(self._brokers) < 2 or not isinstance(error, ConnectionLostError)):
+            self._connection.attachments.end(self, error)
 
     def _wait_for_members(self) -> None:
         """There is no member left: one has to come within the reconnect time."""
@@ -258,7 +282,7 @@ class SpreadConsumer(Buffers):
                 f"no broker of {self.name} can be reached; gave up after {timeout_s:g} s"
                 " (raybroker.reconnect.timeout_ms)"
             )
-            self._connection.end(self, error)
+            self._connection.attachments.end(self, error)
 
         if self._deadline is None and timeout_s is not None:
             self._deadline = asyncio.get_running_loop().call_later(timeout_s, over)
@@ -266,9 +290,9 @@ class SpreadConsumer(Buffers):
     def fail(self, error: BrokerError) -> None:
         """It is over: whoever waits is told."""
         self._stop()
-        with self._arrivals.lock:
+        with self._notifier.lock:
             self._failure = error
-            self._arrivals.tell(everybody=True)
+            self._notifier.notify(everybody=True)
 
     # ---- as ConsumerCore -------------------------------------------------------------------------------------------
 
@@ -290,11 +314,11 @@ class SpreadConsumer(Buffers):
         """No more messages for the application; whoever waits is woken."""
         for member in (*self.members.values(), *self._joining):
             member.shut()
-        with self._arrivals.lock:
+        with self._notifier.lock:
             self._credit_pool.end()
             self.closed = True
             self._failure = self._failure or IllegalStateError(f"the consumer of {self.name} is closed")
-            self._arrivals.tell(everybody=True)
+            self._notifier.notify(everybody=True)
 
     def let_go(self) -> None:
         """Nobody can receive from it any more: its members go, each once what was received from it is settled."""
@@ -303,7 +327,7 @@ class SpreadConsumer(Buffers):
         self._stop()
         if self._end in self._connection.at_close:
             self._connection.at_close.remove(self._end)
-        with self._arrivals.lock:
+        with self._notifier.lock:
             self._credit_pool.end()
             self.closed = True
         for member in list(self._joining):
@@ -312,9 +336,9 @@ class SpreadConsumer(Buffers):
             member.let_go()
 
     def _stop(self) -> None:
-        for section in self._sections.values():
-            section.stop()
-        self._sections.clear()
+        for members in self._brokers.values():
+            members.stop()
+        self._brokers.clear()
         if self._deadline is not None:
             self._deadline.cancel()
         if self._brokers_changed in self._connection.brokers.listeners:

@@ -1,4 +1,4 @@
-"""How somebody waits for messages: one place for a consumer, or for all attachments of a wildcard subscription."""
+"""The notifier of a consumer: where threads and tasks of the application wait for messages, of all its members."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from raybroker.client.connection.io_thread import fulfil
 
-if TYPE_CHECKING:
-    from raybroker.client.consumer.prefetch_buffer import Buffer
+
+class Listed(Protocol):
+    """A buffer in the list of those that have something."""
+
+    def unlisted(self) -> bool:
+        """Take it off the list if it is empty; with the lock held, for the first one of the list."""
+        ...
 
 
-class Arrivals:
+B = TypeVar("B", bound=Listed)
+
+
+class Notifier(Generic[B]):
     """A lock that buffers share, and those who wait for something to come into one of them."""
 
     __slots__ = ("_condition", "_futures", "_waiting", "filled", "lock")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.filled: deque[Buffer] = deque()
+        self.filled: deque[B] = deque()
         """Buffers with something in them, and maybe some that were emptied since; each once."""
         self._condition = threading.Condition(self.lock)
         self._futures: list[Future[None]] = []
@@ -55,14 +63,14 @@ class Arrivals:
                 self._futures.append(future)
         return future
 
-    def first(self) -> Buffer | None:
+    def first(self) -> B | None:
         """The first of the filled ones; called with the lock held."""
         filled = self.filled
         while filled and filled[0].unlisted():
             pass
         return filled[0] if filled else None
 
-    def tell(self, *, everybody: bool = False) -> None:
+    def notify(self, *, everybody: bool = False) -> None:
         """Something came, or it is over; called with the lock held."""
         if everybody:
             self._condition.notify_all()

@@ -5,24 +5,56 @@ The hot path of every ``receive`` is here: a few operations under a lock and no 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
+from weakref import WeakSet
 
+from raybroker.client.connection.connection_flow import ConnectionFlow
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.consumer import unacknowledged_ranges
 from raybroker.client.consumer.credit_pool import Share
 from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
-from raybroker.client.consumer.message import Delivery, Message
-from raybroker.client.consumer.notifier import Arrivals
-from raybroker.client.consumer.returned_deliveries import WITHDRAWN, Returned
+from raybroker.client.consumer.message import Delivery, Message, Receiver
+from raybroker.client.consumer.notifier import Notifier
+from raybroker.client.consumer.returned_deliveries import WITHDRAWN, ReturnedDeliveries
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
+from raybroker.system.clock import SystemClock
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.consumer.consumer import ConsumerCore
-    from raybroker.client.session.session import SessionCore
+
+class BufferConnection(Protocol):
+    """What a buffer needs of the connection.
+
+    started  messages may be handed out
+    buffers  where the buffer registers itself, to be closed in a forked child
+    """
+
+    io: IoThread
+    clock: SystemClock
+    flow: ConnectionFlow
+    started: bool
+    buffers: WeakSet[Any]
+
+
+class BufferSession(Protocol):
+    """What a buffer needs of the session.
+
+    keeps_track  what is handed out is remembered until it is acknowledged
+    holds_back   nothing is handed out while this is not 0
+    """
+
+    keeps_track: bool
+    holds_back: int
+
+    @property
+    def connection(self) -> BufferConnection: ...
+
+    def handed_out(self, count: int, /) -> int:
+        """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
+        ...
 
 
 class Watched(Delivery):
@@ -30,40 +62,46 @@ class Watched(Delivery):
 
     __slots__ = ("expires", "void")
 
-    def __init__(self, block: Block, consumer: ConsumerCore, epoch: int, tag: int, attempt: int) -> None:
+    def __init__(self, block: Block, consumer: Receiver, epoch: int, tag: int, attempt: int) -> None:
         super().__init__(block, consumer, epoch, tag, attempt)
         self.expires: array[int] | None = None
         self.void: frozenset[int] = frozenset()
-        """Messages of it that were taken back (:meth:`Buffer.withdraw`)."""
+        """Messages of it that were taken back (:meth:`PrefetchBuffer.withdraw`)."""
 
 
-class Buffer:
-    """What :class:`ConsumerCore` is to the application's threads; the methods that send are the consumer's own."""
+class PrefetchBuffer(ABC):
+    """What a consumer is to the application's threads; the methods that send are the consumer's own."""
 
-    def __init__(self, session: SessionCore, flow: CreditFlow | PrefetchFlow | Share, arrivals: Arrivals) -> None:
+    name: str
+    unpickles: bool
+    message_bytes_max: int
+
+    def __init__(
+        self, session: BufferSession, flow: CreditFlow | PrefetchFlow | Share, notifier: Notifier[PrefetchBuffer]
+    ) -> None:
         self.session = session
         self.epoch = 0
         self.closed = False
-        self._connection: ConnectionCore = session.connection
-        self._arrivals = arrivals
-        self._lock = arrivals.lock
+        self._connection = session.connection
+        self._notifier = notifier
+        self._lock = notifier.lock
         self._deliveries: deque[Delivery] = deque()
         self._at = 0
         """How many messages of the first delivery are handed out."""
         self._flow = flow
         self._listed = False
         """It is in the list of filled ones."""
-        self._counted = session.connection.counts_buffered
+        self._counted = session.connection.flow.counts_buffered
         self._failure: BrokerError | None = None
         self.consumed: unacknowledged_ranges.Rows = []
         """Handed out and not acknowledged, ascending."""
-        self.returned = Returned()
+        self.returned = ReturnedDeliveries()
+        """What was handed out and went back unsettled."""
         self.owing = -1
         """Credit to ask for once the application waits again, since an ack deadline has passed; -1: none has."""
-        """What was handed out and went back unsettled."""
         session.connection.buffers.add(self)
         self._settled_up_to = 0
-        """Last tag that was taken out of the books; what a commit that failed gives back had been handed out."""
+        """Last tag that was settled here; what a commit that failed gives back had been handed out."""
 
     @property
     def failed(self) -> bool:
@@ -84,7 +122,7 @@ class Buffer:
                     found.extend([Message(delivery, index) for index in self._look(delivery, start, end)])
                 else:
                     found.extend([Message(delivery, index) for index in range(start, end)])
-                    self._book(delivery, start, end)
+                    self._hand_out(delivery, start, end)
             if not found and self._failure is not None:
                 raise self._failure
         return found
@@ -102,7 +140,7 @@ class Buffer:
             delivery, index = deliveries[0], self._at
             if type(delivery) is Watched:
                 return self._look_for_one()
-            self._book(delivery, index, index + 1)
+            self._hand_out(delivery, index, index + 1)
         return Message(delivery, index)
 
     def _look_for_one(self) -> Message | None:
@@ -110,14 +148,14 @@ class Buffer:
         while self._deliveries:
             delivery, index = self._deliveries[0], self._at
             if type(delivery) is not Watched:
-                self._book(delivery, index, index + 1)
+                self._hand_out(delivery, index, index + 1)
                 return Message(delivery, index)
             if self._look(delivery, index, index + 1):
                 return Message(delivery, index)
         return None
 
-    def _book(self, delivery: Delivery, start: int, end: int) -> None:
-        """Messages start … end - 1 of the first delivery are handed out: note it, and ask for more when it is time."""
+    def _hand_out(self, delivery: Delivery, start: int, end: int) -> None:
+        """Messages start … end - 1 of the first delivery are handed out: note them, and ask for more in time."""
         if end == delivery.block.count:
             self._deliveries.popleft()
             self._at = 0
@@ -139,7 +177,7 @@ class Buffer:
             else:
                 consumed.append([first, last, serial])
         if self._counted:
-            self._connection.handed_out(count)
+            self._connection.flow.handed_out(count)
 
     def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
         """Hand out those of start … end - 1 that have not expired; settles the others as expired."""
@@ -153,7 +191,7 @@ class Buffer:
         for index in alive:
             if index > at:
                 self._drop(delivery, at, index)
-            self._book(delivery, index, index + 1)
+            self._hand_out(delivery, index, index + 1)
             at = index + 1
         if at < end:
             self._drop(delivery, at, end)
@@ -183,7 +221,7 @@ class Buffer:
         if self.session.keeps_track:
             self._flow.settled(count)
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
-        self._connection.handed_out(count)
+        self._connection.flow.handed_out(count)
 
     def withdraw(self, ranges: unacknowledged_ranges.Ranges, why: str = WITHDRAWN) -> int:
         """The broker takes deliveries back before they are settled: what is here of them is void.
@@ -204,7 +242,7 @@ class Buffer:
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
             self._flow.settled(waiting + held)
-        self._connection.handed_out(waiting)
+        self._connection.flow.handed_out(waiting)
         return ask
 
     def _void(self, index: int, delivery: Delivery, start: int, void: frozenset[int]) -> None:
@@ -221,11 +259,11 @@ class Buffer:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
-        return self._arrivals.wait(self.has_something, self.poll, timeout_s)
+        return self._notifier.wait(self.has_something, self.poll, timeout_s)
 
     def arrival_future(self) -> Future[None]:
         """Done when :meth:`wait` would return True."""
-        return self._arrivals.future(self.has_something, self.poll)
+        return self._notifier.future(self.has_something, self.poll)
 
     def has_something(self) -> bool:
         """Called with the lock held."""
@@ -238,14 +276,14 @@ class Buffer:
         self._deliveries.append(delivery)
         if not self._listed:
             self._listed = True
-            self._arrivals.filled.append(self)
+            self._notifier.filled.append(self)
 
     def unlisted(self) -> bool:
         """Take it off the list if it is empty; called with the lock held, for the first one of the list."""
         if self._deliveries:
             return False
         self._listed = False
-        self._arrivals.filled.popleft()
+        self._notifier.filled.popleft()
         return True
 
     @property
@@ -259,7 +297,7 @@ class Buffer:
         return self._flow.buffered
 
     def settle(self, up_to: int | None) -> tuple[int, unacknowledged_ranges.Ranges]:
-        """Take what was consumed, up to a serial if one is given, out of the books: (epoch, ranges of tags)."""
+        """What was consumed, up to a serial if one is given, is unacknowledged no more: (epoch, ranges of its tags)."""
         with self._lock:
             ranges, self.consumed = unacknowledged_ranges.cut(self.consumed, up_to)
             if ranges:
@@ -268,7 +306,7 @@ class Buffer:
             return self.epoch, ranges
 
     def settle_one(self, message: Message) -> unacknowledged_ranges.Ranges:
-        """Take one message out of the books; empty when it was not in them."""
+        """Take one message out of what is unacknowledged; empty when it was not there."""
         with self._lock:
             if message._delivery.epoch == self.epoch and unacknowledged_ranges.cut_one(self.consumed, message.tag):
                 self._flow.settled(1)
@@ -281,12 +319,12 @@ class Buffer:
             return self.returned.why(message._delivery.epoch, message.tag)
 
     def went_back(self, epoch: int, ranges: unacknowledged_ranges.Ranges, why: str) -> None:
-        """Messages that were taken out of the books were not settled after all."""
+        """Messages that were taken out of what is unacknowledged were not settled after all."""
         with self._lock:
             self.returned.add(epoch, ranges, why)
 
     def serial_of(self, message: Message) -> int | None:
-        """The serial of a message that is in the books, or None."""
+        """The serial of a message that is unacknowledged, or None."""
         with self._lock:
             if message._delivery.epoch == self.epoch:
                 return unacknowledged_ranges.serial_of(self.consumed, message.tag)
@@ -317,24 +355,24 @@ class Buffer:
         return found
 
     def _drop_all(self, why: str) -> None:
-        """Empty the buffer and the books; the flow is told by whoever knows what comes next."""
+        """Empty the buffer, and what is unacknowledged; the flow is told by whoever knows what comes next."""
         self._deliveries.clear()
         self._at = 0
         self.returned.add(self.epoch, self.consumed, why)
         self.consumed.clear()
         self.owing = -1
 
-    def _send_credit(self, credit: int, epoch: int) -> None:
-        raise AssertionError("the consumer sends")
+    @abstractmethod
+    def _send_credit(self, credit: int, epoch: int) -> None: ...
 
-    def _send_answer(self, credit: int, epoch: int) -> None:
-        raise AssertionError("the consumer sends")
+    @abstractmethod
+    def _send_answer(self, credit: int, epoch: int) -> None: ...
 
-    def _send_begun(self, tag: int, epoch: int) -> None:
-        raise AssertionError("the consumer sends")
+    @abstractmethod
+    def _send_begun(self, tag: int, epoch: int) -> None: ...
 
+    @abstractmethod
     def _send_outcome(
         self, epoch: int, ranges: unacknowledged_ranges.Ranges, outcome: str, delay_ms: int, reason: str,
         confirmed: Future[int] | None,
-    ) -> None:  # fmt: skip
-        raise AssertionError("the consumer sends")
+    ) -> None: ...  # fmt: skip

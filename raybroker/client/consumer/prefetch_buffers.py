@@ -1,35 +1,32 @@
 """The buffers of all members of one consumer, and the credit that they share.
 
-What :class:`SpreadConsumer` is to the application's threads; everything about who the members are is its own.
+What a multi-broker consumer is to the application's threads; everything about who the members are is its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
+from raybroker.client.consumer.consumer import ConsumerCore, ConsumerSession
+from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.credit_pool import CreditPool, Share
 from raybroker.client.consumer.message import Message
-from raybroker.client.consumer.notifier import Arrivals
-from raybroker.client.consumer.prefetch_buffer import Buffer
+from raybroker.client.consumer.notifier import Notifier
+from raybroker.client.consumer.prefetch_buffer import PrefetchBuffer
 from raybroker.model.errors import BrokerError
 
-if TYPE_CHECKING:
-    from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
-    from raybroker.client.session.session import SessionCore
 
-
-class Buffers:
+class PrefetchBuffers:
     """``options``: of every member."""
 
-    def __init__(self, session: SessionCore, options: ConsumerOptions) -> None:
+    def __init__(self, session: ConsumerSession, options: ConsumerOptions) -> None:
         self.session = session
         self.closed = False
         self._connection = session.connection
-        self._arrivals = Arrivals()
+        self._notifier: Notifier[PrefetchBuffer] = Notifier()
         by_acks = options.style == "prefetch" and options.limit != 0 and session.keeps_track
-        self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._orders_due)
+        self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
         self._holders: dict[Share, ConsumerCore] = {}
         self._failure: BrokerError | None = None
         session.connection.buffers.add(self)
@@ -65,22 +62,22 @@ class Buffers:
     def _may_take(self) -> bool:
         return self._connection.started and not self.session.holds_back
 
-    def _filled(self) -> Buffer | None:
+    def _filled(self) -> PrefetchBuffer | None:
         """The member to take from: the first that has something."""
-        with self._arrivals.lock:
-            return self._arrivals.first()
+        with self._notifier.lock:
+            return self._notifier.first()
 
-    def _next(self, member: Buffer) -> None:
+    def _next(self, member: PrefetchBuffer) -> None:
         """Go on to another member after each of its deliveries."""
         if member.between_deliveries:
-            self._arrivals.filled.rotate(-1)
+            self._notifier.filled.rotate(-1)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffers, or the consumer has ended; False when the time is over."""
-        return self._arrivals.wait(self._has_something, self._poll, timeout_s)
+        return self._notifier.wait(self._has_something, self._poll, timeout_s)
 
     def arrival_future(self) -> Future[None]:
-        return self._arrivals.future(self._has_something, self._poll)
+        return self._notifier.future(self._has_something, self._poll)
 
     def _poll(self) -> None:
         """Somebody waits; called with the lock held."""
@@ -91,16 +88,16 @@ class Buffers:
     def _has_something(self) -> bool:
         if self.closed or self._failure is not None:
             return True
-        return self._may_take and self._arrivals.first() is not None
+        return self._may_take and self._notifier.first() is not None
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
-    def _orders_due(self) -> None:
-        self._connection.io.post(self._give_orders)
+    def _grants_due(self) -> None:
+        self._connection.io.post(self._give_grants)
 
-    def _give_orders(self) -> None:
-        with self._arrivals.lock:
-            orders = [(self._holders.get(order.share), order) for order in self._credit_pool.orders()]
-        for member, order in orders:
+    def _give_grants(self) -> None:
+        with self._notifier.lock:
+            grants = [(self._holders.get(grant.share), grant) for grant in self._credit_pool.grants()]
+        for member, grant in grants:
             if member is not None:
-                member.tell(order)
+                member.send_grant(grant)

@@ -1,8 +1,8 @@
 """Deliveries that were handed to the application and went back to the broker without having been settled.
 
-A message that is not in the books of its consumer is settled, or it went back: after a lost connection, a recover, a
-rollback, or because its consumer was closed.  Acknowledging it must say which.  Only what went back is kept, as ranges
-of tags, so that receiving and acknowledging cost nothing more.
+A message that its consumer does not count as unacknowledged is settled, or it went back: after a lost connection, a
+recover, a rollback, or because its consumer was closed.  Acknowledging it must say which.  Only what went back is kept,
+as ranges of tags, so that receiving and acknowledging cost nothing more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOSED: Final = "its consumer was closed before"
 UNCONFIRMED: Final = "the broker has not confirmed that when it was asked before"
 
 
-class Returned:
+class ReturnedDeliveries:
     """What went back from one consumer; called with the lock of its buffer held."""
 
     __slots__ = ("_rows",)
@@ -34,7 +34,7 @@ class Returned:
         """(epoch, first tag, last tag, why), oldest first."""
 
     def add(self, epoch: int, rows: Rows | Ranges, why: str) -> None:
-        """Deliveries of an attachment went back; of a row of the books only the tags are looked at."""
+        """Deliveries of an attachment went back; of a row of unacknowledged ones only the tags are looked at."""
         self._rows += [(epoch, row[0], row[1], why) for row in rows]
         while len(self._rows) > RANGES_MAX:
             first, second = self._rows[:2]

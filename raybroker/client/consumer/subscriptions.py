@@ -2,23 +2,22 @@
 
 A durable or shared subscription is known by the client id and its name, over all topics; the broker keeps that unique
 and is asked before a consumer is opened.  A consumer on a pattern, or in a cluster of brokers, is one handle over
-several attachments (``spread.py``).
+several attachments (``multi_broker``).
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
-from raybroker.client.consumer.multi_broker import SpreadConsumer
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.consumer_options import ConsumerOptions
+from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import is_temporary_name
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.session.session import SessionCore
 
 NAME_CHARS_MAX: Final = 255
 
@@ -42,7 +41,7 @@ def subscription(destination: Destination, name: object, *, durable: bool, share
 
 async def open_consumer(
     session: SessionCore, destination: Destination, options: ConsumerOptions
-) -> ConsumerCore | SpreadConsumer:
+) -> ConsumerCore | MultiBrokerConsumer:
     """A consumer of any kind; on the IO loop.
 
     Raises IllegalStateError for a durable subscription without a client id or in use, InvalidDestinationError for a
@@ -60,13 +59,13 @@ async def open_consumer(
                 f"the durable subscription {wanted['name']!r} needs a client id, which it is known by together with its"
                 " name: connect with client_id=…, or set imqConfiguredClientID"
             )
-        await connection.patiently(destination.name, lambda: _announce(session, destination, options, wanted))
+        await connection.tasks.with_retry(destination.name, lambda: _announce(session, destination, options, wanted))
     if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
-        spread = SpreadConsumer(session, destination, options)
-        await spread.open()
-        return spread
+        several = MultiBrokerConsumer(session, destination, options)
+        await several.open()
+        return several
     create = destination not in connection.temporaries
-    return await connection.open_consumer(session, destination, options, create=create)
+    return await ConsumerCore(session, destination, options).open(create=create)
 
 
 async def _announce(
@@ -84,7 +83,7 @@ async def unsubscribe(session: SessionCore, name: str) -> None:
     """End a durable subscription and what waits in it; raises IllegalStateError while a consumer is open on it, and
     InvalidDestinationError when there is none."""
     connection = session.connection
-    await connection.patiently(
+    await connection.tasks.with_retry(
         f"subscription {name}", lambda: connection.directory.unsubscribe(connection.client_id, name)
     )  # fmt: skip
 
@@ -92,7 +91,7 @@ async def unsubscribe(session: SessionCore, name: str) -> None:
 async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) -> str:
     """A new temporary destination of this connection; returns its name."""
     connection = session.connection
-    name: str = await connection.patiently(
+    name: str = await connection.tasks.with_retry(
         "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)
     )  # fmt: skip
     if not connection.temporaries:

@@ -22,8 +22,10 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from raybroker.client.blocking.connection import Connection, Session, XaConnection
+from raybroker.client.blocking.handles import Consumer, Producer
 from raybroker.client.consumer.message import Message
-from raybroker.client.forwarding.agent_transactions import RelayWork
+from raybroker.client.destinations import Queue
+from raybroker.client.forwarding.agent_transactions import AgentTransactions
 from raybroker.client.producer.raw_send import put_messages
 from raybroker.client.session.transaction import UNKNOWN
 from raybroker.client.session.xa import Xa
@@ -57,7 +59,13 @@ class _Lost(Exception):  # noqa: N818
     """The transaction of the own cluster is over, or its end is not known: begin anew."""
 
 
-class Relay:
+class _OwnConnection(Connection):
+    """To the agent's own cluster."""
+
+    _transactions = AgentTransactions
+
+
+class Agent:
     """One agent. ``own`` and ``other`` connect to the two clusters, and may raise a BrokerError.
 
     It runs in a thread of its own, see :meth:`run`; :meth:`stop` and :meth:`row` may be called from any other.
@@ -78,10 +86,10 @@ class Relay:
         self._own: Connection | None = None
         self._other: XaConnection | None = None
         self._session: Session
-        self._consumer: Any
-        self._far: Any
+        self._consumer: Consumer
+        self._far: Session
         """The session at the other cluster, and its producer."""
-        self._producer: Any
+        self._producer: Producer
         self._xa: Xa
         self._row: dict[str, Any] = {
             "name": name, "state": "CONNECTING", "forwarded": 0, "discarded": 0, "redirected": 0, "retries": 0,
@@ -106,7 +114,7 @@ class Relay:
         """Forward until :meth:`stop`."""
         try:
             while not self._stop.is_set():
-                self._patiently(self._begin)
+                self._with_retry(self._begin)
                 try:
                     while not self._stop.is_set():
                         self._window()
@@ -122,10 +130,9 @@ class Relay:
     def _begin(self) -> None:
         """Connect to both, and end what an earlier life left open."""
         self._close()
-        self._own = self._connect_own()
+        self._own = _OwnConnection(self._connect_own()._core)
         self._own.start()
         self._session = self._own.session(transacted=True)
-        self._session._core.work = RelayWork(self._session._core)
         self._reach()
         self._consumer = self._session.consumer(self.definition.queue, prefetch=self.definition.windowSize)
         self._row.update(state="RUNNING", error="")
@@ -167,7 +174,7 @@ class Relay:
         batch = self._without_old(taken)
         try:
             if batch:
-                self._patiently(lambda: self._forward(batch), again=self._reach)
+                self._with_retry(lambda: self._forward(batch), again=self._reach)
             else:
                 self._commit()
         except _Refused:
@@ -213,12 +220,12 @@ class Relay:
         good = []
         for message in batch:
             try:
-                self._patiently(lambda one=message: self._try([one]), again=self._reach)  # type: ignore[misc]
+                self._with_retry(lambda one=message: self._try([one]), again=self._reach)  # type: ignore[misc]
                 good.append(message)
             except _Refused as refused:
                 self._give_up(message, str(refused))
         if good and self.definition.qos == EXACTLY_ONCE:
-            self._patiently(lambda: self._forward(good), again=self._reach)
+            self._with_retry(lambda: self._forward(good), again=self._reach)
         else:
             self._commit()
             self._row["forwarded"] += len(good)
@@ -270,9 +277,9 @@ class Relay:
             raise self._judged(error) from error
 
     def _exactly_once(self, batch: list[Message]) -> None:
-        work = self._session._core.work
-        assert isinstance(work, RelayWork)
-        key = work.transaction.key
+        transactions = self._session._core.transactions
+        assert isinstance(transactions, AgentTransactions)
+        key = transactions.require_open().key
         xid = self._xid(key)
         self._prepare(xid, batch)
         try:
@@ -287,7 +294,7 @@ class Relay:
         except BrokerError as error:
             self._row["forwarded"] += len(batch)
             raise _Lost(str(error)) from error
-        _quietly(lambda: self._session._run(work.forget(key)))
+        _quietly(lambda: self._session._run(transactions.forget(key)))
 
     def _xid(self, key: bytes) -> Xid:
         """The branch for the transaction of that key, another one at each attempt; with the broker that decides."""
@@ -349,17 +356,17 @@ class Relay:
     async def _outcome(self, key: bytes, broker: str) -> str:
         assert self._own is not None
         core = self._own._core
-        work = self._session._core.work
-        assert work is not None
-        if work.current is not None and work.current.key == key:
+        transactions = self._session._core.transactions
+        assert transactions is not None
+        if transactions.current is not None and transactions.current.key == key:
             return "open"  # It is in hand, and is forwarded anew.
-        place = await core.directory.locate("queue", self.definition.queue, False, broker or None)
-        answer = await (await core.channel(place)).call("txn_outcome", {"key": key})
+        channel = await core.channels.of(Queue(self.definition.queue), broker or None)
+        answer = await channel.call("txn_outcome", {"key": key})
         return str(answer["state"])
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
-    def _patiently(self, work: Callable[[], T], again: Callable[[], None] | None = None) -> T:
+    def _with_retry(self, work: Callable[[], T], again: Callable[[], None] | None = None) -> T:
         """Do ``work`` again and again, with the delays of the definition; ``again`` comes before each attempt but the
         first. Raises _Refused and _Lost."""
         failures = 0

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from raybroker.client.connection.channel import Channel
-from raybroker.client.session.transaction import Acks, Transaction, Work, tell
+from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession, tell
 
 
-class RelayWork(Work):
+class AgentTransactions(SessionTransactions):
     """Transactions whose outcome another cluster may ask for, until it is told that it need not be kept."""
 
     vouches = True
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: TransactionSession) -> None:
         super().__init__(session)
         self.decided: list[Channel] = []
         """The hosts that remember how the last one ended."""

@@ -1,6 +1,6 @@
 """A function that is called with messages, and what becomes of a message when the function raises.
 
-The failure is logged with its traceback, told to ``on_exception`` of the connection, and given to the broker, which
+The failure is logged with its traceback, given to ``on_exception`` of the connection, and given to the broker, which
 writes it onto the message when that is dead.  The message comes again after a pause that doubles with each attempt, or
 is rejected: it is dead at once.  While it waits, others go on; those who need their order use a unit of order, or
 ``backoff=0``, with which the session gives back everything and starts with that message again.
@@ -17,17 +17,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import raybroker.client
+from raybroker.client.consumer.message import Message
+from raybroker.client.session.session import SessionCore
 from raybroker.model.argument import shown
-from raybroker.model.errors import BrokerError, ConfigError, ListenerError
+from raybroker.model.errors import ConfigError, ListenerError
 from raybroker.model.failure import describe, summary_of
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.consumer.message import Message
-    from raybroker.client.session.session import SessionCore
 
 log = logging.getLogger("raybroker.listener")
 
@@ -145,13 +142,6 @@ class Handler:
         return self.function(message)
 
 
-def tell(connection: ConnectionCore, error: BrokerError) -> None:
-    """Tell ``on_exception``, on the IO thread."""
-    told = connection.on_exception
-    if told is not None:
-        connection.io.post(told, error)
-
-
 def reason_of(error: BaseException) -> str:
     """What a dead message says of an exception: without the calls that led to the application's function."""
     skip, frames = 0, error.__traceback__
@@ -178,7 +168,7 @@ class Verdict:
 
 
 def judge(core: SessionCore, retries: Retries, function: object, message: Message, error: BaseException) -> Verdict:
-    """Decide about a message whose call raised ``error``, log it and tell ``on_exception``."""
+    """Decide about a message whose call raised ``error``, log it and call ``on_exception``."""
     verdict = Verdict(
         retries.rejects(error), retries.delay_ms(message.delivery_count, core.redelivery_delay_ms),
         reason_of(error),
@@ -190,12 +180,12 @@ def judge(core: SessionCore, retries: Retries, function: object, message: Messag
 
 
 def report(core: SessionCore, function: object, which: str, what: str, error: BaseException) -> None:
-    """Log that a listener failed, with the traceback, and tell ``on_exception``."""
+    """Log that a listener failed, with the traceback, and call ``on_exception``."""
     text = f"the listener {name_of(function)} failed with {which}: {summary_of(error)}; {what}"
     log.error("%s", text, exc_info=error)
-    told = ListenerError(text)
-    told.__cause__ = error
-    tell(core.connection, told)
+    failure = ListenerError(text)
+    failure.__cause__ = error
+    core.connection.events.post_failure(failure)
 
 
 async def give_up(core: SessionCore, message: Message, verdict: Verdict, *, batched: bool = False) -> None:
@@ -208,10 +198,10 @@ async def give_up(core: SessionCore, message: Message, verdict: Verdict, *, batc
         return
     if verdict.rejects:
         await _conclude(core, message, "reject", verdict)
-        if core.work is not None:
-            await core.work.rollback(0, verdict.reason)
-    elif core.work is not None:
-        await core.work.rollback(0 if batched else verdict.delay_ms, verdict.reason)
+        if core.transactions is not None:
+            await core.transactions.rollback(0, verdict.reason)
+    elif core.transactions is not None:
+        await core.transactions.rollback(0 if batched else verdict.delay_ms, verdict.reason)
     elif verdict.delay_ms:
         await _conclude(core, message, "fail", verdict)
     else:

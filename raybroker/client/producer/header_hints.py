@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from raybroker.client.arguments import check_arguments
-
-if TYPE_CHECKING:
-    from raybroker.client.session.opening import OwnProducer
+from raybroker.client.producer.unnamed import OwnProducer
 
 
-class Hints:
+class HeaderHints:
     """The producer of either face; what is set holds for the messages sent from then on."""
 
     _core: OwnProducer

@@ -8,32 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from raybroker.client.producer.producer_state import Producing
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.producer.producer_state import ProducerState
 from raybroker.model.block import BLOCK_BYTES_TARGET
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
 
 LINGERING_BYTES_MAX: Final = BLOCK_BYTES_TARGET // 2
 """More than this in a transaction does not wait for its commit."""
 
 
-class Lingering:
+class Linger:
     """The linger time of one producer, whose ``state`` is guarded by ``lock``; ``flush`` writes what is there."""
 
     __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_running", "_seq", "_state", "_transacted")
 
     def __init__(
-        self, state: Producing, lock: threading.Lock, flush: Callable[[], None], connection: ConnectionCore,
+        self, state: ProducerState, lock: threading.Lock, flush: Callable[[], None], io: IoThread, linger_s: float,
         *, transacted: bool,
     ) -> None:  # fmt: skip
         self._state = state
         self._lock = lock
         self._flush = flush
-        self._io = connection.io
-        self._linger_s: float = connection.attributes["raybroker.producer.linger_ms"] / 1000
+        self._io = io
+        self._linger_s = linger_s
         self._transacted = transacted
         self._running = False
         self._seq = 0

@@ -13,24 +13,28 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Protocol
 
-from raybroker.client.connection.cluster_view import alive
+from raybroker.client.connection.choosers import Choosers
+from raybroker.client.connection.cluster_view import ClusterView, alive
 from raybroker.client.connection.consumer_watch import ConsumerWatch
+from raybroker.client.connection.directory import Directory, View
 from raybroker.client.connection.events import ConsumerEvent
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.connection.tasks import Tasks
+from raybroker.client.producer.producer import ProducerConnection, ProducerCore, ProducerOwner
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
-from raybroker.model.balancing import Candidate, Chooser, ProducerBalancer
+from raybroker.model.balancing import Candidate, ProducerBalancer
 from raybroker.model.errors import BrokerError, ConnectionLostError
-from raybroker.system.entropy import token
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.connection.directory import View
-    from raybroker.client.destinations import Destination
 
-NUMBER_BYTES: Final = 4
+class BalanceConnection(ProducerConnection, Protocol):
+    """What the balance over members needs of the connection."""
+
+    directory: Directory
+    tasks: Tasks
+    brokers: ClusterView
+    choosers: Choosers
 
 
 class Open(Protocol):
@@ -39,31 +43,22 @@ class Open(Protocol):
     async def __call__(self, broker: str, *, create: bool) -> ProducerCore: ...
 
 
-def chooser_of(connection: ConnectionCore, destination: Destination, policy: str, whose: str) -> Chooser:
-    """The connection's position among the members of a destination, for its "producers" or "consumers"."""
-    found = connection.choosers.get((destination, whose))
-    if found is None or found.policy != policy:
-        found = Chooser(policy, lambda: int.from_bytes(token(NUMBER_BYTES), "little"))
-        connection.choosers[destination, whose] = found
-    return found
-
-
-class Balance:
+class MemberBalance(ProducerOwner):
     """``home``: the member of the home broker, which is there already; ``open_member`` makes the others."""
 
-    def __init__(self, home: ProducerCore, open_member: Open) -> None:
+    def __init__(self, connection: BalanceConnection, home: ProducerCore, open_member: Open) -> None:
         self.name = home.name
         self.failure: BrokerError | None = None
         """Why there is no member any more."""
         self.members: dict[str, ProducerCore] = {}
         """By broker. Replaced as a whole: senders in other threads read it."""
-        self._connection = home._connection
+        self._connection = connection
         self._destination = home.destination
         self._open_member = open_member
         self._last = home
-        attributes = self._connection.attributes
+        attributes = connection.attributes
         self._balancer = ProducerBalancer(
-            chooser_of(self._connection, home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
+            connection.choosers.of(home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
             load_balancing=attributes["LoadBalancingEnabled"], affinity=attributes["ServerAffinityEnabled"],
         )  # fmt: skip
         self._there: list[str] = []
@@ -73,8 +68,8 @@ class Balance:
         self._missing = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._closed = False
-        channel = home._channel
-        home.broker = channel.place.broker if channel is not None else self._connection.directory.home
+        place = home.place
+        home.broker = place[0].place.broker if place is not None else connection.directory.home
         self._add(home.broker, home)
 
     async def open(self) -> None:
@@ -84,7 +79,7 @@ class Balance:
         self._there = sorted(alive(await brokers.view()))
         work = (self._join(broker, create=True) for broker in self._there if broker not in self.members)
         await asyncio.gather(self._watch(*self.members), *work, return_exceptions=True)
-        self._keeping = self._connection.spawn(self._keep())
+        self._keeping = self._connection.tasks.spawn(self._keep())
         self._brokers_changed(await brokers.view())
 
     # ---- any thread ------------------------------------------------------------------------------------------------
@@ -120,7 +115,7 @@ class Balance:
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
     def _add(self, broker: str, member: ProducerCore) -> None:
-        member.left, member.turned = self._left, self._refresh
+        member.belong_to(self)
         self.members = {**self.members, broker: member}
         self.failure = None
 
@@ -130,25 +125,24 @@ class Balance:
             await member.close()
             return
         self._add(broker, member)
-        self._refresh()
+        self.member_turned()
         await self._watch(broker)
 
     async def _watch(self, *brokers: str) -> None:
         for broker in brokers:
             if broker not in self._watches:
                 watch = self._watches[broker] = ConsumerWatch(
-                    self._connection, self._destination, partial(self._told, broker)
+                    self._connection, self._destination, partial(self._consumers_changed, broker), broker
                 )  # fmt: skip
-                watch.broker = broker
                 with contextlib.suppress(BrokerError):
                     await watch.open()
 
-    def _told(self, broker: str, event: ConsumerEvent) -> None:
+    def _consumers_changed(self, broker: str, event: ConsumerEvent) -> None:
         self._consuming[broker] = event.ready
-        self._refresh()
+        self.member_turned()
 
-    def _refresh(self) -> None:
-        """Who can be chosen now."""
+    def member_turned(self) -> None:
+        """Look who can be chosen now."""
         home = self._connection.directory.home
         self._balancer.update([
             Candidate(broker, local=broker == home, consumers=int(self._consuming.get(broker, False)))
@@ -157,22 +151,22 @@ class Balance:
 
     def _brokers_changed(self, view: View) -> None:
         self._there = sorted(alive(view))
-        self._refresh()
+        self.member_turned()
         if any(broker not in self.members for broker in self._there):
             self._missing.set()
 
-    def _left(self, member: ProducerCore) -> None:
+    def member_failed(self, member: ProducerCore) -> None:
         """A member has failed. It is opened again while its broker is there, unless its destination is gone."""
         error = member.failure or ConnectionLostError(f"{self.name} cannot be reached")
         self.members = {broker: other for broker, other in self.members.items() if other is not member}
         self._connection.forget_producer(member)
-        self._refresh()
+        self.member_turned()
         if isinstance(error, ConnectionLostError):
             self._missing.set()
         if not self.members:
             self.failure = error
-            if self._connection.on_exception is not None and not self._closed:
-                self._connection.on_exception(error)
+            if not self._closed:
+                self._connection.events.failed(error)
 
     async def _keep(self) -> None:
         """Open what is missing."""
@@ -186,7 +180,7 @@ class Balance:
                     if isinstance(error, ConnectionLostError) and broker in self._there:
                         self._missing.set()
             if self._missing.is_set():
-                await self._connection.pause()
+                await self._connection.tasks.pause()
 
     async def close(self) -> None:
         """The members are closed by whoever has them."""
@@ -200,4 +194,4 @@ class Balance:
 
 def _takes(member: ProducerCore) -> bool:
     """Whether messages would leave now, as far as is known."""
-    return member.attached and member._stopped is None
+    return member.attached and not member.stopped

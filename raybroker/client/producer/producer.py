@@ -11,15 +11,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from raybroker.client.connection.addresses import Attributes
+from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel, ended_by
-from raybroker.client.connection.io_thread import fulfil
-from raybroker.client.consumer.message import message_id
-from raybroker.client.consumer.settlement import (
+from raybroker.client.connection.connection import OpenProducer
+from raybroker.client.connection.endpoint import Endpoint
+from raybroker.client.connection.events import Events
+from raybroker.client.connection.io_thread import IoThread, fulfil
+from raybroker.client.connection.tasks import Tasks
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.block_split import by_bytes
+from raybroker.client.producer.body_encoding import encode_any
+from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
+from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
+from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded, encoded_one
+from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
+from raybroker.client.producer.settlement import (
     DUPLICATE,
     NOTHING_TO_WAIT_FOR,
     Row,
@@ -29,73 +41,122 @@ from raybroker.client.consumer.settlement import (
     refuse_all,
     unknown_outcome,
 )
-from raybroker.client.destinations import Destination
-from raybroker.client.producer.block_split import by_bytes
-from raybroker.client.producer.body_encoding import encode_any
-from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Lingering
-from raybroker.client.producer.producer_state import Batch, Producing, Shared
-from raybroker.client.producer.send_many import MANY_MESSAGES, Each, encoded, encoded_one
-from raybroker.client.producer.send_timeout import Completion
 from raybroker.client.producer.xml_validation import Encode, validating
+from raybroker.client.session.transaction import SessionTransactions, Transaction
 from raybroker.content.bodies import encode_body
+from raybroker.content.headers import message_id
 from raybroker.model.errors import (
     BrokerError,
+    ConnectionLostError,
     DestinationPausedError,
     IllegalStateError,
     RequestTimeoutError,
     TransactionRolledBackError,
 )
+from raybroker.model.names import require_no_metrics_topic
 from raybroker.model.record import Buffer
+from raybroker.system.clock import SystemClock
+from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.session.transaction import Transaction, Work
 
 log = logging.getLogger("raybroker.client")
 
 
-class ProducerCore:
-    """See the module. ``shared`` is what messages have unless a send says otherwise; ``work``: the transactions of its
+class ProducerConnection(Protocol):
+    """What a producer needs of its connection."""
+
+    io: IoThread
+    clock: SystemClock
+    attributes: Attributes
+    tasks: Tasks
+    attachments: Attachments
+    events: Events
+    message_bytes_max: int
+    producers: list[OpenProducer]
+
+    def forget_producer(self, producer: object, /) -> None: ...
+
+
+class ProducerSession(Protocol):
+    """What a producer needs of its session."""
+
+    transactions: SessionTransactions | None
+    producers: list[ProducerCore]
+
+
+class ProducerOwner:
+    """The handle that a producer is one of several attachments of."""
+
+    def member_failed(self, member: ProducerCore) -> None:
+        """It cannot go on, because of ``member.failure``."""
+
+    def member_turned(self) -> None:
+        """One was attached, lost or paused, or is so no longer."""
+
+    def error_of(self, member: ProducerCore, error: BrokerError) -> BrokerError:
+        """What those who wait for a message are told when a member fails with ``error``."""
+        return error
+
+
+async def open_producer(
+    connection: ProducerConnection, destination: Destination, shared: Shared, *, pickles: bool,
+    session: ProducerSession | None = None, create: bool = True, broker: str | None = None, bound: bool = False,
+) -> ProducerCore:  # fmt: skip
+    """A producer, attached; raises what the broker answers, or the last retryable error.
+
+    session  whose transactions its messages belong to, if it is transacted
+    broker   whose member of the destination; None: that of the home broker
+    bound    its messages can go to that broker and to no other
+    """
+    require_no_metrics_topic(destination.kind, destination.name)
+    identity = int.from_bytes(token(8), "little")
+    transactions = session.transactions if session is not None else None
+    producer = ProducerCore(connection, destination, identity, shared, pickles=pickles, transactions=transactions)
+    producer.broker, producer.bound = broker, bound
+    await connection.attachments.attach(producer, create=create)
+    connection.producers.append(producer)
+    if session is not None:
+        session.producers.append(producer)
+    return producer
+
+
+class ProducerCore(Endpoint):
+    """See the module. ``shared`` is what messages have unless a send says otherwise; ``transactions``: those of its
     session, or None."""
 
     def __init__(
-        self, connection: ConnectionCore, destination: Destination, producer: int, shared: Shared, *, pickles: bool,
-        work: Work | None = None,
+        self, connection: ProducerConnection, destination: Destination, producer: int, shared: Shared, *,
+        pickles: bool, transactions: SessionTransactions | None = None,
     ) -> None:  # fmt: skip
-        self.destination = destination
-        self.name = destination.name
+        super().__init__(destination)
+        attributes = connection.attributes
         self.shared = shared
-        self.closed = False
-        self.broker: str | None = None
-        """Whose member of the destination; None: that of the home broker."""
-        self.bound = False
-        """Its messages can go to that broker and to no other."""
-        self.traits: Mapping[str, Any] = {}
-        self.recovered_at = 0.0
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
+        self.duplicates = 0
+        """Messages that the broker had taken before, by their deduplication ids."""
+        self.refused = 0
+        """Messages that were refused and that nobody waited for."""
+        self._owner = ProducerOwner()
+        self._connection = connection
+        self._io = connection.io
+        self._clock = connection.clock
+        self._transactions = transactions
         self._wrote_in: Transaction | None = None
         """The open transaction, once it has written something in it."""
         self._spoils = 0
         """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
-        self.left: Callable[[ProducerCore], None] | None = None
-        """Called when it fails and is one of several attachments."""
-        self.fails_as: Callable[[BrokerError], BrokerError] = lambda error: error
-        """What those who wait are told for an error."""
-        self.turned: Callable[[], None] = lambda: None
-        """Called when it is attached, lost or paused, or no longer."""
-        self.duplicates = 0
-        """Messages that the broker had taken before, by their deduplication ids."""
-        self._connection = connection
-        self._io = connection.io
-        self._work = work
-        self._encode: Encode = encode_any if pickles else encode_body
-        self._state = Producing(producer)
+        self.encode: Encode = encode_any if pickles else encode_body
+        self._state = ProducerState(producer)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._completion = Completion(self._state, self._lock, self.name, connection)
-        self._lingering = Lingering(self._state, self._lock, self._flush, connection, transacted=work is not None)
+        self._send_timeout = SendTimeout(
+            self._state, self._lock, self.name, attributes[ATTRIBUTE], connection.clock.monotonic_ns
+        )
+        self._linger = Linger(
+            self._state, self._lock, self._flush, connection.io, attributes["raybroker.producer.linger_ms"] / 1000,
+            transacted=transactions is not None,
+        )  # fmt: skip
         self._room_waiters: list[Future[None]] = []
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
@@ -104,18 +165,19 @@ class ProducerCore:
         self._slow = False
         self._ending: BrokerError | None = None
         """Why nobody waits for room any more: its session is being closed."""
-        self.refused = 0
-        """Messages that were refused and that nobody waited for."""
-        self._ack_timeout_ms: int = connection.attributes["imqAckTimeout"]
-        self._channel: Channel | None = None
-        self._handle = 0
+        self._ack_timeout_ms: int = attributes["imqAckTimeout"]
         self._generation = 0
-        self._buffer_bytes: int = connection.attributes["raybroker.producer.buffer_bytes"]
+        self._buffer_bytes: int = attributes["raybroker.producer.buffer_bytes"]
         self._linger_bytes = min(LINGERING_BYTES_MAX, self._buffer_bytes // 2)
-        self._window_bytes: int = connection.attributes["raybroker.producer.window_bytes"]
+        self._window_bytes: int = attributes["raybroker.producer.window_bytes"]
         self._body_bytes_max: int = connection.message_bytes_max
         self._window_of_ids = True
         """The destination looks for deduplication ids that it has taken before."""
+
+    def belong_to(self, owner: ProducerOwner) -> None:
+        """From now on it is one of several attachments of a handle."""
+        self._owner = owner
+        self.reports_failure = False
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
@@ -128,23 +190,23 @@ class ProducerCore:
         """
         if self._io.unusable:
             self._io.require_usable()
-        kind, data, header = encoded_one(body, self._encode, header, self._body_bytes_max)
+        kind, data, header = encoded_one(body, self.encode, header, self._body_bytes_max)
         with self._lock:
             state = self._state
             full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
             # What nobody waits for waits for credit here; in a transaction the commit may be what makes room.
-            if state.credit and self._work is None:
+            if state.credit and self._transactions is None:
                 if self._ending is not None and (self._slow or state.crowded):
                     raise self._ending
                 full = full or (waiter is None and self._is_crowded)
             if full and not self._wait_for_room(block=block):
                 return None
-            since_ns = 0 if waiter is None or urgent else self._connection.clock.monotonic_ns()
-            seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
+            since_ns = 0 if waiter is None or urgent else self._clock.monotonic_ns()
+            seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
             if urgent or state.ready:
                 self._schedule()
             else:
-                self._lingering.begin()
+                self._linger.begin()
         return message_id(self._state.producer, seq)
 
     def put_many(
@@ -157,23 +219,29 @@ class ProducerCore:
         self._io.require_usable()
         source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
-            kinds, data, own = encoded(chunk, self._encode, each, most)
+            kinds, data, own = encoded(chunk, self.encode, each, most)
             for start, end in self._blocks(data):
-                done: Future[str] = Future() if self._work is None else NOTHING_TO_WAIT_FOR
-                with self._lock:
-                    self._wait_for_room(block=True)
-                    now_ms = self._connection.clock.now_ms()
-                    self._state.add_many(kinds[start:end], data[start:end], shared, now_ms, done, own.part(start, end))
-                    if self._work is None or self._state.held_bytes > self._linger_bytes:
-                        self._schedule()
-                    else:  # A commit is likely to follow, and takes it along.
-                        self._lingering.begin()
-                yield end - start, done
+                yield end - start, self.put_block(kinds[start:end], data[start:end], shared, own.part(start, end))
+
+    def put_block(
+        self, kinds: bytes, bodies: list[bytes], shared: Shared, own: Own, now_ms: int | None = None
+    ) -> Future[str]:
+        """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now."""
+        done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
+        with self._lock:
+            self._wait_for_room(block=True)
+            now_ms = self._clock.now_ms() if now_ms is None else now_ms
+            self._state.add_many(kinds, bodies, shared, now_ms, done, own)
+            if self._transactions is None or self._state.held_bytes > self._linger_bytes:
+                self._schedule()
+            else:  # A commit is likely to follow, and takes it along.
+                self._linger.begin()
+        return done
 
     def _blocks(self, bodies: list[bytes]) -> Iterator[tuple[int, int]]:
         """Where blocks of these bodies start and end; none has more messages than the credit."""
         for start, end in by_bytes(bodies):
-            most = self._state.credit if self._work is None else 0
+            most = self._state.credit if self._transactions is None else 0
             step = most or end - start
             yield from ((at, min(at + step, end)) for at in range(start, end, step))
 
@@ -198,9 +266,14 @@ class ProducerCore:
         return future
 
     @property
+    def stopped(self) -> bool:
+        """Nothing may be sent now."""
+        return self._stopped is not None
+
+    @property
     def transacted(self) -> bool:
         """True when its messages belong to transactions."""
-        return self._work is not None
+        return self._transactions is not None
 
     def has_room(self) -> bool:
         """Whether a message would be taken, or refused, without waiting."""
@@ -210,7 +283,7 @@ class ProducerCore:
     def _takes_more(self) -> bool:
         if self._stopped is not None:
             return True
-        return self._state.held_bytes < self._buffer_bytes and not (self._work is None and self._is_crowded)
+        return self._state.held_bytes < self._buffer_bytes and not (self._transactions is None and self._is_crowded)
 
     @property
     def _is_crowded(self) -> bool:
@@ -218,13 +291,13 @@ class ProducerCore:
         return self._state.credit > 0 and (self._slow or self._state.crowded)
 
     def _wait_for_room(self, *, block: bool) -> bool:
-        timeout_s, since_ns = (self._ack_timeout_ms / 1000) or None, self._connection.clock.monotonic_ns()
+        timeout_s, since_ns = (self._ack_timeout_ms / 1000) or None, self._clock.monotonic_ns()
         while not self._takes_more:
             if self._ending is not None:
                 raise self._ending
             if not block:
                 return False
-            left_s = timeout_s and timeout_s - (self._connection.clock.monotonic_ns() - since_ns) / 1e9
+            left_s = timeout_s and timeout_s - (self._clock.monotonic_ns() - since_ns) / 1e9
             if left_s is not None and left_s <= 0:
                 raise RequestTimeoutError(
                     f"{self.name} made no room within imqAckTimeout={self._ack_timeout_ms / 1000:g} s;"
@@ -273,7 +346,7 @@ class ProducerCore:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._connection.io.post(self._flush)
+            self._io.post(self._flush)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
@@ -282,12 +355,12 @@ class ProducerCore:
         try:
             self._write()
         except Exception as error:  # noqa: BLE001 - whoever waits for a message has to be told
-            self._connection.broke(self, error)
+            self._connection.attachments.broke(self, error)
 
     def _write(self) -> None:
-        self._completion.watch()
-        if self._work is not None:
-            self._flush_in_transaction(self._work)
+        self._send_timeout.watch()
+        if self._transactions is not None:
+            self._flush_in_transaction(self._transactions)
             return
         done: list[Batch] = []
         with self._lock:
@@ -317,13 +390,13 @@ class ProducerCore:
         for batch in done:
             self._complete(batch, ())
 
-    def _flush_in_transaction(self, work: Work) -> None:
+    def _flush_in_transaction(self, transactions: SessionTransactions) -> None:
         """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
 
         Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
         """
         written: list[Batch] = []
-        transaction = work.current
+        transaction = transactions.current
         if transaction is not None and transaction.lost and not transaction.complete:
             self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))
         with self._lock:
@@ -384,10 +457,6 @@ class ProducerCore:
                 fulfil(future, None)
             self._idle_waiters.clear()
 
-    @property
-    def attached(self) -> bool:
-        return self._channel is not None and not self._channel.lost
-
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
@@ -401,7 +470,7 @@ class ProducerCore:
         try:
             answer = await channel.call("open_producer", args)
             self._window_of_ids = bool(answer.get("dedup"))
-            self._encode = await validating(self._encode, self.name, answer.get("xml"))
+            self.encode = await validating(self.encode, self.name, answer.get("xml"))
         except BaseException:
             if channel.endpoints.pop(handle, None) is not None:
                 channel.leave("close_producer", handle)
@@ -413,7 +482,7 @@ class ProducerCore:
             if answer.get("gate"):
                 self._gate(str(answer["gate"]))
         self._flush()
-        self.turned()
+        self._owner.member_turned()
 
     def _gate(self, state: str) -> None:
         """The destination takes messages, takes them slowly, or not at all; with the lock held."""
@@ -426,8 +495,8 @@ class ProducerCore:
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Sent | wire.Refused):
             rows = frame.rows if isinstance(frame, wire.Refused) else ()
-            if self._work is not None:
-                self._refused_in_transaction(rows, self._work)
+            if self._transactions is not None:
+                self._refused_in_transaction(rows, self._transactions)
                 return
             with self._lock:
                 batch = self._state.settle(frame.first_seq)
@@ -443,14 +512,14 @@ class ProducerCore:
                 self._take_credit(int(frame.data.get("credit", 0)))
                 return
             if frame.name != "gate":
-                self._connection.end(self, ended_by(frame, self.name))
+                self._connection.attachments.end(self, ended_by(frame, self.name))
                 return
             with self._lock:
                 self._gate(str(frame.data.get("state")))
                 self._made_room()
             self._end_waiting()
             self._flush()
-            self.turned()
+            self._owner.member_turned()
 
     def _take_credit(self, credit: int) -> None:
         """The limits of its destination have changed."""
@@ -473,42 +542,37 @@ class ProducerCore:
             address = channel.place.key if channel is not None else ""
             self._connection.events.refused(address, self.name, count, fault)
 
-    def _refused_in_transaction(self, rows: Sequence[Row], work: Work) -> None:
+    def _refused_in_transaction(self, rows: Sequence[Row], transactions: SessionTransactions) -> None:
         """What a host refuses keeps the transaction from being committed."""
         with self._lock:
             fault = first_fault(rows)
             if fault is not None:
-                work.refused(fault)
+                transactions.refused(fault)
                 self.stop(fault)
         self.duplicates += duplicates_in(rows)
 
     def on_writable(self) -> None:
         self._flush()
 
-    def has_ended(self) -> bool:
-        """True once the application has closed it."""
-        return self.closed
-
     def on_lost(self) -> None:
         channel, self._channel = self._channel, None
-        self.turned()
-        if self._work is not None:
-            self._work.lose(f"the connection to {self.name} was lost", channel)
+        self._owner.member_turned()
+        if self._transactions is not None:
+            self._transactions.lose(f"the connection to {self.name} was lost", channel)
         if not self.closed:
-            self._connection.recover(self)
+            self._connection.attachments.recover(self)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
-        error = self.failure = self.fails_as(error)
-        current = self._work.current if self._work is not None else None
+        error = self.failure = self._owner.error_of(self, error)
+        current = self._transactions.current if self._transactions is not None else None
         ending = current is not None and current.complete
         if self._state.held_bytes:
             self._spoils = 2 if ending else 1
         elif current is not None and self._wrote_in is current and not ending:
             self._spoils = 1
-        if self.left is not None:
-            self.left(self)
-        self._completion.stop()
+        self._owner.member_failed(self)
+        self._send_timeout.stop()
         with self._lock:
             self._stopped = error
         self._give_up(error)
@@ -516,17 +580,20 @@ class ProducerCore:
     async def close(self) -> None:
         """Close the handle on the host; what is unsettled has been waited for by the caller."""
         channel = self._channel
-        self._completion.stop()
+        self._send_timeout.stop()
         with self._lock:
             self._stopped = self.failure or IllegalStateError(f"the producer for {self.name} is closed")
             self.closed = True
             self._made_room()
-        if channel is not None and not channel.lost:
-            try:  # What was refused of messages that nobody waited for is told before the answer.
+        try:
+            if channel is not None and not channel.lost:
+                # What was refused of messages that nobody waited for is told before the answer.
                 await channel.call("close_producer", {"handle": self._handle})
-            finally:
+        finally:
+            if channel is not None:
                 channel.endpoints.pop(self._handle, None)
-        self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
+            self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
+            self._connection.forget_producer(self)
 
     def _give_up(self, error: BrokerError) -> None:
         """Nothing more is sent: whoever waits is told, and whether the message may be stored all the same."""
@@ -555,6 +622,22 @@ class ProducerCore:
                 self._idle_waiters.append(done)
                 self._schedule()
         return done
+
+    async def ask(self, op: str, args: dict[str, Any]) -> Any:
+        """One request to its host about the handle, again while it is being brought back; raises what the host
+        answers, and why the producer has ended."""
+
+        async def once() -> Any:
+            if self.failure is not None:
+                raise self.failure
+            if self.closed:
+                raise IllegalStateError(f"the producer for {self.name} is closed")
+            if self.place is None:
+                raise ConnectionLostError(f"the producer for {self.name} is not connected")
+            channel, handle = self.place
+            return await channel.call(op, {**args, "handle": handle})
+
+        return await self._connection.tasks.with_retry(self.name, once)
 
     def _complete(self, batch: Batch, rows: Sequence[Row]) -> None:
         self.duplicates += duplicates_in(rows)

@@ -149,7 +149,7 @@ class Batch:
         self.headers = self.priorities = self.expires = self.deliver_at = None
 
 
-class Producing:
+class ProducerState:
     """State of one producer handle; ``producer`` is its identity for as long as it lives.
 
     Whoever uses it from several threads holds a lock around every call.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from concurrent.futures import Future
 from itertools import groupby
-from typing import Any
 
 from raybroker.client.consumer.message import Message
 from raybroker.client.producer.block_split import by_bytes
@@ -13,16 +12,20 @@ from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Own
 from raybroker.client.producer.unit_routing import RoutedProducer
+from raybroker.client.producer.unnamed import OwnProducer
 from raybroker.model.block import Block
 from raybroker.model.setting import PRIORITY_DEFAULT
 from raybroker.system.clock import SystemClock
 
 
-def put_messages(core: Any, batch: list[Message], *, keep_expiry: bool) -> list[Future[str]]:
+def put_messages(
+    core: OwnProducer, batch: list[Message], *, keep_expiry: bool
+) -> list[Future[str]]:
     """Send received messages as they are, in their order; futures of their parts.
 
     ``keep_expiry`` False: they do not expire any more.
     """
+    assert isinstance(core, ProducerCore | RoutedProducer)
     done: list[Future[str]] = []
     for (member, persistent, stamp_ms), some in groupby(batch, lambda message: _way(core, message)):
         rows = [(message._delivery.block, message._index) for message in some]
@@ -36,13 +39,9 @@ def put_messages(core: Any, batch: list[Message], *, keep_expiry: bool) -> list[
         shared = Shared(persistent, PRIORITY_DEFAULT, stamped=stamp_ms > 0)
         kinds, bodies = bytes([block.kind_of(i) for block, i in rows]), [bytes(block.body(i)) for block, i in rows]
         for start, end in by_bytes(bodies):
-            future: Future[str] = Future()
-            with member._lock:
-                member._wait_for_room(block=True)
-                part = own.part(start, end)
-                member._state.add_many(kinds[start:end], bodies[start:end], shared, now_ms, future, part)
-                member._schedule()
-            done.append(future)
+            done.append(
+                member.put_block(kinds[start:end], bodies[start:end], shared, own.part(start, end), now_ms)
+            )  # fmt: skip
     return done
 
 

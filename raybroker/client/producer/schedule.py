@@ -15,12 +15,12 @@ from raybroker.model.block import encode_block
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import (
     ConfigError,
-    ConnectionLostError,
     IllegalStateError,
     MessageFormatError,
     MessageTooLargeError,
     RequestTimeoutError,
 )
+from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
 ID_BYTES: Final = 12
@@ -64,11 +64,11 @@ def scheduled(
     if core.transacted:
         raise IllegalStateError("a schedule is no part of a transaction; make it in a session that is not transacted")
     home = core.home if isinstance(core, RoutedProducer) else core
-    kind, data = home._encode(body)
+    kind, data = home.encode(body)
     if header:
         kind, data, header = compressed(kind, data, header)
     block = encode_block(
-        [data], producer=0, first_seq=1, timestamp_ms=core._connection.clock.now_ms() if shared.stamped else 0,
+        [data], producer=0, first_seq=1, timestamp_ms=SystemClock().now_ms() if shared.stamped else 0,
         persistent=shared.persistent, kinds=kind, headers=[header] if header else None, priority=shared.priority,
     )  # fmt: skip
     if len(block) > SCHEDULED_BYTES_MAX:
@@ -86,21 +86,9 @@ async def _asked(
     wanted: ProducerCore | RoutedProducer, unit: str | None, args: dict[str, Any], timeout_s: float | None
 ) -> str:
     core = await wanted.member_of(unit) if isinstance(wanted, RoutedProducer) else wanted
-
-    async def ask() -> str:
-        channel = core._channel
-        if core.failure is not None:
-            raise core.failure
-        if core.closed:
-            raise IllegalStateError(f"the producer for {core.name} is closed")
-        if channel is None or channel.lost:
-            raise ConnectionLostError(f"the producer for {core.name} is not connected")
-        answer = await channel.call("schedule", {**args, "handle": core._handle})
-        return str(answer["id"])
-
     try:
         async with asyncio.timeout(timeout_s):
-            return await core._connection.patiently(core.name, ask)
+            return str((await core.ask("schedule", args))["id"])
     except TimeoutError:
         raise RequestTimeoutError(
             f"no answer about a schedule from {core.name} within imqAckTimeout={timeout_s} s; list_schedules tells"

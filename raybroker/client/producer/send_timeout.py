@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from raybroker.client.connection.io_thread import refuse
-from raybroker.client.producer.producer_state import Producing
+from raybroker.client.producer.producer_state import ProducerState
 from raybroker.model.errors import RequestTimeoutError
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
 
 ATTRIBUTE: Final = "imqAsyncSendCompletionWaitTimeout"
 
 
-class Completion:
-    """Watches over one producer's ``state``, which ``lock`` guards; on the IO loop."""
+class SendTimeout:
+    """Ends the waiting of one producer's sends; on the IO loop. ``state`` of the producer is guarded by ``lock``."""
 
-    __slots__ = ("_clock", "_lock", "_name", "_state", "_timeout_ns", "_timer")
+    __slots__ = ("_lock", "_monotonic_ns", "_name", "_state", "_timeout_ns", "_timer")
 
     def __init__(
-        self, state: Producing, lock: threading.Lock, name: str, connection: ConnectionCore
+        self, state: ProducerState, lock: threading.Lock, name: str, timeout_ms: int, monotonic_ns: Callable[[], int]
     ) -> None:
         self._state = state
         self._lock = lock
         self._name = name
-        self._clock = connection.clock
-        self._timeout_ns: int = connection.attributes[ATTRIBUTE] * 1_000_000
+        self._monotonic_ns = monotonic_ns
+        self._timeout_ns = timeout_ms * 1_000_000
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
@@ -50,7 +48,7 @@ class Completion:
 
     def _due(self) -> None:
         self._timer = None
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._monotonic_ns()
         with self._lock:
             late, first_ns = self._state.late(now_ns - self._timeout_ns)
         if first_ns:

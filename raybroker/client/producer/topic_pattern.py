@@ -1,35 +1,47 @@
 """A producer for a pattern of topics: an attachment to every topic that matches on the home broker.
 
 The set is followed while the handle is open: a topic that appears is joined, one that is destroyed is left, and nobody
-is told of either.  Consumers of patterns are ``spread.py``.
+is told of either.  Consumers of patterns are ``consumer.multi_broker``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from raybroker.client.connection.broker_members import Key, Section
+from raybroker.client.connection.broker_members import BrokerMembers, Key
+from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.io_thread import fulfil, refuse
-from raybroker.client.consumer.message import message_id
+from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer import (
+    ProducerConnection,
+    ProducerCore,
+    ProducerOwner,
+    ProducerSession,
+    open_producer,
+)
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
+from raybroker.content.headers import message_id
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.system.entropy import token
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.session.session import SessionCore
 
-class PatternProducer:
+class PatternConnection(ProducerConnection, Protocol):
+    """What a producer for a pattern needs of its connection."""
+
+    directory: Directory
+    tasks: Tasks
+
+
+class PatternProducer(ProducerOwner):
     """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
 
     def __init__(
-        self, connection: ConnectionCore, pattern: Destination, shared: Shared, *, pickles: bool,
-        session: SessionCore | None,
+        self, connection: PatternConnection, pattern: Destination, shared: Shared, *, pickles: bool,
+        session: ProducerSession | None,
     ) -> None:  # fmt: skip
         self.destination = pattern
         self.name = pattern.name
@@ -39,31 +51,33 @@ class PatternProducer:
         self._pickles = pickles
         self._session = session
         self._members: dict[Key, ProducerCore] = {}
-        self._section = Section(connection, pattern, "", self._members, self._join)
+        self._topics = BrokerMembers(
+            connection.directory, connection.tasks, pattern, "", self._members, self._join
+        )  # fmt: skip
         self._identity = int.from_bytes(token(8), "little")
         self._unsent = 0
 
     async def open(self) -> None:
-        await self._section.begin()
-        self._section.follow()
+        await self._topics.begin()
+        self._topics.follow()
 
     async def _join(self, broker: str, topic: Destination, create: bool) -> None:
-        member = await self._connection.open_producer(
-            topic, self.shared, pickles=self._pickles, session=self._session, create=create
+        member = await open_producer(
+            self._connection, topic, self.shared, pickles=self._pickles, session=self._session, create=create
         )
-        member.left = self._leave
+        member.belong_to(self)
         self._members[broker, topic.name] = member
 
-    def _leave(self, member: ProducerCore) -> None:
+    def member_failed(self, member: ProducerCore) -> None:
         self._members.pop(("", member.name), None)
-        self._section.member_left()
+        self._topics.member_left()
         self._connection.forget_producer(member)
 
     # ---- as ProducerCore -------------------------------------------------------------------------------------------
 
     @property
     def transacted(self) -> bool:
-        return self._session is not None and self._session.work is not None
+        return self._session is not None and self._session.transactions is not None
 
     @property
     def duplicates(self) -> int:
@@ -141,10 +155,9 @@ class PatternProducer:
 
     async def close(self) -> None:
         self.closed = True
-        self._section.stop()
+        self._topics.stop()
         for member in list(self._members.values()):
             await member.close()
-            self._connection.forget_producer(member)
         self._members.clear()
 
 

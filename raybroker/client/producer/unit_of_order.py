@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from raybroker.content.headers import encode_header
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.units import UNIT_CHARS_MAX, is_unit_name
-
-if TYPE_CHECKING:
-    from raybroker.client.session.session import SessionCore
 
 NO_UNIT: Final = ("", "None")
 """Values of DefaultUnitOfOrder for none."""
@@ -31,14 +28,15 @@ def check_unit(name: object) -> str:
     return name
 
 
-def unit_of_producer(session: SessionCore | None, unit_of_order: str | None, default: str) -> str | None:
-    """The unit of a new producer's messages; ``default`` is the factory's DefaultUnitOfOrder."""
+def unit_of_producer(session: str | None, unit_of_order: str | None, default: str) -> str | None:
+    """The unit of a new producer's messages; ``session`` is the name of its session, ``default`` the factory's
+    DefaultUnitOfOrder."""
     if unit_of_order is not None:
         return check_unit(unit_of_order)
     if default in NO_UNIT:
         return None
     if default == OF_SESSION:
-        return None if session is None else f"mq.session.{session.owner}"
+        return None if session is None else f"mq.session.{session}"
     return check_unit(default)
 
 

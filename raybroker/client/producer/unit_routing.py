@@ -19,12 +19,13 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from raybroker.client.connection.directory import View
 from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.member_balance import Balance
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
+from raybroker.client.producer.producer import ProducerCore, ProducerOwner, ProducerSession, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.content.headers import decode_header
@@ -33,11 +34,6 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStat
 from raybroker.model.hashing import rendezvous
 from raybroker.model.units import default_unit
 from raybroker.system.entropy import token
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.connection.directory import View
-    from raybroker.client.session.session import SessionCore
 
 UNITS_KNOWN_MAX: Final = 100_000
 """Units whose way a producer remembers; with more it begins anew."""
@@ -56,19 +52,19 @@ ID_KEY: Final = "\0id:"
 """Before a deduplication id, likewise."""
 
 
-class RoutedProducer:
+class RoutedProducer(ProducerOwner):
     """What a face does with a ProducerCore, over one to each broker that is needed."""
 
     def __init__(
-        self, connection: ConnectionCore, destination: Destination, shared: Shared, *, pickles: bool,
-        session: SessionCore,
+        self, connection: BalanceConnection, destination: Destination, shared: Shared, *, pickles: bool,
+        session: ProducerSession,
     ) -> None:  # fmt: skip
         self.destination = destination
         self.name = destination.name
         self.shared = shared
         self.closed = False
         self.home: ProducerCore
-        self._balance: Balance | None = None
+        self._balance: MemberBalance | None = None
         """The members of a distributed destination."""
         self._connection = connection
         self._pickles = pickles
@@ -90,8 +86,8 @@ class RoutedProducer:
         self._default: str | None = None
 
     async def open(self, *, create: bool) -> None:
-        self.home = await self._connection.open_producer(
-            self.destination, self.shared, pickles=self._pickles, session=self._session, create=create
+        self.home = await open_producer(
+            self._connection, self.destination, self.shared, pickles=self._pickles, session=self._session, create=create
         )
         default = self.home.traits.get("unitOfOrder")
         if default:  # Its messages without a unit get the destination's, and have to be in one place too.
@@ -99,7 +95,7 @@ class RoutedProducer:
         self._composes = self.home.traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery"
         self._remembers = bool(self.home.traits.get("duplicateWindowMs")) and not self.home.traits.get(ONLY_HERE)
         if self.home.traits.get("distributed"):
-            self._balance = Balance(self.home, self._open)
+            self._balance = MemberBalance(self._connection, self.home, self._open)
             await self._balance.open()
         self._connection.brokers.listeners.append(self._brokers_changed)
         self._connection.brokers.follow()
@@ -144,7 +140,7 @@ class RoutedProducer:
             self._ways = {}
         units = [unit for unit in units if not isinstance(self._ways.get(unit), ProducerCore)]
         try:
-            where = await self._connection.patiently(self.name, lambda: self._places(units))
+            where = await self._connection.tasks.with_retry(self.name, lambda: self._places(units))
         except BrokerError as error:
             lost = OrderError(f"it is not known where units of {self.name} go: {error}")
             self._ways.update(dict.fromkeys(units, lost))
@@ -178,7 +174,7 @@ class RoutedProducer:
             where.update(await directory.routes(kind, self.name, units[start : start + ASKED_MAX], self._owner))
         self._held.update(where)
         if self._renewing is None:
-            self._renewing = self._connection.spawn(self._renew())
+            self._renewing = self._connection.tasks.spawn(self._renew())
         return where
 
     async def _renew(self) -> None:
@@ -198,18 +194,18 @@ class RoutedProducer:
         member = self._members.get(broker)
         if member is None or member.failure is not None:
             member = await self._open(broker, create=True, bound=True)
-            member.fails_as = lambda error: self._unreachable(broker, error)
-            member.left = self._lost
+            member.belong_to(self)
             self._members[broker] = member
         return member
 
     async def _open(self, broker: str, *, create: bool, bound: bool = False) -> ProducerCore:
-        member = await self._connection.open_producer(
-            self.destination, self.shared, pickles=self._pickles, session=self._session, create=create, broker=broker,
-            bound=bound,
-        )
-        if self._session.work is not None and self._session.work.current is None:
-            member.refuse_sends(self._session.work.nothing_open())
+        member = await open_producer(
+            self._connection, self.destination, self.shared, pickles=self._pickles, session=self._session,
+            create=create, broker=broker, bound=bound,
+        )  # fmt: skip
+        transactions = self._session.transactions
+        if transactions is not None and transactions.current is None:
+            member.refuse_sends(transactions.nothing_open())
         return member
 
     def _unreachable(self, broker: str, error: BrokerError) -> OrderError:
@@ -218,7 +214,11 @@ class RoutedProducer:
             f" not take it: {error}"
         )
 
-    def _lost(self, member: ProducerCore) -> None:
+    def error_of(self, member: ProducerCore, error: BrokerError) -> OrderError:
+        """A bound member has failed: no other may take its units."""
+        return self._unreachable(member.broker or "", error)
+
+    def member_failed(self, member: ProducerCore) -> None:
         """A member has failed; the next message for it tries again."""
         self._members = {broker: other for broker, other in self._members.items() if other is not member}
         self._ways = {unit: way for unit, way in self._ways.items() if way is not member}
@@ -403,7 +403,7 @@ class RoutedProducer:
             self._renewing.cancel()
         if self._balance is not None:
             await self._balance.close()
-        faults = await asyncio.gather(*(self._close(member) for member in self._all()), return_exceptions=True)
+        faults = await asyncio.gather(*(member.close() for member in self._all()), return_exceptions=True)
         if self._held:
             units, self._held = sorted(self._held), set()
             try:
@@ -413,10 +413,6 @@ class RoutedProducer:
         for fault in faults:
             if fault is not None:
                 raise fault
-
-    async def _close(self, member: ProducerCore) -> None:
-        await member.close()
-        self._connection.forget_producer(member)
 
 
 def work_in(properties: Mapping[str, Any]) -> str | None:

@@ -11,16 +11,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.member_balance import BalanceConnection
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.topic_pattern import PatternProducer
+from raybroker.client.producer.unit_routing import RoutedProducer
 from raybroker.model.errors import BrokerError, IllegalStateError
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.session.opening import AnyProducer
-    from raybroker.client.session.session import SessionCore
+AnyProducer = ProducerCore | PatternProducer | RoutedProducer
 
 DESTINATIONS_MAX: Final = 32
 """Destinations whose producers are kept open; the one that was not used for the longest time is closed for another."""
@@ -34,18 +35,19 @@ class UnnamedProducer:
     throttled = False
 
     def __init__(
-        self, session: SessionCore, shared: Shared, opener: Callable[[Destination, Shared], Coroutine[Any, Any, Any]],
-        let_go: Callable[[Any], Coroutine[Any, Any, None]],
+        self, connection: BalanceConnection, shared: Shared,
+        opener: Callable[[Destination, Shared], Coroutine[Any, Any, AnyProducer]],
+        let_go: Callable[[AnyProducer], Coroutine[Any, Any, None]], *, transacted: bool,
     ) -> None:  # fmt: skip
         self.shared = shared
         self.closed = False
-        self.transacted = session.work is not None
-        self._connection: ConnectionCore = session.connection
+        self.transacted = transacted
+        self._connection = connection
         self._open = opener
         self._let_go = let_go
         self._lock = threading.Lock()
         self._opening = asyncio.Lock()
-        self._producers: OrderedDict[Destination, Any] = OrderedDict()
+        self._producers: OrderedDict[Destination, AnyProducer] = OrderedDict()
         self._gone = 0
         """Duplicates that producers had which are closed."""
         self._refused = 0
@@ -54,7 +56,7 @@ class UnnamedProducer:
     def known(self, destination: Destination) -> AnyProducer | None:
         """The producer for a destination, if one is open; in any thread."""
         with self._lock:
-            found: AnyProducer | None = self._producers.get(destination)
+            found = self._producers.get(destination)
             if found is not None:
                 self._producers.move_to_end(destination)
         if self.closed:
@@ -67,7 +69,7 @@ class UnnamedProducer:
             found = self.known(destination)
             if found is not None:
                 return found
-            opened: AnyProducer = await self._open(destination, self.shared)
+            opened = await self._open(destination, self.shared)
             with self._lock:
                 failed = self._producers.pop(destination, None)
                 self._producers[destination] = opened
@@ -77,7 +79,7 @@ class UnnamedProducer:
             for producer in old:
                 self._gone += producer.duplicates
                 self._refused += producer.refused
-                self._connection.spawn(self._let_go(producer))
+                self._connection.tasks.spawn(self._let_go(producer))
             return opened
 
     @property
@@ -106,10 +108,13 @@ class UnnamedProducer:
                 await producer.close()
             except BrokerError as error:
                 fault = fault or error
-            self._connection.forget_producer(producer)
         if fault is not None:
             raise fault
 
-    def _all(self) -> list[Any]:
+    def _all(self) -> list[AnyProducer]:
         with self._lock:
             return list(self._producers.values())
+
+
+OwnProducer = AnyProducer | UnnamedProducer
+"""What a handle is made of."""

@@ -1,34 +1,32 @@
-"""What both faces ask the cores for, with the arguments that users give: each function returns work for the IO loop."""
+"""Opens what users ask a session for, with the arguments that they give: each function returns work for the IO loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
 from raybroker.client.arguments import check_arguments, check_names
-from raybroker.client.connection.options import consumer_options, producer_shared
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
-from raybroker.client.consumer.multi_broker import SpreadConsumer
+from raybroker.client.consumer.consumer_options import consumer_options
+from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary, open_consumer, subscription
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.producer.body_encoding import check_serializer
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_options import producer_shared
 from raybroker.client.producer.topic_pattern import PatternProducer
 from raybroker.client.producer.unit_routing import RoutedProducer
-from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.names import is_temporary_name
 
-AnyConsumer = ConsumerCore | SpreadConsumer
-AnyProducer = ProducerCore | PatternProducer | RoutedProducer
-OwnProducer = AnyProducer | UnnamedProducer
-"""What a handle is made of."""
+AnyConsumer = ConsumerCore | MultiBrokerConsumer
 
 
 def consumer(
@@ -79,8 +77,9 @@ def producer(
     serializer: str | None,
 ) -> Coroutine[Any, Any, OwnProducer]:
     """A producer; without a destination one whose sends name theirs."""
+    attributes = core.connection.attributes
     shared, pickles = producer_shared(
-        core.connection.attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core
+        attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core.owner
     )
     if destination is None:
         return _unnamed(core, shared, pickles=pickles)
@@ -91,7 +90,7 @@ async def _unnamed(core: SessionCore, shared: Shared, *, pickles: bool) -> Unnam
     def opener(destination: Destination, common: Shared) -> Coroutine[Any, Any, AnyProducer]:
         return _open_producer(core, destination, common, pickles=pickles)
 
-    return UnnamedProducer(core, shared, opener, let_go)
+    return UnnamedProducer(core.connection, shared, opener, let_go, transacted=core.transactions is not None)
 
 
 async def _open_producer(
@@ -105,12 +104,12 @@ async def _open_producer(
     create = found not in connection.temporaries
     opened: ProducerCore | RoutedProducer
     if connection.brokers.alone or is_temporary_name(found.name):
-        opened = await connection.open_producer(found, shared, pickles=pickles, session=core, create=create)
+        opened = await open_producer(connection, found, shared, pickles=pickles, session=core, create=create)
     else:
         opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
         await opened.open(create=create)
-    if core.work is not None and core.work.current is None:
-        opened.refuse_sends(core.work.nothing_open())
+    if core.transactions is not None and core.transactions.current is None:
+        opened.refuse_sends(core.transactions.nothing_open())
     return opened
 
 
@@ -150,10 +149,9 @@ async def let_go(core: OwnProducer) -> None:
             waiting = asyncio.wrap_future(settled)
             while not waiting.done():
                 await asyncio.wait([waiting], timeout=closing_s(core))
-                if core.throttled or core._connection.closed:
+                if core.throttled or core._connection.tasks.closed:
                     break
         await core.close()
-        core._connection.forget_producer(core)
 
 
 def browser(core: SessionCore, destination: object, selector: str | None, serializer: str | None) -> BrowserCore:
@@ -162,16 +160,16 @@ def browser(core: SessionCore, destination: object, selector: str | None, serial
     check_browsable(found)
     looking = SessionCore(core.connection, "none", core.finish)
     check_arguments(selector=selector)
-    return BrowserCore(looking, found, selector or None, unpickles=check_serializer(serializer))
+    return BrowserCore(core.connection, looking, found, selector or None, unpickles=check_serializer(serializer))
 
 
-async def temporary_queue(core: SessionCore, run: Any) -> TemporaryQueue:
+async def temporary_queue(core: SessionCore, run: Callable[[Any], Any]) -> TemporaryQueue:
     """``run(work)`` is how the face waits for work on the IO loop."""
     name = await make_temporary(core, Queue)
     return TemporaryQueue(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
 
 
-async def temporary_topic(core: SessionCore, run: Any) -> TemporaryTopic:
+async def temporary_topic(core: SessionCore, run: Callable[[Any], Any]) -> TemporaryTopic:
     name = await make_temporary(core, Topic)
     return TemporaryTopic(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
 

@@ -16,23 +16,22 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.client.arguments import check_names
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import fulfil, refuse
-from raybroker.client.connection.options import producer_shared, send_options
-from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.consumer.consumer import ConsumerCore, MemberOwner
+from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_options import producer_shared, send_options
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, RequestTimeoutError
 from raybroker.system.entropy import token
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
 
 ANSWER_QUEUES_MAX: Final = 8
 """Temporary queues of one session that requests under way have to themselves; more requests share them."""
@@ -66,17 +65,27 @@ def options_of_request(session: SessionCore, options: dict[str, Any]) -> Encode:
     return encode
 
 
-class AnswerQueue:
+class AnswerQueue(MemberOwner):
     """A temporary queue, its consumer, and the requests whose answers it waits for: each by correlation and message
     id."""
 
-    def __init__(self, destination: Destination, consumer: ConsumerCore) -> None:
+    def __init__(self, session: SessionCore, destination: Destination, queues: list[AnswerQueue]) -> None:
+        """``queues``: those of the session, which it leaves when it is lost."""
         self.destination = destination
-        self.consumer = consumer
+        self.consumer = ConsumerCore(session, destination, ConsumerOptions(), owner=self)
         self.waiting: dict[str, Future[Message]] = {}
         self.spent = False
         """A request gave up: what comes may be the answer to that one."""
-        self.lost = False
+        self._queues = queues
+
+    def member_failed(self, member: ConsumerCore) -> None:
+        """The queue is gone: those who wait get no answer."""
+        if self in self._queues:
+            self._queues.remove(self)
+        self.consumer.listener = None
+        error = ConnectionLostError("the connection was lost, and with it the queue for the answer")
+        for waiting in self.requests():
+            refuse(waiting, error)
 
     def requests(self) -> list[Future[Message]]:
         return list({id(future): future for future in self.waiting.values()}.values())
@@ -102,7 +111,7 @@ class Requests:
     ) -> None:
         self._connection = connection
         self._session = SessionCore(connection, "none", finish)
-        self._session.wake_listeners = self._wake
+        self._session.listen(self._wake)
         self._session.reply = reply
         self._opening = asyncio.Lock()
         self._queues: list[AnswerQueue] = []
@@ -138,7 +147,7 @@ class Requests:
         if producer is None or producer.failure is not None:
             if producer is None and len(self._producers) >= PRODUCERS_MAX:
                 await self._close_producer(next(iter(self._producers)))
-            producer = await self._connection.open_producer(destination, Shared(True, 4), pickles=False)
+            producer = await open_producer(self._connection, destination, Shared(True, 4), pickles=False)
             self._producers[destination] = producer
         return producer
 
@@ -146,33 +155,21 @@ class Requests:
         producer = self._producers.pop(destination)
         await asyncio.wrap_future(producer.settled_future())
         await producer.close()
-        self._connection.forget_producer(producer)
 
     async def _answer_queue(self) -> AnswerQueue:
         """A queue that no request waits at; a shared one when there are as many as may be."""
-        usable = [queue for queue in self._queues if not queue.spent and not queue.lost]
+        usable = [queue for queue in self._queues if not queue.spent]
         idle = [queue for queue in usable if not queue.waiting]
         if idle:
             return idle[0]
         if len(usable) >= ANSWER_QUEUES_MAX:
             return min(usable, key=lambda queue: len(queue.waiting))
         made = Queue(await make_temporary(self._session, Queue))
-        consumer = await self._connection.open_consumer(self._session, made, ConsumerOptions(), create=False)
-        queue = AnswerQueue(made, consumer)
-        consumer.left = lambda _: self._lost(queue)
-        consumer.listener = lambda message: None
+        queue = AnswerQueue(self._session, made, self._queues)
+        await queue.consumer.open(create=False)
+        queue.consumer.listener = lambda message: None
         self._queues.append(queue)
         return queue
-
-    def _lost(self, queue: AnswerQueue) -> None:
-        """The queue for answers is gone: those who wait get none."""
-        queue.lost = True
-        if queue in self._queues:
-            self._queues.remove(queue)
-        queue.consumer.listener = None
-        error = ConnectionLostError("the connection was lost, and with it the queue for the answer")
-        for waiting in queue.requests():
-            refuse(waiting, error)
 
     def _over(self, queue: AnswerQueue, answer: Future[Message]) -> None:
         """A request has its answer, or gave up."""
@@ -181,7 +178,7 @@ class Requests:
         for old in spent[: max(len(spent) - SPENT_QUEUES_MAX, 0)]:
             self._queues.remove(old)
             if not self._connection.closed:
-                self._connection.spawn(self._close(old))
+                self._connection.tasks.spawn(self._close(old))
 
     def _wake(self) -> None:
         """Something came; called with the buffer's lock held."""
@@ -216,7 +213,6 @@ class Requests:
             await self._close(queue)
         for producer in self._producers.values():
             await producer.close()
-            self._connection.forget_producer(producer)
 
 
 def weakly(reply: Callable[[Message, Any, dict[str, Any]], Any]) -> Callable[[Message, Any, dict[str, Any]], Any]:

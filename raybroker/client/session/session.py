@@ -11,22 +11,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.returned_deliveries import not_settled
-from raybroker.client.session.transaction import Work
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.setting import INT_MAX
 from raybroker.system.entropy import token
-
-if TYPE_CHECKING:
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.destinations import Destination
-    from raybroker.client.producer.producer import ProducerCore
 
 MODES: Final = ("auto", "client", "dups_ok", "none")
 TRANSACTED: Final = "transacted"
@@ -44,17 +42,37 @@ GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
 
+def session_mode(ack: str, transacted: bool) -> str:
+    """The mode of a session; raises ConfigError for an unknown one."""
+    check_arguments(ack=ack, transacted=transacted)
+    if ack not in MODES:
+        raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
+    return TRANSACTED if transacted else ack
+
+
 def no_reply(message: Message, body: Any, options: dict[str, Any]) -> Any:
     """For sessions that only look."""
     raise IllegalStateError("a message that was only looked at cannot be replied to; receive it")
 
 
+def _receiver(message: Message) -> ConsumerCore:
+    """The consumer that a message was received by; a browser's session settles nothing."""
+    consumer = message._delivery.consumer
+    assert isinstance(consumer, ConsumerCore)
+    return consumer
+
+
 class SessionCore:
-    """``finish`` is how this face waits for confirmations: blocking, or by returning something to await."""
+    """One session.
+
+    finish        how this face waits for confirmations: blocking, or by returning something to await
+    transactions  makes those of a transacted session
+    """
 
     def __init__(
         self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
         redelivery_delay_ms: int | None = None,
+        transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
@@ -75,10 +93,9 @@ class SessionCore:
         """What a listener is called with at the moment."""
         self._listened: int | None = None
         """With listeners: serial of the last message whose call has ended."""
-        self.work: Work | None = Work(self) if mode == TRANSACTED else None
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out."""
-        self.wake_listeners: Callable[[], None] = lambda: None
+        self._wake: Callable[[], None] | None = None
         self.reply: Callable[[Message, Any, dict[str, Any]], Any] = no_reply
         """How this face sends a reply to a message."""
         self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
@@ -87,6 +104,7 @@ class SessionCore:
         self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
         self._serial = 0
         self._lazy = False
+        self.transactions = transactions(self) if mode == TRANSACTED else None
 
     @property
     def redelivery_delay_ms(self) -> int:
@@ -111,7 +129,7 @@ class SessionCore:
             elif not self._lazy:
                 self._lazy = True
                 self.connection.io.post(self._arm)
-        elif self.work is not None and not self._lazy:
+        elif self.transactions is not None and not self._lazy:
             self._lazy = True
             self.connection.io.post(self._tell_received, RECEIVED_FIRST_S)
         return serial
@@ -120,7 +138,7 @@ class SessionCore:
         """Hosts are told what an open transaction has received, so that they can list it and end it."""
 
         def over() -> None:
-            if self.work is not None and not self.connection.closed and self.work.tell_received():
+            if self.transactions is not None and not self.connection.closed and self.transactions.tell_received():
                 self._tell_received(RECEIVED_AGAIN_S)
             else:
                 self._lazy = False
@@ -151,9 +169,15 @@ class SessionCore:
             self._lazy = True
             self._arm()
 
-    def listen(self) -> None:
-        """From now on messages go to listeners, one at a time."""
+    def listen(self, wake: Callable[[], None]) -> None:
+        """From now on messages go to listeners, one at a time; ``wake`` is called when one may have come."""
+        self._wake = wake
         self._listened = self._serial
+
+    def wake_listeners(self) -> None:
+        """Something has come for a listener; with the lock of its buffer held."""
+        if self._wake is not None:
+            self._wake()
 
     def call_ended(self) -> None:
         """A listener has returned, or what it had in hand has its end otherwise."""
@@ -178,8 +202,8 @@ class SessionCore:
         """
         if self.mode == "auto":
             return self.settle()
-        if self.work is not None:
-            assert self.work.transaction is not None
+        if self.transactions is not None:
+            self.transactions.require_open()
         return []
 
     def require_open(self) -> None:
@@ -213,7 +237,7 @@ class SessionCore:
             return self.finish([])
         if up_to is None:
             return self.finish(self.settle())
-        serial = up_to._delivery.consumer.serial_of(up_to)
+        serial = _receiver(up_to).serial_of(up_to)
         if serial is None:
             self._require_here(up_to, "the acknowledgement")
         return self.finish(self.settle(serial) if serial is not None else [])
@@ -222,7 +246,7 @@ class SessionCore:
         self.require_open()
         if self.mode != "client":
             return self.finish([])
-        consumer = message._delivery.consumer
+        consumer = _receiver(message)
         ranges = consumer.settle_one(message)
         if not ranges:
             self._require_here(message, "acknowledge_this()")
@@ -233,7 +257,7 @@ class SessionCore:
 
     def _require_here(self, message: Message, what: str) -> None:
         """Raises when a message went back unsettled: ``what`` would do nothing for it."""
-        why = message._delivery.consumer.why_returned(message)
+        why = _receiver(message).why_returned(message)
         if why is not None:
             raise not_settled(what, why)
 
@@ -261,7 +285,7 @@ class SessionCore:
 
     def conclude(self, message: Message, outcome: str, delay_ms: int, reason: str) -> Confirmation | None:
         """End one message, in a session of any mode that keeps track; None when it is settled or went back before."""
-        consumer = message._delivery.consumer
+        consumer = _receiver(message)
         ranges = consumer.settle_one(message)
         if not ranges:
             return None
@@ -284,8 +308,9 @@ class SessionCore:
         Raises for a message that is known to have gone back.
         """
         self.require_open()
-        self._require_here(message, "extend()")
-        message._delivery.consumer.extend(message)
+        if self.keeps_track:
+            self._require_here(message, "extend()")
+            _receiver(message).extend(message)
         return self.finish([])
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
@@ -295,7 +320,7 @@ class SessionCore:
         self.require_open()
         if self.mode == "none":
             raise IllegalStateError("recover() in a session that does not acknowledge")
-        if self.work is not None:
+        if self.transactions is not None:
             raise IllegalStateError("recover() in a transacted session; use rollback()")
         await self.give_back(delay_ms, reason)
 
@@ -324,21 +349,30 @@ class SessionCore:
             consumer.shut()
             await consumer.close()
 
-    def transacted_work(self) -> Work:
+    def require_transactions(self) -> SessionTransactions:
         """What commit and rollback act on; raises IllegalStateError when the session is not transacted, or is
         closed: its transaction was rolled back."""
         self.require_open()
-        if self.work is None:
+        if self.transactions is None:
             raise IllegalStateError(
                 f"commit() and rollback() are for transacted sessions; this one acknowledges {self.mode!r}"
             )
-        return self.work
+        return self.transactions
 
     def lost_some(self) -> None:
         """A connection ended that had handed out messages of this session which are not acknowledged."""
-        if self.work is not None:
-            self.work.lose("the connection to a consumer of it was lost")
+        if self.transactions is not None:
+            self.transactions.lose("the connection to a consumer of it was lost")
 
     def forget(self, consumer: ConsumerCore) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+
+    def forget_producer(self, producer: object) -> None:
+        """It was closed; a transaction remembers it until it ends."""
+        if self.transactions is None:
+            self.producers = [other for other in self.producers if other is not producer]
+
+    def forget_closed_producers(self) -> None:
+        """A transaction has ended, and those who waited for messages of these have been told."""
+        self.producers = [producer for producer in self.producers if not producer.closed]

@@ -21,9 +21,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Collection
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Protocol
 
+from raybroker.client.connection.addresses import Attributes
+from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.channels import Channels
+from raybroker.client.connection.tasks import Tasks
+from raybroker.client.consumer.unacknowledged_ranges import Ranges
+from raybroker.client.destinations import Destination
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -33,19 +41,78 @@ from raybroker.model.errors import (
 )
 from raybroker.system.entropy import token
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.channel import Channel
-    from raybroker.client.connection.connection import ConnectionCore
-    from raybroker.client.consumer.consumer import ConsumerCore
-    from raybroker.client.destinations import Destination
-    from raybroker.client.session.session import SessionCore
-
 PREFIX_BYTES: Final = 8
 """Of a key: what the transactions of one session have in common; a count follows. Hosts remember the latest one."""
 Acks = list[list[Any]]
 ROLLED_BACK: Final = "the transaction was rolled back: "
 UNKNOWN: Final = (ConnectionLostError, RequestTimeoutError)
 """Errors that leave open whether a commit happened."""
+
+
+class TransactionConsumer(Protocol):
+    """A consumer of the session: what it has received belongs to the open transaction."""
+
+    destination: Destination
+    epoch: int
+
+    @property
+    def place(self) -> tuple[Channel, int] | None: ...
+
+    def settle(self, up_to: int | None, /) -> tuple[int, Ranges]: ...
+
+    def received(self) -> tuple[int, int] | None: ...
+
+    def close_if_settled(self) -> None: ...
+
+
+class TransactionProducer(Protocol):
+    """A producer of the session: what it sends belongs to the open transaction."""
+
+    @property
+    def spoils(self) -> BrokerError | None: ...
+
+    def handed_over(self) -> bool: ...
+
+    def settled_future(self) -> Future[None]: ...
+
+    def discard(self, error: BrokerError, /) -> None: ...
+
+    def refuse_sends(self, error: BrokerError | None, /) -> None: ...
+
+    def end_transaction(self) -> None: ...
+
+    def on_writable(self) -> None: ...
+
+
+class TransactionConnection(Protocol):
+    """What transactions need of the connection."""
+
+    attributes: Attributes
+    tasks: Tasks
+    channels: Channels
+    attachments: Attachments
+
+
+class TransactionSession(Protocol):
+    """What transactions need of their session. ``unsettled``: messages handed out since the last acknowledgement."""
+
+    unsettled: int
+
+    @property
+    def connection(self) -> TransactionConnection: ...
+
+    @property
+    def consumers(self) -> Sequence[TransactionConsumer]: ...
+
+    @property
+    def producers(self) -> Sequence[TransactionProducer]: ...
+
+    @property
+    def redelivery_delay_ms(self) -> int: ...
+
+    async def give_back(self, delay_ms: int | None = None, reason: str = "", /) -> None: ...
+
+    def forget_closed_producers(self) -> None: ...
 
 
 class Transaction:
@@ -76,7 +143,7 @@ class Transaction:
         """Called at the first use of a connection, before anything of the transaction is written to it."""
 
 
-class Work:
+class SessionTransactions:
     """The transactions of one session, one after the other; everything runs on the IO loop."""
 
     tells = True
@@ -84,7 +151,7 @@ class Work:
     vouches = False
     """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
 
-    def __init__(self, session: SessionCore) -> None:
+    def __init__(self, session: TransactionSession) -> None:
         self._session = session
         self._ending = asyncio.Lock()
         self._told: dict[Channel, list[list[int]]] = {}
@@ -93,16 +160,11 @@ class Work:
         self._count = 0
         self.current: Transaction | None = self._new()
 
-    @property
-    def transaction(self) -> Transaction:
+    def require_open(self) -> Transaction:
         """The open one; raises IllegalStateError outside the branches of an XA session."""
         if self.current is None:
             raise self.nothing_open()
         return self.current
-
-    @property
-    def connection(self) -> ConnectionCore:
-        return self._session.connection
 
     def nothing_open(self) -> IllegalStateError:
         return IllegalStateError("no transaction is open in this session: call xa.start(xid) first")
@@ -131,14 +193,14 @@ class Work:
         open. Raises ConnectionLostError, or RequestTimeoutError after imqAckTimeout, when it cannot be known.
         """
         if cancellable:
-            await self.connection.to_the_end(self._commit())
+            await self._session.connection.tasks.to_the_end(self._commit())
         else:
             await self._commit()
 
     async def _commit(self) -> None:
         async with self._ending:
             self._session.unsettled = 0
-            transaction = self.transaction
+            transaction = self.require_open()
             try:
                 await self.hand_over(transaction)
                 transaction.complete = True
@@ -152,14 +214,14 @@ class Work:
             await self._end(transaction, None)
 
     async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
-        """Sends are destroyed; what was consumed comes again, flagged; see :meth:`SessionCore.give_back`."""
-        await self.connection.to_the_end(self._roll_back(delay_ms, reason))
+        """Sends are destroyed; what was consumed comes again, flagged; see ``give_back`` of the session."""
+        await self._session.connection.tasks.to_the_end(self._roll_back(delay_ms, reason))
 
     async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
         async with self._ending:
             self._session.unsettled = 0
             error = TransactionRolledBackError("the transaction was rolled back")
-            await self._end(self.transaction, error, delay_ms, reason)
+            await self._end(self.require_open(), error, delay_ms, reason)
 
     async def close(self) -> None:
         """The session ends: what is not committed is not to be."""
@@ -237,7 +299,7 @@ class Work:
         """A call that decides; if the connection ends meanwhile, the host is asked what became of it."""
         if channel.lost:
             raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
-        timeout_ms: int = self.connection.attributes["imqAckTimeout"]
+        timeout_ms: int = self._session.connection.attributes["imqAckTimeout"]
         try:
             if not timeout_ms:
                 return await channel.call(op, args)
@@ -249,7 +311,8 @@ class Work:
             ) from None
         except ConnectionLostError as error:
             coordinator = transaction.seats[channel]
-            state = await self.connection.outcome_of(coordinator, channel.place.broker, transaction.key, error)
+            connection, broker = self._session.connection, channel.place.broker
+            state = await outcome_of(connection, coordinator, broker, transaction.key, error)
         if state != "committed":
             raise TransactionRolledBackError(
                 f"{ROLLED_BACK}the connection was lost during its commit; the host says {state!r}"
@@ -287,8 +350,7 @@ class Work:
     def forget_closed(self) -> None:
         """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
         refers to have nothing left to be acknowledged."""
-        producers = self._session.producers
-        producers[:] = [producer for producer in producers if not producer.closed]
+        self._session.forget_closed_producers()
         for consumer in list(self._session.consumers):
             consumer.close_if_settled()
 
@@ -309,10 +371,10 @@ class Work:
                 self._told[channel] = received
                 args = {"txn": transaction.numbers[channel], "received": received,
                         "delay_ms": self._session.redelivery_delay_ms}  # fmt: skip
-                self.connection.spawn(_ignored(channel.call("txn_received", args)))
+                self._session.connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
         return bool(rows)
 
-    async def stage(self, consumer: ConsumerCore) -> None:
+    async def stage(self, consumer: TransactionConsumer) -> None:
         """A consumer is about to be closed: what it has consumed stays part of the transaction."""
         transaction, place = self.current, consumer.place
         epoch, ranges = consumer.settle(None)
@@ -338,6 +400,29 @@ class Work:
         self._count += 1
         self._told.clear()
         return Transaction(self._prefix + self._count.to_bytes(8, "big"))
+
+
+async def outcome_of(
+    connection: TransactionConnection, coordinator: Destination, broker: str, key: bytes, error: ConnectionLostError
+) -> str:
+    """What became of a transaction whose commit was interrupted by ``error``: its host is asked.
+
+    ``coordinator``: a destination on that host, of that broker. Raises ConnectionLostError when the host cannot be
+    asked: then it is not known.
+    """
+
+    async def ask() -> str:
+        channel = await connection.channels.of(coordinator, broker or None)
+        return str((await channel.call("txn_outcome", {"key": key}))["state"])
+
+    if not connection.attachments.reconnects:
+        raise error
+    try:
+        return await connection.tasks.with_retry(coordinator.name, ask)
+    except BrokerError as fault:
+        raise ConnectionLostError(
+            f"the connection was lost during a commit, and what became of it cannot be asked: {fault}"
+        ) from None
 
 
 def why(error: BaseException) -> str:
@@ -373,8 +458,7 @@ async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
     return await settled(channel.call(op, args) for channel in channels)
 
 
-async def settled(calls: Any) -> int:
+async def settled(calls: Iterable[Awaitable[object]]) -> int:
     """Wait for calls whose failure changes nothing; returns how many succeeded."""
-    waiting: list[Awaitable[Any]] = list(calls)
-    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
     return sum(not isinstance(answer, BaseException) for answer in answers)

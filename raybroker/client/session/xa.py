@@ -29,10 +29,22 @@ connection, or a host that cannot be asked, is a ConnectionLostError, as everywh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
 
-from raybroker.client.session.transaction import UNKNOWN, Transaction, Work, tell, why
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.directory import Directory
+from raybroker.client.destinations import Destination
+from raybroker.client.session.branch import ACTIVE, IDLE, PREPARED, SUSPENDED, Branch
+from raybroker.client.session.transaction import (
+    UNKNOWN,
+    SessionTransactions,
+    Transaction,
+    TransactionConnection,
+    TransactionSession,
+    tell,
+    why,
+)
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -45,11 +57,7 @@ from raybroker.model.errors import (
 )
 from raybroker.model.xid import Xid
 
-if TYPE_CHECKING:
-    from raybroker.client.connection.channel import Channel
-    from raybroker.client.destinations import Destination
-    from raybroker.client.session.session import SessionCore
-
+T = TypeVar("T")
 TMNOFLAGS: Final = 0
 TMJOIN: Final = 0x0020_0000
 TMENDRSCAN: Final = 0x0080_0000
@@ -72,54 +80,37 @@ XAER_DUPID: Final = -8
 
 BY_KEY: Final = 0
 """In place of a transaction's number on a connection: the host finds an ended branch by its key."""
-ACTIVE, SUSPENDED, IDLE, PREPARED = "ACTIVE", "SUSPENDED", "IDLE", "PREPARED"
 HEURISTIC: Final = {"HEURISTICALLY_COMMITTED": True, "HEURISTICALLY_ROLLED_BACK": False}
 """State of a branch that an administrator ended → whether it was committed."""
 
 
-class Branch(Transaction):
-    """One branch: it is begun on each host before anything else of it goes there."""
+class XaSessionConnection(TransactionConnection, Protocol):
+    """What branches need of the connection, all of whose sessions share them."""
 
-    def __init__(self, xid: Xid) -> None:
-        super().__init__(xid.pack())
-        self.xid = xid
-        self.state = ACTIVE
-        self.begun: list[tuple[Channel, int, asyncio.Future[Any]]] = []
-        self.duplicate = ""
-        """What a host said that has a branch of this XID already, of another connection."""
-        self.heuristic: list[bool | None] = []
-        """What its hosts said when they were told the decision, see ``_raise_heuristic``."""
-        self.hosts: dict[Channel, Destination] = {}
-        """Where it is, with a destination there: the connections of all its parts."""
+    branches: dict[Xid, Branch]
+    directory: Directory
 
-    def joined(self, channel: Channel, number: int) -> None:
-        self.hosts[channel] = self.seats[channel]
-        begun = channel.request("txn_begin", {"txn": number, "key": self.key})
-        begun.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self.begun.append((channel, number, begun))
+
+class XaSession(TransactionSession, Protocol):
+    """What branches need of a session. ``comes_back``: asking for more messages is noticed, here to refuse it."""
+
+    comes_back: bool
 
     @property
-    def doomed(self) -> str:
-        """Why it can only be rolled back; "" when it can be committed."""
-        if self.lost:
-            return self.lost
-        if self.duplicate:
-            return self.duplicate
-        if self.refusal is not None:
-            return str(self.refusal)
-        gone = self.state != PREPARED and any(channel.lost for channel in self.hosts)
-        return "the connection to a host of it was lost" if gone else ""
+    def connection(self) -> XaSessionConnection: ...
 
 
-class XaWork(Work):
+class XaTransactions(SessionTransactions):
     """What an XA session works on: the branch it was started in, or nothing."""
+
+    _session: XaSession
 
     tells = False
 
-    def __init__(self, session: SessionCore) -> None:
+    def __init__(self, session: XaSession) -> None:
         super().__init__(session)
         session.comes_back = True
-        self.branches: dict[Xid, Branch] = session.connection.branches
+        self.branches = session.connection.branches
         self._leave()
 
     def next_one(self) -> Transaction | None:
@@ -146,6 +137,10 @@ class XaWork(Work):
         """A branch that is open in the session can only be rolled back."""
         if isinstance(self.current, Branch):
             await self.end(self.current.xid, TMFAIL)
+
+    async def to_the_end(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make one of the manager's calls whole, even when whoever waits for it gives up."""
+        return await self._session.connection.tasks.to_the_end(call)
 
     # ---- one session's part ------------------------------------------------------------------------------------------
 
@@ -240,7 +235,7 @@ class XaWork(Work):
 
     async def _refuse_known(self, xid: Xid) -> None:
         """Raise XAER_DUPID when a host of this connection has the branch already; it is another connection's."""
-        channels = [c for c in self._session.connection.channels() if not c.lost]
+        channels = self._session.connection.channels.open()
         for answer in await asyncio.gather(
             *(c.call("txn_known", {"key": xid.pack()}) for c in channels), return_exceptions=True
         ):
@@ -314,11 +309,11 @@ class XaWork(Work):
 
             async def decide(channel: Channel = channel, coordinator: Destination = coordinator) -> None:
                 broker = channel.place.broker or None
-                there = channel if not channel.lost else await connection.channel_of(coordinator, broker=broker)
+                there = channel if not channel.lost else await connection.channels.of(coordinator, broker)
                 answer = await there.call("txn_decide", args)
                 branch.heuristic.append((answer or {}).get("heuristic"))
 
-            await connection.patiently(coordinator.name, decide)
+            await connection.tasks.with_retry(coordinator.name, decide)
             del branch.hosts[channel]
         del self.branches[xid]
         _raise_heuristic(xid, commit, branch.heuristic)
@@ -369,7 +364,7 @@ class XaWork(Work):
         self.branches.pop(xid, None)
         for row in rows:
             await self._session.connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
-        channels = [c for c in self._session.connection.channels() if not c.lost]
+        channels = self._session.connection.channels.open()
         await tell(channels, "txn_forget", {"key": xid.pack()})
 
     def _found(self, xid: Xid, call: str, state: str) -> Branch:
@@ -406,44 +401,44 @@ def check_xid(xid: object) -> None:
 class Xa:
     """``session.xa``: what a transaction manager calls. ``run`` is how the face waits for work on the IO loop."""
 
-    def __init__(self, work: XaWork, run: Callable[[Any], Any]) -> None:
-        self._work = work
-        self._run = lambda call: run(work.connection.to_the_end(call))
+    def __init__(self, transactions: XaTransactions, run: Callable[[Any], Any]) -> None:
+        self._transactions = transactions
+        self._run = lambda call: run(transactions.to_the_end(call))
 
     def start(self, xid: Xid, flags: int = TMNOFLAGS) -> Any:
         """From now on the session works in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
-        return self._run(self._work.start(xid, flags))
+        return self._run(self._transactions.start(xid, flags))
 
     def end(self, xid: Xid, flags: int = TMSUCCESS) -> Any:
         """The session leaves the branch: TMSUCCESS, TMSUSPEND, or TMFAIL (it can only be rolled back).
 
         Raises TransactionRolledBackError when something of it was refused or lost.
         """
-        return self._run(self._work.end(xid, flags))
+        return self._run(self._transactions.end(xid, flags))
 
     def prepare(self, xid: Xid) -> Any:
         """First phase: XA_OK, or XA_RDONLY when there is nothing to commit. Raises TransactionRolledBackError."""
-        return self._run(self._work.prepare(xid))
+        return self._run(self._transactions.prepare(xid))
 
     def commit(self, xid: Xid, one_phase: bool = False) -> Any:
         """Second phase, or both in one for a branch that was not prepared.
 
         Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
         """
-        return self._run(self._work.commit_branch(xid, one_phase))
+        return self._run(self._transactions.commit_branch(xid, one_phase))
 
     def rollback(self, xid: Xid) -> Any:
         """What the branch sent is dropped; what it received comes again, flagged.
 
         Raises XAError with the code XA_HEURCOM, XA_HEURRB or XA_HEURMIX when an administrator has ended the branch.
         """
-        return self._run(self._work.rollback_branch(xid))
+        return self._run(self._transactions.rollback_branch(xid))
 
     def recover(self, flags: int = TMSTARTRSCAN | TMENDRSCAN) -> Any:
         """The XIDs of all prepared branches of the cluster, also those of clients that are gone, and of those
         that an administrator has ended and nobody has forgotten yet."""
-        return self._run(self._work.recover())
+        return self._run(self._transactions.recover())
 
     def forget(self, xid: Xid) -> Any:
         """The manager will not ask for this branch again; an administrator's decision about it is dropped."""
-        return self._run(self._work.forget(xid))
+        return self._run(self._transactions.forget(xid))

@@ -9,9 +9,10 @@ from typing import Any
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Place
-from raybroker.client.consumer.consumer import ConsumerCore, ConsumerOptions
+from raybroker.client.consumer.consumer import ConsumerCore
+from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.destinations import Destination, Queue
-from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.session.session import SessionCore
 from raybroker.config import Config
@@ -155,11 +156,11 @@ class Scripted:
         return session
 
     async def producer(self, session: SessionCore, name: str = "q") -> ProducerCore:
-        return await self.core.open_producer(Queue(name), PERSISTENT, pickles=False, session=session)
+        return await open_producer(self.core, Queue(name), PERSISTENT, pickles=False, session=session)
 
     async def consumer(self, session: SessionCore, name: str = "q", **options: Any) -> ConsumerCore:
         destination: Destination = Queue(name)
-        return await self.core.open_consumer(session, destination, ConsumerOptions(**options))
+        return await ConsumerCore(session, destination, ConsumerOptions(**options)).open(create=True)
 
 
 def send(producer: ProducerCore, *bodies: bytes) -> list[Future[str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.connection.options import NAMELESS
 from raybroker.client.producer import unit_of_order
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each, encoded
+from raybroker.client.producer.send_options import NAMELESS
 from raybroker.client.producer.unit_of_order import HEADERS_KEPT, unit_header, unit_headers
 from raybroker.content.bodies import encode_body
 from raybroker.content.headers import decode_header

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.consumer_watch import watch
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent, Events, Outage
 from raybroker.client.destinations import Queue, Topic
 from raybroker.errors import ConnectionLostError, IllegalStateError, InvalidDestinationError
@@ -34,7 +33,7 @@ class Heard:
         self.told: list[ConnectionEvent] = []
         io: Any = self
         events = Events(io)
-        events.handler = self.told.append
+        events.on_event(self.told.append)
         self.outage = Outage(events, H1)
 
     def post(self, call: Callable[[Any], None], event: object) -> None:
@@ -64,7 +63,7 @@ def test_a_lost_link_is_told_once_and_so_is_its_return_however_many_handles_were
     async def work() -> None:
         scripted = Scripted()
         told: list[ConnectionEvent] = []
-        scripted.core.events.handler = told.append
+        scripted.core.events.on_event(told.append)
         session = scripted.session()
         handles = [await scripted.consumer(session) for _ in range(3)]
         scripted.host.link.abort()
@@ -82,8 +81,8 @@ def test_what_a_host_says_before_it_closes_is_told_first_and_is_the_reason() -> 
         scripted = Scripted(imqReconnectEnabled=False)
         told: list[ConnectionEvent] = []
         failed: list[Exception] = []
-        scripted.core.events.handler = told.append
-        scripted.core.on_exception = failed.append
+        scripted.core.events.on_event(told.append)
+        scripted.core.events.on_exception(failed.append)
         await scripted.consumer(scripted.session())
         scripted.host.link.write(wire.event("closing", {"code": "store", "text": "the disk is gone"}))
         scripted.host.link.close()
@@ -99,8 +98,8 @@ def test_every_failed_attempt_is_told_and_the_exception_handler_only_after_the_l
     async def work() -> None:
         scripted = Scripted(imqReconnectAttempts=2)
         told: list[str] = []
-        scripted.core.events.handler = lambda event: told.append(f"{event.kind} {event.attempt}")
-        scripted.core.on_exception = lambda error: told.append("exception")
+        scripted.core.events.on_event(lambda event: told.append(f"{event.kind} {event.attempt}"))
+        scripted.core.events.on_exception(lambda error: told.append("exception"))
         await scripted.consumer(scripted.session())
 
         async def refuse(factory: object) -> None:
@@ -128,7 +127,7 @@ def test_closing_the_connection_is_no_event_and_a_handler_that_raises_harms_nobo
             told.append(event)
             raise ValueError("a bad handler")
 
-        scripted.core.events.handler = handler
+        scripted.core.events.on_event(handler)
         consumer = await scripted.consumer(scripted.session())
         scripted.host.link.abort()
         await until(lambda: kinds(told) == ["closed", "reconnected"])
@@ -149,7 +148,7 @@ async def silent(**attributes: object) -> tuple[Scripted, list[ConnectionEvent]]
     """A connection whose host takes what comes and says nothing any more."""
     scripted = Scripted(**attributes)
     told: list[ConnectionEvent] = []
-    scripted.core.events.handler = told.append
+    scripted.core.events.on_event(told.append)
     await scripted.consumer(scripted.session())
     scripted.host.link.pause_reading()
     return scripted, told
@@ -160,7 +159,7 @@ def test_a_host_that_does_not_answer_in_time_is_told_and_given_up_only_when_that
         scripted, told = await silent(imqPingInterval=1, imqPingAckTimeout=5)
         await until(lambda: told)
         assert [(event.kind, event.address, event.code) for event in told] == [("unanswered", H1, "timeout")]
-        (channel,) = scripted.core.channels()
+        (channel,) = scripted.core.channels.all()
         assert not channel.lost
 
     run(work)
@@ -183,7 +182,7 @@ def test_a_channel_says_whether_its_host_answers() -> None:
     async def work() -> None:
         scripted = Scripted()
         await scripted.consumer(scripted.session())
-        (channel,) = scripted.core.channels()
+        (channel,) = scripted.core.channels.all()
         asked = asyncio.ensure_future(channel.answers(20))
         await turns()
         scripted.host.link.write(wire.pong(0))
@@ -205,7 +204,7 @@ async def watching(host: ScriptedHost, *, ready: bool = False) -> tuple[Scripted
     host.answers["watch_consumers"] = {"ready": ready}
     scripted = Scripted(host, imqReconnectInterval=1)
     told: list[bool] = []
-    await watch(scripted.core, Queue("q"), lambda event: told.append(event.ready))
+    await scripted.core.watch_consumers(Queue("q"), lambda event: told.append(event.ready))
     await turns()
     return scripted, told
 
@@ -221,7 +220,7 @@ def test_a_watch_tells_the_state_and_then_only_changes_also_over_a_lost_link() -
         assert told == [False, True]
         host.answers["watch_consumers"] = {"ready": True}
         host.link.abort()
-        await until(lambda: len(host.links) == 2 and scripted.core.watches[Queue("q")].attached)
+        await until(lambda: len(host.links) == 2 and scripted.core._watches._watches[Queue("q")].attached)
         await turns()
         assert told == [False, True]
 
@@ -239,7 +238,7 @@ def test_a_destination_that_is_not_there_has_no_consumers_and_is_looked_for_agai
         await until(lambda: len(host.calls("watch_consumers")) > 3)
         host.answers["watch_consumers"] = {"ready": True}
         await until(lambda: told == [True, False, True])
-        assert scripted.core.watches[Queue("q")].attached
+        assert scripted.core._watches._watches[Queue("q")].attached
         assert host.calls("unwatch_consumers") == [("unwatch_consumers", {"handle": 1})]
 
     run(work)
@@ -250,20 +249,20 @@ def test_a_new_watch_of_a_destination_replaces_the_one_before_and_none_ends_it()
         host = ScriptedHost()
         scripted, told = await watching(host)
         events: list[ConsumerEvent] = []
-        await watch(scripted.core, Queue("q"), events.append)
+        await scripted.core.watch_consumers(Queue("q"), events.append)
         await turns()
         assert [(event.kind, event.destination) for event in events] == [("not_ready", Queue("q"))]
         host.link.write(wire.event("consumers", {"handle": 1, "ready": True}))
         host.link.write(wire.event("consumers", {"handle": 2, "ready": True}))
         await turns()
         assert (told, [event.kind for event in events]) == ([False], ["not_ready", "ready"])
-        await watch(scripted.core, Queue("q"), None)
-        assert scripted.core.watches == {}
+        await scripted.core.watch_consumers(Queue("q"), None)
+        assert scripted.core._watches._watches == {}
         host.link.write(wire.event("consumers", {"handle": 2, "ready": False}))
         await turns()
         assert len(events) == 2
         with pytest.raises(InvalidDestinationError, match="pattern"):
-            await watch(scripted.core, Topic.checked("a.*"), events.append)
+            await scripted.core.watch_consumers(Topic.checked("a.*"), events.append)
 
     run(work)
 
@@ -274,6 +273,6 @@ def test_what_fails_for_good_is_raised_by_the_watch_that_was_asked_for() -> None
         host.answers["watch_consumers"] = IllegalStateError("not here")
         scripted = Scripted(host)
         with pytest.raises(IllegalStateError, match="not here"):
-            await watch(scripted.core, Queue("q"), print)
+            await scripted.core.watch_consumers(Queue("q"), print)
 
     run(work)

@@ -143,8 +143,8 @@ class World:
         """Carry out what the credit pool says, as the IO thread does some time after ``due``."""
         self.told = False
         by_share = {member.host.share: member.host for member in self.members}
-        for order in self.credit_pool.orders():
-            by_share[order.share].sent.append(("credit" if order.stands else "drain", order.credit))
+        for grant in self.credit_pool.grants():
+            by_share[grant.share].sent.append(("credit" if grant.stands else "drain", grant.credit))
 
     def ask(self, member: Member, credit: int) -> None:
         if credit:

@@ -23,7 +23,6 @@ class Session:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
-        self.connection = SimpleNamespace(message_bytes_max=1_000)
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None, reason: str) -> str:
         self.asked.append((message, outcome, delay_ms, reason))
@@ -37,7 +36,9 @@ class Session:
 def messages(
     block: Block, session: Session | None = None, *, unpickles: bool = False, attempt: int = 1
 ) -> list[Message]:
-    consumer: Any = SimpleNamespace(session=session or Session(), unpickles=unpickles, name="orders")
+    consumer: Any = SimpleNamespace(
+        session=session or Session(), unpickles=unpickles, name="orders", message_bytes_max=1_000
+    )
     delivery = Delivery(block, consumer, 1, 100, attempt)
     return [Message(delivery, index) for index in range(block.count)]
 

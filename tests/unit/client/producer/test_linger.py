@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from raybroker.client.producer.linger import Lingering
-from raybroker.client.producer.producer_state import Producing
+from raybroker.client.producer.linger import Linger
+from raybroker.client.producer.producer_state import ProducerState
 from tests.unit.client.fakes import PERSISTENT
 
 
@@ -37,12 +37,11 @@ class Io:
 class Producer:
     def __init__(self, *, transacted: bool = False) -> None:
         self.io = Io()
-        self.attributes = {"raybroker.producer.linger_ms": 3}
-        self.state = Producing(7)
+        self.state = ProducerState(7)
         self.flushed = 0
         self.lock = threading.Lock()
-        connection: Any = self
-        self.lingering = Lingering(self.state, self.lock, self._flush, connection, transacted=transacted)
+        io: Any = self.io
+        self.lingering = Linger(self.state, self.lock, self._flush, io, 0.003, transacted=transacted)
 
     def _flush(self) -> None:
         assert not self.lock.locked()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, Batch, Producing, Shared
+from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, Batch, ProducerState, Shared
 from raybroker.content.headers import decode_header
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
 
 PERSISTENT, LOST = Shared(True, 4), Shared(False, 4)
 
 
-def fed(bodies: list[bytes], shared: Shared = PERSISTENT) -> Producing:
-    state = Producing(7)
+def fed(bodies: list[bytes], shared: Shared = PERSISTENT) -> ProducerState:
+    state = ProducerState(7)
     for body in bodies:
         state.add(0, body, b"", shared, 1, None)
     return state
 
 
-def drained(state: Producing) -> list[Batch]:
+def drained(state: ProducerState) -> list[Batch]:
     state.seal()
     found = []
     while (batch := state.next_ready()) is not None:
@@ -44,7 +44,7 @@ def test_a_block_is_sealed_before_it_grows_past_its_target_and_a_large_message_g
 
 
 def test_persistent_and_other_messages_never_share_a_block() -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     for shared in (PERSISTENT, PERSISTENT, LOST, Shared(False, 9), PERSISTENT):
         state.add(0, b"x", b"", shared, 1, None)
     found = [(b.count, Block(b.data).persistent) for b in drained(state)]
@@ -59,7 +59,7 @@ shareds = st.builds(
 
 @given(st.lists(st.tuples(shareds, st.integers(1_000, 2_000)), min_size=1, max_size=30))
 def test_priority_expiry_and_delay_of_every_message_travel_in_one_block(rows: list[tuple[Shared, int]]) -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     for shared, now_ms in rows:
         state.add(0, b"x", b"", shared, now_ms, None)
     (batch,) = drained(state)
@@ -72,7 +72,7 @@ def test_priority_expiry_and_delay_of_every_message_travel_in_one_block(rows: li
 
 def test_messages_with_and_without_a_timestamp_never_share_a_block() -> None:
     """R-16: what expires and is delayed does so by the clock all the same"""
-    state = Producing(7)
+    state = ProducerState(7)
     for shared in (PERSISTENT, Shared(True, 4, 10, stamped=False), Shared(True, 4, stamped=False), PERSISTENT):
         state.add(0, b"x", b"", shared, 1000, None)
     blocks = [Block(batch.data) for batch in drained(state)]
@@ -82,7 +82,7 @@ def test_messages_with_and_without_a_timestamp_never_share_a_block() -> None:
 
 def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
     """R-02"""
-    state = Producing(7)
+    state = ProducerState(7)
     for since_ns, waiter in ((10, "a"), (0, "b"), (20, "c"), (30, "d")):
         state.add(0, b"x", b"", PERSISTENT, 1, waiter, since_ns)
         if waiter == "b":
@@ -100,7 +100,7 @@ def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
 
 
 def test_messages_with_equal_attributes_need_no_columns() -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     for _ in range(3):
         state.add(0, b"x", b"", Shared(True, 7), 1, None)
     block = Block(drained(state)[0].data)
@@ -109,7 +109,7 @@ def test_messages_with_equal_attributes_need_no_columns() -> None:
 
 
 def test_a_run_of_bodies_has_the_attributes_of_its_producer() -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     state.add_many(bytes(3), [b"x"] * 3, Shared(True, 9, 100, 20), 1_000, None)
     block = Block(drained(state)[0].data)
     assert (block.priority, block.priorities()) == (9, None)
@@ -119,7 +119,7 @@ def test_a_run_of_bodies_has_the_attributes_of_its_producer() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=9), st.sampled_from((b"", b"h1", b"h2"))), min_size=1))
 def test_kinds_headers_and_bodies_of_a_batch_are_those_of_its_messages(rows: list[tuple[int, bytes, bytes]]) -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     for kind, body, header in rows:
         state.add(kind, body, header, PERSISTENT, 1, None)
     found = []
@@ -132,7 +132,7 @@ def test_kinds_headers_and_bodies_of_a_batch_are_those_of_its_messages(rows: lis
 
 
 def test_after_a_lost_connection_what_is_not_settled_goes_out_again_in_order_before_the_rest() -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     for index in range(5):
         state.add_many(bytes(1), [b"%d" % index], PERSISTENT, 1, None)
     for _ in range(3):
@@ -156,7 +156,7 @@ def doubtful(batches: list[Batch]) -> list[tuple[int, bool]]:
 
 
 def test_what_goes_out_again_to_another_broker_says_that_it_may_come_twice() -> None:  # K-19
-    state = Producing(7)
+    state = ProducerState(7)
     state.send_again("b1")
     for index in range(4):
         state.add_many(bytes(2), [b"%d" % index] * 2, PERSISTENT, 1, None)
@@ -179,7 +179,7 @@ def test_a_non_persistent_block_is_done_once_it_is_written() -> None:
 
 
 def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
-    state = Producing(7)
+    state = ProducerState(7)
     assert state.floor == 1
     for _ in range(3):
         state.add_many(bytes(2), [b"x"] * 2, PERSISTENT, 1, None)
@@ -201,7 +201,7 @@ def test_the_floor_is_the_first_message_that_may_be_sent_again() -> None:
 @given(st.lists(st.sampled_from(("add", "many", "write", "settle first", "settle last", "lose")), max_size=60))
 def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]) -> None:
     """The twin is a list: everything accepted and not settled is what a reconnect would send, in order."""
-    state, accepted, settled, on_wire = Producing(7), 0, set[int](), list[Batch]()
+    state, accepted, settled, on_wire = ProducerState(7), 0, set[int](), list[Batch]()
     for step in steps:
         if step == "add":
             accepted += 1
@@ -231,7 +231,7 @@ def test_nothing_accepted_is_lost_or_reordered_whatever_happens(steps: list[str]
 
 
 def test_what_was_written_before_the_end_is_in_doubt_and_the_rest_is_not() -> None:
-    state = Producing(1)
+    state = ProducerState(1)
     for body in (b"a", b"b", b"c"):
         state.add(0, body, b"", PERSISTENT, 1, None)
         state.seal()

@@ -51,9 +51,9 @@ def test_an_answer_in_time_is_the_result_and_0_waits_for_ever() -> None:
             scripted = Scripted(imqAsyncSendCompletionWaitTimeout=timeout_ms)
             producer = await scripted.producer(scripted.session())
             assert (await asyncio.wrap_future(hand_over(producer, b"x"))).startswith("ID:")
-            assert (producer._completion._timer is None) == (timeout_ms == 0)
+            assert (producer._send_timeout._timer is None) == (timeout_ms == 0)
             await producer.close()
-            assert producer._completion._timer is None
+            assert producer._send_timeout._timer is None
 
     run(work)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raybroker.client.consumer.consumer import ConsumerOptions
-from raybroker.client.consumer.multi_broker import SpreadConsumer
+from raybroker.client.consumer.consumer_options import ConsumerOptions
+from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Topic
 from raybroker.errors import ConnectionLostError, InvalidDestinationError
 from raybroker.wire.native import frames as wire
@@ -39,16 +39,16 @@ class Topics:
         self._bell.set()
 
 
-async def following(topics: Topics) -> tuple[Scripted, SpreadConsumer]:
+async def following(topics: Topics) -> tuple[Scripted, MultiBrokerConsumer]:
     scripted = Scripted(imqReconnectInterval=1)
     directory: Any = scripted.directory
     directory.matching, directory.changed = topics.matching, topics.changed
-    consumer = SpreadConsumer(scripted.session(), Topic("t>"), ConsumerOptions())
+    consumer = MultiBrokerConsumer(scripted.session(), Topic("t>"), ConsumerOptions())
     await consumer.open()
     return scripted, consumer
 
 
-async def until_members(consumer: SpreadConsumer, *names: str) -> None:
+async def until_members(consumer: MultiBrokerConsumer, *names: str) -> None:
     while sorted(name for _, name in consumer.members) != list(names):
         await turns()
 
@@ -57,7 +57,7 @@ def test_topics_that_come_are_joined_and_those_that_go_are_left_without_a_word()
     async def work() -> None:
         topics, heard = Topics("t.a"), list[Exception]()
         scripted, consumer = await following(topics)
-        scripted.core.on_exception = heard.append
+        scripted.core.events.on_exception(heard.append)
         topics.set("t.a", "t.b")
         await until_members(consumer, "t.a", "t.b")
         handle = consumer.members["", "t.a"]._handle

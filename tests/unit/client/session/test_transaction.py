@@ -42,8 +42,8 @@ def sent(host: ScriptedHost) -> list[tuple[int, bytes]]:
 def test_one_host_gets_the_sends_at_once_and_the_acknowledgements_with_the_commit() -> None:
     async def work() -> None:
         scripted, session, producer, _ = await working()
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert sent(scripted.host) == [(1, b"x")]
         commits = scripted.host.calls("txn_commit", "txn_rollback", "txn_prepare")
         assert [(op, args["txn"], args["acks"]) for op, args in commits] == [("txn_commit", 1, [[2, 1, [[1, 2]]]])]
@@ -52,7 +52,7 @@ def test_one_host_gets_the_sends_at_once_and_the_acknowledgements_with_the_commi
         send(producer, b"y")
         await turns()
         assert sent(scripted.host)[-1] == (2, b"y"), "the next transaction has another number"
-        await session.work.commit()
+        await session.transactions.commit()
         again = scripted.host.calls("txn_commit")[1][1]
         assert again["acks"] == []
         assert again["key"] != commits[0][1]["key"]
@@ -65,9 +65,9 @@ def test_a_commit_of_nothing_asks_nobody() -> None:
         scripted = Scripted()
         session = scripted.session("transacted")
         await scripted.consumer(session)
-        assert session.work is not None
-        await session.work.commit()
-        await session.work.rollback()
+        assert session.transactions is not None
+        await session.transactions.commit()
+        await session.transactions.rollback()
         assert scripted.host.calls("txn_commit", "txn_rollback") == []
 
     run(work)
@@ -79,16 +79,16 @@ def test_futures_of_sends_are_done_when_the_messages_have_left_and_the_commit_te
         scripted.host.confirms = False
         session = scripted.session("transacted")
         producer = await scripted.producer(session)
-        assert session.work is not None
+        assert session.transactions is not None
         first = send(producer, b"a")[0]
         await turns()
         assert first.result(0).startswith("ID:")
-        await session.work.rollback()
-        scripted.core._channels["h1@127.0.0.1:1"].link.congested = True
+        await session.transactions.rollback()
+        scripted.core.channels._channels["h1@127.0.0.1:1"].link.congested = True
         second = send(producer, b"b")[0]
         await turns()
         assert not second.done()
-        await session.work.rollback()
+        await session.transactions.rollback()
         assert isinstance(second.exception(0), TransactionRolledBackError)
 
     run(work)
@@ -97,12 +97,12 @@ def test_futures_of_sends_are_done_when_the_messages_have_left_and_the_commit_te
 def test_rollback_gives_everything_back_and_sends_nothing_more() -> None:
     async def work() -> None:
         scripted, session, producer, consumer = await working()
-        scripted.core._channels["h1@127.0.0.1:1"].link.congested = True
+        scripted.core.channels._channels["h1@127.0.0.1:1"].link.congested = True
         late = send(producer, b"never")[0]
         await turns()
-        assert session.work is not None
-        await session.work.rollback()
-        scripted.core._channels["h1@127.0.0.1:1"].link.congested = False
+        assert session.transactions is not None
+        await session.transactions.rollback()
+        scripted.core.channels._channels["h1@127.0.0.1:1"].link.congested = False
         producer.on_writable()
         await turns()
         assert scripted.host.calls("txn_rollback") == [("txn_rollback", {"txn": 1})]
@@ -126,13 +126,13 @@ def test_what_a_host_refuses_keeps_the_transaction_from_being_committed() -> Non
         await turns()
         with pytest.raises(QuotaExceededError, match="full"):
             send(producer, b"b")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(QuotaExceededError, match="rolled back"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert scripted.host.calls("txn_commit") == []
         assert len(scripted.host.calls("txn_rollback")) == 1
         send(producer, b"c")
-        await session.work.commit()
+        await session.transactions.commit()
         assert sent(scripted.host)[-1] == (2, b"c")
 
     run(work)
@@ -151,8 +151,8 @@ def test_a_message_taken_before_is_no_refusal_and_is_counted() -> None:
             await turns()
             assert future.result(0).endswith("-1")
             assert producer.duplicates == 1
-            if session.work is not None:
-                await session.work.commit()
+            if session.transactions is not None:
+                await session.transactions.commit()
 
     run(work)
 
@@ -165,13 +165,13 @@ def test_a_transaction_whose_connection_was_lost_cannot_be_committed_and_is_neve
         send(producer, b"also lost")
         while not (producer.attached and consumer.attached):
             await turns()
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(TransactionRolledBackError, match="lost"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert sent(scripted.host) == [(1, b"x")]
         assert scripted.host.calls("txn_commit") == []
         send(producer, b"next")
-        await session.work.commit()
+        await session.transactions.commit()
         assert [body for _, body in sent(scripted.host)] == [b"x", b"next"]
 
     run(work)
@@ -185,8 +185,8 @@ def test_a_loss_before_anything_was_sent_or_received_changes_nothing() -> None:
         scripted.host.link.abort()
         await turns()
         send(producer, b"x")
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert sent(scripted.host) == [(1, b"x")]
         assert len(scripted.host.calls("txn_commit")) == 1
 
@@ -199,12 +199,12 @@ def test_when_the_connection_ends_during_the_commit_the_host_is_asked(state: str
         scripted, session, producer, _ = await working()
         scripted.host.cut_at.add("txn_commit")
         scripted.host.answers["txn_outcome"] = {"state": state}
-        assert session.work is not None
+        assert session.transactions is not None
         if commits:
-            await session.work.commit()
+            await session.transactions.commit()
         else:
             with pytest.raises(TransactionRolledBackError, match=state):
-                await session.work.commit()
+                await session.transactions.commit()
         key = scripted.host.calls("txn_commit")[0][1]["key"]
         assert scripted.host.calls("txn_outcome") == [("txn_outcome", {"key": key})]
         while not producer.attached:
@@ -219,9 +219,9 @@ def test_a_commit_that_nobody_can_be_asked_about_is_an_error_that_says_so() -> N
     async def work() -> None:
         scripted, session, _, _ = await working(imqReconnectEnabled=False)
         scripted.host.cut_at.add("txn_commit")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(ConnectionLostError):
-            await session.work.commit()
+            await session.transactions.commit()
 
     run(work)
 
@@ -230,9 +230,9 @@ def test_a_host_that_does_not_answer_a_commit_leaves_its_outcome_open() -> None:
     async def work() -> None:
         scripted, session, _, _ = await working(imqAckTimeout=30)
         scripted.host.silent.add("txn_commit")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(RequestTimeoutError, match="imqAckTimeout"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert scripted.host.calls("txn_rollback") == []
 
     run(work)
@@ -241,14 +241,14 @@ def test_a_host_that_does_not_answer_a_commit_leaves_its_outcome_open() -> None:
 def test_a_commit_goes_on_when_nobody_waits_for_it_any_more() -> None:
     async def work() -> None:
         scripted, session, producer, consumer = await working()
-        assert session.work is not None
-        committing = asyncio.ensure_future(session.work.commit())
+        assert session.transactions is not None
+        committing = asyncio.ensure_future(session.transactions.commit())
         while not scripted.host.calls("txn_commit"):
             await turns(1)
         committing.cancel()
         send(producer, b"y")
         producer.on_writable()
-        await session.work.commit()
+        await session.transactions.commit()
         assert sent(scripted.host) == [(1, b"x"), (2, b"y")]
         assert [args["acks"] for _, args in scripted.host.calls("txn_commit")] == [[[2, 1, [[1, 2]]]], []]
         assert scripted.host.calls("txn_rollback", "release") == []
@@ -265,8 +265,8 @@ def test_what_a_closed_consumer_had_taken_joins_the_transaction_before_it_goes()
         assert [(op, args.get("acks")) for op, args in told] == [
             ("txn_stage", [[2, 1, [[1, 2]]]]), ("close_consumer", None),
         ]  # fmt: skip
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert scripted.host.calls("txn_commit")[0][1]["acks"] == []
 
     run(work)
@@ -277,9 +277,9 @@ def test_when_that_cannot_join_the_transaction_is_rolled_back() -> None:
         scripted, session, _, consumer = await working()
         scripted.host.answers["txn_stage"] = ResourceAllocationError("too many")
         await consumer.close()
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(ResourceAllocationError, match="too many; the transaction was rolled back"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert scripted.host.calls("txn_commit") == []
 
     run(work)
@@ -309,8 +309,8 @@ def told(scripted: Scripted) -> list[list[Any]]:
 def test_with_two_hosts_one_prepares_and_the_first_decides() -> None:
     async def work() -> None:
         scripted, session = await spread()
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert told(scripted) == [["txn_commit", "txn_forget"], ["txn_prepare", ("txn_decide", True)]]
         prepare = scripted.hosts[1].calls("txn_prepare")[0][1]
         assert prepare["coordinator"] == "h1"
@@ -323,8 +323,8 @@ def test_a_host_that_has_only_read_is_not_told_the_decision() -> None:
     async def work() -> None:
         scripted, session = await spread()
         scripted.hosts[1].answers["txn_prepare"] = {"vote": "read_only"}
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert told(scripted) == [["txn_commit", "txn_forget"], ["txn_prepare"]]
 
     run(work)
@@ -334,9 +334,9 @@ def test_when_a_host_cannot_prepare_all_roll_back() -> None:
     async def work() -> None:
         scripted, session = await spread()
         scripted.hosts[1].answers["txn_prepare"] = StoreError("the disk is gone")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(TransactionRolledBackError, match="the disk is gone"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert told(scripted) == [["txn_rollback"], ["txn_prepare", "txn_rollback"]]
 
     run(work)
@@ -346,9 +346,9 @@ def test_when_the_first_host_does_not_commit_those_that_prepared_are_told_so() -
     async def work() -> None:
         scripted, session = await spread()
         scripted.host.answers["txn_commit"] = TransactionRolledBackError("gone")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(TransactionRolledBackError, match="gone"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert told(scripted)[1][:2] == ["txn_prepare", ("txn_decide", False)]
 
     run(work)
@@ -359,9 +359,9 @@ def test_with_an_unknown_outcome_those_that_prepared_are_told_nothing() -> None:
         scripted, session = await spread()
         scripted.host.cut_at.add("txn_commit")
         scripted.host.answers["txn_outcome"] = StoreError("the host stops")
-        assert session.work is not None
+        assert session.transactions is not None
         with pytest.raises(ConnectionLostError, match="the host stops"):
-            await session.work.commit()
+            await session.transactions.commit()
         assert told(scripted)[1] == ["txn_prepare"]
 
     run(work)
@@ -371,8 +371,8 @@ def test_a_host_that_missed_the_decision_keeps_the_first_one_from_forgetting() -
     async def work() -> None:
         scripted, session = await spread()
         scripted.hosts[1].cut_at.add("txn_decide")
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert "txn_forget" not in told(scripted)[0]
 
     run(work)
@@ -383,7 +383,7 @@ def test_commit_and_rollback_are_for_transacted_sessions_and_recover_is_not() ->
         scripted = Scripted()
         for mode in ("auto", "client", "dups_ok", "none"):
             with pytest.raises(IllegalStateError, match="transacted"):
-                scripted.session(mode).transacted_work()
+                scripted.session(mode).require_transactions()
         with pytest.raises(IllegalStateError, match="rollback"):
             await scripted.session("transacted").recover()
         _, session, _, consumer = await working()
@@ -403,8 +403,8 @@ def test_a_producer_of_a_transaction_holds_no_memory_for_what_its_host_has() -> 
         for _ in range(20):
             send(producer, bytes(10_000))
             await asyncio.wrap_future(producer.room_future())
-        assert session.work is not None
-        await session.work.commit()
+        assert session.transactions is not None
+        await session.transactions.commit()
         assert len(sent(scripted.host)) == 20
 
     run(work)
@@ -421,13 +421,13 @@ def test_what_send_many_brings_leaves_in_one_write_with_the_commit_that_follows(
         scripted = Scripted(**{"raybroker.producer.linger_ms": 60_000})
         session = scripted.session("transacted")
         producer = await scripted.producer(session)
-        link = scripted.core._channels["h1@127.0.0.1:1"].link
+        link = scripted.core.channels._channels["h1@127.0.0.1:1"].link
         before = link.writes
         put_many(producer, b"a", b"b")
         await turns()
         assert link.writes == before, "a commit is likely to follow"
-        assert session.work is not None
-        await session.work.commit(cancellable=False)
+        assert session.transactions is not None
+        await session.transactions.commit(cancellable=False)
         assert link.writes == before + 1
         assert sent(scripted.host) == [(1, b"a"), (1, b"b")]
         assert [op for op, _ in scripted.host.calls()][-1] == "txn_commit"
@@ -459,8 +459,8 @@ def test_messages_that_come_while_a_commit_is_decided_belong_to_the_next_one() -
         producer = await scripted.producer(session)
         put_many(producer, b"a")
         scripted.host.silent.add("txn_commit")
-        assert session.work is not None
-        committing = asyncio.ensure_future(session.work.commit(cancellable=False))
+        assert session.transactions is not None
+        committing = asyncio.ensure_future(session.transactions.commit(cancellable=False))
         await turns()
         put_many(producer, b"b")
         producer.on_writable()

@@ -28,16 +28,16 @@ A, B = Xid(1, b"a"), Xid(1, b"b", b"branch")
 OPS = ("txn_begin", "txn_stage", "txn_prepare", "txn_commit", "txn_decide", "txn_rollback", "txn_forget")
 
 
-async def resource(*hosts: ScriptedHost) -> tuple[Scripted, xa.XaWork, ProducerCore]:
+async def resource(*hosts: ScriptedHost) -> tuple[Scripted, xa.XaTransactions, ProducerCore]:
     scripted = Scripted(*hosts)
-    session = scripted.session("transacted")
-    work = session.work = xa.XaWork(session)
+    session = scripted.session("transacted", transactions=xa.XaTransactions)
+    assert isinstance(session.transactions, xa.XaTransactions)
     producer = await scripted.producer(session)
-    producer.refuse_sends(work.nothing_open())
-    return scripted, work, producer
+    producer.refuse_sends(session.transactions.nothing_open())
+    return scripted, session.transactions, producer
 
 
-async def in_state(state: str) -> tuple[Scripted, xa.XaWork, ProducerCore]:
+async def in_state(state: str) -> tuple[Scripted, xa.XaTransactions, ProducerCore]:
     """A resource with branch A in a state, after one message was sent in it."""
     scripted, work, producer = await resource()
     if state != "unknown":
@@ -53,7 +53,7 @@ async def in_state(state: str) -> tuple[Scripted, xa.XaWork, ProducerCore]:
     return scripted, work, producer
 
 
-CALLS: dict[str, Callable[[xa.XaWork], Awaitable[object]]] = {
+CALLS: dict[str, Callable[[xa.XaTransactions], Awaitable[object]]] = {
     "start": lambda work: work.start(A, xa.TMNOFLAGS),
     "join": lambda work: work.start(A, xa.TMJOIN),
     "resume": lambda work: work.start(A, xa.TMRESUME),

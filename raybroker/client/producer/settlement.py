@@ -1,4 +1,4 @@
-"""What those who wait for a message are told once its block is settled."""
+"""The settlement of a block: the results that those who wait for its messages get."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Final
 
 from raybroker.client.connection.io_thread import fulfil, refuse
-from raybroker.client.consumer.message import message_id
 from raybroker.client.producer.producer_state import Batch
+from raybroker.content.headers import message_id
 from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
 
 NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()

@@ -1,4 +1,4 @@
-"""Second copies of messages after the failover of a producer: recognised by the one who got the first.
+"""Duplicate deliveries after the failover of a producer: recognised by the connection that got the first.
 
 A producer that has lost its broker sends what was not confirmed to another one, marked as what may come twice.  Where
 the lost broker had stored it after all, its own copy comes when it is back, and knows nothing of the other.  The
@@ -13,11 +13,11 @@ from typing import Final
 from raybroker.content.headers import decode_header
 from raybroker.model.block import Block
 
-COPIES_MAX: Final = 100_000
+MESSAGES_MAX: Final = 100_000
 """Marked messages that a connection remembers; the oldest are forgotten first."""
 
 
-class Copies:
+class DuplicateDeliveries:
     """Of one connection; called on the IO loop."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Copies:
         if header and decode_header(header).doubtful:
             for index in range(block.count):
                 self._known[block.producer, block.seq_of(index)] = None
-            while len(self._known) > COPIES_MAX:
+            while len(self._known) > MESSAGES_MAX:
                 self._known.popitem(last=False)
             return False
         known, producer = self._known, block.producer

@@ -1,4 +1,4 @@
-"""What users may ask of sessions, producers and consumers, checked in one place for both faces.
+"""What the messages of a producer share, and what one send says of its message, from the arguments of users.
 
 What the design has and this version has not is refused by name: an option that is ignored would be a trap.
 """
@@ -9,31 +9,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.client.arguments import ARGUMENTS, check_arguments
-from raybroker.client.consumer.consumer import ConsumerOptions
-from raybroker.client.destinations import Destination, Queue, Topic, destination_of, reply_text
+from raybroker.client.destinations import reply_text
 from raybroker.client.producer.body_encoding import check_serializer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_of_producer
-from raybroker.client.session.session import MODES, TRANSACTED, SessionCore
 from raybroker.content.headers import encode_header
-from raybroker.model.errors import ConfigError, MessageFormatError
+from raybroker.model.errors import MessageFormatError
 from raybroker.model.settings import ConfigView
-
-__all__ = [
-    "Destination", "Queue", "Topic", "check_lease", "consumer_options", "destination_of", "producer_shared",
-    "send_options", "session_mode",
-]  # fmt: skip
 
 NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
 """The headers of a message that has none but that it shows no id."""
-
-
-def session_mode(ack: str, transacted: bool) -> str:
-    """The mode of a session; raises ConfigError for an unknown one."""
-    check_arguments(ack=ack, transacted=transacted)
-    if ack not in MODES:
-        raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
-    return TRANSACTED if transacted else ack
 
 
 def check_priority(priority: Any) -> int:
@@ -58,9 +43,12 @@ def producer_shared(
     delivery_delay_ms: int | None,
     unit_of_order: str | None,
     serializer: str | None,
-    session: SessionCore | None = None,
+    session: str | None = None,
 ) -> tuple[Shared, bool]:
-    """What a producer's messages share, and whether it may pickle; None is the connection factory's default."""
+    """What a producer's messages share, and whether it may pickle; None is the connection factory's default.
+
+    ``session``: the name of its session, for a unit of order of the session's own.
+    """
     check_arguments(
         persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms,
         unit_of_order=unit_of_order,
@@ -115,41 +103,3 @@ def send_options(
         ttl_ms=shared.ttl_ms if ttl_ms is None else ttl_ms,
         delay_ms=shared.delay_ms if delivery_delay_ms is None else delivery_delay_ms,
     )
-
-
-def consumer_options(
-    attributes: ConfigView,
-    selector: str | None,
-    prefetch: int | None,
-    threshold: int | None,
-    no_local: bool,
-    serializer: str | None,
-    ack_timeout_ms: int | None = None,
-    subscription: dict[str, Any] | None = None,
-) -> ConsumerOptions:
-    """What a consumer asks for: which rule of flow control, with which limit, and what it selects."""
-    check_arguments(
-        selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
-    )
-    style, limit = "credit", attributes["imqConsumerFlowLimit"] if prefetch is None else prefetch
-    if prefetch is not None and threshold is None:
-        style = "prefetch"
-    elif prefetch is None and not attributes["imqConsumerFlowLimitPrefetch"]:
-        style, limit = "prefetch", 0
-    return ConsumerOptions(
-        style=style,
-        limit=limit,
-        percent=attributes["imqConsumerFlowThreshold"] if threshold is None else threshold,
-        unpickles=check_serializer(serializer),
-        selector=selector or None,
-        no_local=no_local,
-        subscription=subscription,
-        lease_ms=check_lease(ack_timeout_ms),
-        explicit=prefetch is not None,
-    )
-
-
-def check_lease(ack_timeout_ms: int | None) -> int:
-    """The ack deadline of deliveries in milliseconds, 0 for none."""
-    check_arguments(ack_timeout_ms=ack_timeout_ms)
-    return ack_timeout_ms or 0

@@ -1,0 +1,81 @@
+"""The channels of one connection: one to each host that serves something it uses, opened when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from raybroker.client.connection.channel import Channel, Observer
+from raybroker.client.connection.directory import Directory, Place
+from raybroker.client.connection.ping import keep_pinging
+from raybroker.client.connection.tasks import Tasks
+from raybroker.client.destinations import Destination
+from raybroker.model.errors import IllegalStateError, RequestTimeoutError
+from raybroker.model.settings import ConfigView
+from raybroker.wire.native import frames as wire
+
+
+class Channels:
+    """On the IO loop.
+
+    hello       how the connection introduces itself to a host now
+    observer    is told when a link is about to end, and when it has ended
+    unanswered  is told of a ping without an answer in time, where that does not end the link
+    """
+
+    def __init__(
+        self, directory: Directory, attributes: ConfigView, tasks: Tasks, *, hello: Callable[[], dict[str, Any]],
+        observer: Observer, unanswered: Callable[[Channel, RequestTimeoutError], None],
+    ) -> None:  # fmt: skip
+        self._directory = directory
+        self._attributes = attributes
+        self._tasks = tasks
+        self._hello = hello
+        self._observer = observer
+        self._unanswered = unanswered
+        self._channels: dict[str, Channel] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._pinger: asyncio.Task[None] | None = None
+
+    async def to(self, place: Place) -> Channel:
+        """The channel to a place, opened if there is none."""
+        async with self._opening.setdefault(place.key, asyncio.Lock()):
+            channel = self._channels.get(place.key)
+            if channel is None or channel.lost:
+                if self._tasks.closed:
+                    raise IllegalStateError("the connection is closed")
+                timeout_s = self._attributes["raybroker.connect.timeout_ms"] / 1000
+                channel = await Channel.open(place, self._hello(), timeout_s, self._observer)
+                self._channels[place.key] = channel
+                if self._pinger is None:
+                    work = keep_pinging(self.all, self._attributes, self._tasks, self._unanswered)
+                    self._pinger = self._tasks.spawn(work)
+            return channel
+
+    async def of(self, destination: Destination, broker: str | None = None) -> Channel:
+        """The channel to the host that serves a destination; ``broker``: whose member, None: the home broker's."""
+        return await self.to(await self._directory.locate(destination.kind, destination.name, False, broker))
+
+    def all(self) -> list[Channel]:
+        """Those to hosts that the connection has used, with some that may be lost."""
+        return list(self._channels.values())
+
+    def open(self) -> list[Channel]:
+        """Those that are not lost."""
+        return [channel for channel in self._channels.values() if not channel.lost]
+
+    async def call(self, op: str) -> None:
+        """One request without arguments to every host."""
+        for channel in self.open():
+            if not channel.lost:
+                await channel.call(op, {})
+
+    def write_flow(self, go: bool) -> None:
+        """Tell every host to stop or to go on."""
+        for channel in self.open():
+            channel.link.write(wire.flow(go))
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()

@@ -1,0 +1,88 @@
+"""Tasks of one connection, and work that is tried again while its broker cannot be reached.
+
+A task ends when the connection is closed.  Whoever waits for work that has to be done whole, such as a commit, may give
+up waiting without ending it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from raybroker.client.connection.addresses import Attributes, reconnect_time
+from raybroker.client.connection.io_thread import log_failure
+from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError
+
+T = TypeVar("T")
+RETRY_FIRST_S: Final = 0.02
+
+
+class Tasks:
+    """On the IO loop. ``attributes``: how long and how often work is tried again, and with which pauses."""
+
+    def __init__(self, attributes: Attributes) -> None:
+        self.closed = False
+        """The connection is closed: nothing is tried again, and no failure is news."""
+        self._limits = reconnect_time(attributes)
+        self._interval_s: float = attributes["imqReconnectInterval"] / 1000
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until it ends or the connection is closed."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A task that nobody waits for is over."""
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.closed:
+            log_failure("a task of a connection has failed", error)
+
+    async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something whole even when whoever waits for it gives up meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(task)
+
+    async def pause(self) -> None:
+        """As long as between two attempts to connect."""
+        await asyncio.sleep(self._interval_s)
+
+    async def with_retry(
+        self, what: str, work: Callable[[], Awaitable[T]], failed: Callable[[BrokerError], None] | None = None
+    ) -> T:
+        """Do ``work`` again and again while it fails with ConnectionLostError, or with NotOpenError since its broker
+        is about to start, until the reconnect time is over.
+
+        ``failed`` is called with each of these errors. Raises what else ``work`` raises, NotOpenError, or
+        ConnectionLostError saying how long ``what`` was tried.
+        """
+        loop = asyncio.get_running_loop()
+        attempts, since_s, pause_s = 0, loop.time(), RETRY_FIRST_S
+        while True:
+            try:
+                return await work()
+            except (ConnectionLostError, NotOpenError) as error:
+                if self.closed:
+                    raise
+                if failed is not None:
+                    failed(error)
+                if over := self._limits.over(loop.time() + pause_s - since_s, attempts):
+                    if isinstance(error, NotOpenError):
+                        raise
+                    raise ConnectionLostError(f"{what} cannot be reached; {over}: {error}") from None
+            attempts += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, self._interval_s)
+
+    def close(self) -> None:
+        """Cancel everything that runs."""
+        self.closed = True
+        for task in list(self._tasks):
+            task.cancel()

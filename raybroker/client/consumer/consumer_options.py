@@ -1,0 +1,78 @@
+"""What a consumer asks of the broker, from the arguments of the application and the attributes of the connection."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from raybroker.client.arguments import check_arguments
+from raybroker.client.producer.body_encoding import check_serializer
+from raybroker.model.settings import ConfigView
+
+log = logging.getLogger("raybroker.client")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer asks of the broker.
+
+    style, limit, percent  see flow_control; with style "prefetch" the limit counts unacknowledged messages
+    subscription           None, or name, durable and shared of a topic's subscription
+    lease_ms               the ack deadline of each delivery, 0 for none
+    explicit               the program has asked for this limit
+    """
+
+    style: str = "credit"
+    limit: int = 1000
+    percent: int = 50
+    unpickles: bool = False
+    selector: str | None = None
+    no_local: bool = False
+    subscription: dict[str, Any] | None = None
+    lease_ms: int = 0
+    explicit: bool = False
+    _warned: set[str] = field(default_factory=set, compare=False)
+    """What was logged about it already."""
+
+    def warn_if_cut(self, destination: str, granted: int) -> None:
+        """Log, once a consumer, that it has a lower limit than was asked for: the destination's own is lower."""
+        if "limit" in self._warned or not self.explicit or granted <= 0 or 0 <= self.limit <= granted:
+            return
+        self._warned.add("limit")
+        log.warning(
+            "prefetch=%d of a consumer of %s is more than is allowed there: it gets %d; raise consumerFlowLimit of the"
+            " destination for more", self.limit, destination, granted,
+        )  # fmt: skip
+
+
+def consumer_options(
+    attributes: ConfigView,
+    selector: str | None,
+    prefetch: int | None,
+    threshold: int | None,
+    no_local: bool,
+    serializer: str | None,
+    ack_timeout_ms: int | None = None,
+    subscription: dict[str, Any] | None = None,
+) -> ConsumerOptions:
+    """Which rule of flow control, with which limit, and what the consumer selects."""
+    check_arguments(
+        selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
+    )
+    style, limit = "credit", attributes["imqConsumerFlowLimit"] if prefetch is None else prefetch
+    if prefetch is not None and threshold is None:
+        style = "prefetch"
+    elif prefetch is None and not attributes["imqConsumerFlowLimitPrefetch"]:
+        style, limit = "prefetch", 0
+    return ConsumerOptions(
+        style=style,
+        limit=limit,
+        percent=attributes["imqConsumerFlowThreshold"] if threshold is None else threshold,
+        unpickles=check_serializer(serializer),
+        selector=selector or None,
+        no_local=no_local,
+        subscription=subscription,
+        lease_ms=ack_timeout_ms or 0,
+        explicit=prefetch is not None,
+    )
