@@ -261,7 +261,7 @@ def buffered(consumer: Any) -> int:
 
 def is_awaited(consumer: Any) -> bool:
     """Somebody waits in a receive of it."""
-    found: bool = consumer._core._notifier.awaited
+    found: bool = consumer._core._notifier.has_waiters
     return found
 
 

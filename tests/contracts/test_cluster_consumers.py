@@ -273,7 +273,7 @@ def test_whoever_waits_while_a_backup_is_promoted_gets_what_comes_from_any_broke
     second = rig.connect("b3").session().consumer(name)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(second.receive, WAIT_S)
-        until(lambda: second._core._notifier.awaited)
+        until(lambda: second._core._notifier.has_waiters)
         first.close()
         until(lambda: brokers_of(second) == list(NAMES))
         other = next(broker for broker in NAMES if [broker] != coordinator(rig.connect("b1")))

@@ -16,7 +16,7 @@ PARTS: Final = 3
 SHORTEST_S: Final = 0.005
 
 
-class Lease:
+class AckDeadline:
     """Calls ``extend`` at intervals, on the IO loop, from :meth:`start` to :meth:`stop`."""
 
     __slots__ = ("_extend", "_interval_s", "_timer")

@@ -18,7 +18,7 @@ from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.io_thread import refuse, tell_errors
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer import unacknowledged_ranges
-from raybroker.client.consumer.ack_deadline import Lease
+from raybroker.client.consumer.ack_deadline import AckDeadline
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.credit_pool import CreditPool, Grant, Share
 from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
@@ -125,7 +125,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
         self._owner = owner or MemberOwner()
-        self._lease = Lease(options.lease_ms, self._extend_held) if options.lease_ms else None
+        self._ack_deadline = AckDeadline(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._min_tag = 0
         self._let_go = False
         """The application has no reference to it any more."""
@@ -261,10 +261,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self._flow = PrefetchFlow(limit)
             self.active = answer["active"]
             options.warn_if_cut(self.name, limit)
-            if self._notifier.awaited:
+            if self._notifier.has_waiters:
                 self.poll()
-        if self._lease is not None:
-            self._lease.start()
+        if self._ack_deadline is not None:
+            self._ack_deadline.start()
 
     def _forget(self) -> None:
         """The buffer is void, and what is unacknowledged: the broker will deliver everything unacknowledged again."""
@@ -302,7 +302,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             transactions.lose(TIMED_OUT)
         with self._lock:
             self.owing = max(self.owing, 0) + ask
-            if self._notifier.awaited:
+            if self._notifier.has_waiters:
                 self.answer_deadline()
         if self.listener is not None:
             self.session.wake_listeners()
@@ -379,7 +379,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 else:
                     self._flow.restart()
                 self._min_tag = next_tag
-                if self._notifier.awaited:
+                if self._notifier.has_waiters:
                     self.poll()
 
         args = {
@@ -438,8 +438,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def on_lost(self) -> None:
         super().on_lost()
-        if self._lease is not None:
-            self._lease.stop()
+        if self._ack_deadline is not None:
+            self._ack_deadline.stop()
         with self._lock:
             had_handed_out = bool(self.consumed)
             self._forget()
@@ -479,8 +479,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if self.session.transactions is not None:
             await self.session.transactions.stage(self)
         channel, self._channel = self._channel, None
-        if self._lease is not None:
-            self._lease.stop()
+        if self._ack_deadline is not None:
+            self._ack_deadline.stop()
         self._connection.flow.handed_out(self._flow.buffered)
         self._flow.restart()
         with self._lock:

@@ -36,7 +36,7 @@ class Notifier(Generic[B]):
         self._waiting = 0
 
     @property
-    def awaited(self) -> bool:
+    def has_waiters(self) -> bool:
         """True while somebody waits."""
         return self._waiting > 0 or bool(self._futures)
 
