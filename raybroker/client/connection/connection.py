@@ -139,8 +139,9 @@ class ConnectionCore:
 
     def require_open(self) -> None:
         """Raises IllegalStateError when it is closed, or belongs to another process."""
-        self.io.require_usable()
-        if self.closed:
+        if self.io.unusable:
+            self.io.require_usable()
+        if self.tasks.closed:
             raise IllegalStateError("the connection is closed")
 
     def disown(self) -> None:
@@ -185,16 +186,16 @@ class ConnectionCore:
         }  # fmt: skip
 
     def channel_closing(self, channel: Channel) -> None:
-        self.events.tell(CLOSING, channel.place.key, channel.why())
+        self.events.emit(CLOSING, channel.place.key, channel.why())
 
     def channel_lost(self, channel: Channel) -> None:
         if not self.closed:
             self.attachments.link_lost(channel.place.key)
             self.brokers.link_lost(channel.place.broker)
-            self.events.tell(CLOSED, channel.place.key, channel.why())
+            self.events.emit(CLOSED, channel.place.key, channel.why())
 
     def _unanswered(self, channel: Channel, error: BrokerError) -> None:
-        self.events.tell(UNANSWERED, channel.place.key, error)
+        self.events.emit(UNANSWERED, channel.place.key, error)
 
     # ---- the IO loop -------------------------------------------------------------------------------------------------
 

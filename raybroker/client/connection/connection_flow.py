@@ -42,16 +42,17 @@ class ConnectionFlow:
             with self._lock:
                 self._buffered += count
                 self._watch()
-        self.meter(count)
+        if self.meter_max > 0:
+            self.meter(count)
 
     def meter(self, count: int) -> None:
         """Messages came, whether they were kept or not; on the IO loop."""
         if self.meter_max > 0:
             self._metered += count
             if self._metered >= self.meter_max and self._open:
-                self._tell(True)
+                self._write_go(True)
 
-    def _tell(self, go: bool) -> None:
+    def _write_go(self, go: bool) -> None:
         if go:
             self._metered = 0
         self._write(go)
@@ -67,4 +68,4 @@ class ConnectionFlow:
         go = self._buffered <= self._most if self._open else self._buffered < max(self._most, 1)
         if go != self._open:
             self._open = go
-            self._post(self._tell, go)
+            self._post(self._write_go, go)

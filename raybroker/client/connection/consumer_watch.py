@@ -81,25 +81,25 @@ class ConsumerWatch(Endpoint):
         await self._open(channel, "watch_consumers", {}, self._answered)
 
     def _answered(self, answer: Any) -> None:
-        self._tell(bool(answer["ready"]))
+        self._report(bool(answer["ready"]))
 
     def on_frame(self, frame: wire.Frame) -> None:
         if not isinstance(frame, wire.Event):
             return
         if frame.name == "consumers":
-            self._tell(bool(frame.data.get("ready")))
+            self._report(bool(frame.data.get("ready")))
         elif frame.name in ("destroyed", "halted"):
             self._detach()
             self._look_again()
 
-    def _tell(self, ready: bool) -> None:
+    def _report(self, ready: bool) -> None:
         if ready != self._ready and not self.closed:
             self._ready = ready
             self._io.post(self._handler, ConsumerEvent(self.destination, ready))
 
     def _look_again(self) -> None:
         """It cannot be watched now: it has no consumers until it can."""
-        self._tell(False)
+        self._report(False)
         if not self._tasks.closed:
             self._tasks.spawn(self._keep_looking())
 
@@ -128,7 +128,7 @@ class ConsumerWatch(Endpoint):
         if self._attachments.reconnects or isinstance(error, InvalidDestinationError):
             self._look_again()
         else:
-            self._tell(False)
+            self._report(False)
 
     async def close(self) -> None:
         self.closed = True

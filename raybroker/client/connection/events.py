@@ -1,4 +1,4 @@
-"""What a connection tells its application of itself: events of its links, and of consumers.
+"""The events of a connection: what becomes of its links, refused messages, and whether destinations have consumers.
 
 A connection has a link to each host that serves something it uses.  Each lost link is told once; how it goes on is told
 by one of the handles that were on it, so that there is one "reconnected" a link and one "reconnect_failed" an attempt.
@@ -22,7 +22,7 @@ RECONNECT_FAILED: Final = "reconnect_failed"
 UNANSWERED: Final = "unanswered"
 REFUSED: Final = "refused"
 REFUSALS_APART_S: Final = 1.0
-"""Refusals of messages that nobody waits for are told so often at most, each time with how many there were."""
+"""Refusals of messages that nobody waits for are reported so often at most, each time with how many there were."""
 log = logging.getLogger("raybroker.client")
 
 
@@ -102,12 +102,12 @@ class Events:
         for (address, destination), (count, error) in refusals.items():
             text = f"{destination} did not take {count} messages that nobody waited for: {error}"
             log.warning("%s", text)
-            self.tell(REFUSED, address, type(error)(text))
+            self.emit(REFUSED, address, type(error)(text))
         self._telling = bool(refusals)
         if refusals:
             self._io.loop.call_later(REFUSALS_APART_S, self._tell_refusals)
 
-    def tell(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
+    def emit(self, kind: str, address: str, error: BrokerError | None = None, attempt: int = 0) -> None:
         """The handler is called in a later turn of the loop, in order; what it raises harms nobody else."""
         handler = self._on_event
         if handler is not None:
@@ -129,13 +129,13 @@ class Outage:
         """An attempt of the handle to come back has failed."""
         if self._leads(endpoint):
             self._attempts += 1
-            self._events.tell(RECONNECT_FAILED, self._address, error, self._attempts)
+            self._events.emit(RECONNECT_FAILED, self._address, error, self._attempts)
 
     def over(self, endpoint: object, address: str) -> None:
         """The handle is back."""
         if self._leads(endpoint):
             self._over = True
-            self._events.tell(RECONNECTED, address)
+            self._events.emit(RECONNECTED, address)
 
     def left(self, endpoint: object) -> None:
         """The handle tries no more."""

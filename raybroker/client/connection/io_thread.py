@@ -201,8 +201,8 @@ class Waiter(Generic[T]):
         return self._task.result()
 
 
-def tell_errors(waiting: Future[Any] | None, call: Callable[..., object], *args: Any) -> None:
-    """Make a call; its error is told to whoever waits, so that nobody waits for what has failed."""
+def call_or_refuse(waiting: Future[Any] | None, call: Callable[..., object], *args: Any) -> None:
+    """Make a call; whoever waits gets its error, so that nobody waits for what has failed."""
     try:
         call(*args)
     except Exception as error:

@@ -33,8 +33,9 @@ class Confirmation(Future[int]):
         error = self.exception()
         if error is not None and not isinstance(error, BrokerError):
             raise error
-        unknown, count = 0 if error is not None else self.result(), unacknowledged_ranges.size(self._ranges)
-        if error is None and unknown:
+        unknown = 0 if error is not None else self.result()
+        if unknown:
+            count = unacknowledged_ranges.size(self._ranges)
             what = "the message" if count == 1 else f"{unknown} of {count} messages"
             error = IllegalStateError(
                 f"{what} could not be settled: the broker had taken it back before, because {OVERDUE}"

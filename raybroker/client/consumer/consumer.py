@@ -15,7 +15,7 @@ from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.cluster_view import ClusterView
 from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.connection.io_thread import refuse, tell_errors
+from raybroker.client.connection.io_thread import call_or_refuse, refuse
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer import unacknowledged_ranges
 from raybroker.client.consumer.ack_deadline import AckDeadline
@@ -127,6 +127,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._owner = owner or MemberOwner()
         self._ack_deadline = AckDeadline(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._min_tag = 0
+        self._alone = False
+        """No duplicate can come: there is one broker, and there will never be another."""
         self._let_go = False
         """The application has no reference to it any more."""
 
@@ -148,7 +150,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def acknowledge(self, epoch: int, ranges: unacknowledged_ranges.Ranges, confirmed: Future[int] | None) -> None:
         """Send an acknowledgement; without a connection it fails, and the messages will come again."""
-        self._connection.io.post(tell_errors, confirmed, self._send_ack, epoch, ranges, confirmed)
+        self._connection.io.post(call_or_refuse, confirmed, self._send_ack, epoch, ranges, confirmed)
 
     def conclude(
         self,
@@ -161,7 +163,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     ) -> None:
         """Send another outcome than an acknowledgement."""
         self._connection.io.post(
-            tell_errors, confirmed, self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed
+            call_or_refuse, confirmed, self._send_outcome, epoch, ranges, outcome, delay_ms, reason, confirmed
         )
 
     def extend(self, message: Message) -> None:
@@ -239,6 +241,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         """Open on a channel, with an empty buffer."""
         options, share = self.options, self._share
         drained = share is not None and share.credit_pool.shared
+        self._alone = self._connection.brokers.alone
         args = {
             "flow": options.style, "limit": options.limit, "no_ack": self.session.mode == "none",
             "selector": options.selector, "no_local": options.no_local, "subscription": options.subscription,
@@ -331,7 +334,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self._give_back([(frame.tag, frame.tag + count - 1)])
             return
         expires, attempt = block.expires(), frame.attempt
-        if not self._connection.brokers.alone and self._connection.duplicates.again(block):
+        if not self._alone and self._connection.duplicates.again(block):
             attempt = max(attempt, 2)
         if expires is None and attempt == 1:
             delivery = Delivery(block, self, frame.epoch, frame.tag, attempt)

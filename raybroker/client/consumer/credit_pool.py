@@ -287,7 +287,7 @@ class CreditPool:
         return self.limit - busy if busy <= self._threshold else 0
 
     def grants(self) -> list[Grant]:
-        """What members are to be told now; it counts as told."""
+        """The grants that are due now; they count as given."""
         if self._ended:
             return []
         self._said = False

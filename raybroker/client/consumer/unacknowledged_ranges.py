@@ -1,4 +1,4 @@
-"""What a consumer has handed out and the broker has not been told about, as rows of numbers.
+"""Unacknowledged deliveries: what a consumer has handed out and not acknowledged, as rows of numbers.
 
 A row is [first tag, last tag, serial of the first]: deliveries that were handed out one after the other.  Tags number
 the deliveries of one attachment, serials what the whole session handed out, so "up to this message" can be said over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybroker.client.connection.channel import Channel
-from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession, tell
+from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession, broadcast
 
 
 class AgentTransactions(SessionTransactions):
@@ -22,4 +22,4 @@ class AgentTransactions(SessionTransactions):
 
     async def forget(self, key: bytes) -> None:
         """The other cluster has ended its part."""
-        await tell([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})
+        await broadcast([channel for channel in self.decided if not channel.lost], "txn_forget", {"key": key})

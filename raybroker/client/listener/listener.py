@@ -1,4 +1,4 @@
-"""Message-driven consumers: a function and where its messages come from (the seeds' message-driven beans)."""
+"""Message-driven consumers: a function and where its messages come from (WebLogic's message-driven beans)."""
 
 from __future__ import annotations
 

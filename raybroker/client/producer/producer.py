@@ -27,9 +27,10 @@ from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import by_bytes
 from raybroker.client.producer.body_encoding import encode_any
+from raybroker.client.producer.compression import compressed
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
-from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded, encoded_one
+from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded, too_large
 from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.settlement import (
     DUPLICATE,
@@ -142,6 +143,8 @@ class ProducerCore(Endpoint):
         self._io = connection.io
         self._clock = connection.clock
         self._transactions = transactions
+        self.transacted = transactions is not None
+        """Its messages belong to transactions."""
         self._wrote_in: Transaction | None = None
         """The open transaction, once it has written something in it."""
         self._spoils = 0
@@ -157,6 +160,8 @@ class ProducerCore(Endpoint):
             self._state, self._lock, self._flush, connection.io, attributes["raybroker.producer.linger_ms"] / 1000,
             transacted=transactions is not None,
         )  # fmt: skip
+        self._waiting = 0
+        """Threads that wait for room."""
         self._room_waiters: list[Future[None]] = []
         self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
@@ -190,7 +195,11 @@ class ProducerCore(Endpoint):
         """
         if self._io.unusable:
             self._io.require_usable()
-        kind, data, header = encoded_one(body, self.encode, header, self._body_bytes_max)
+        kind, data = self.encode(body)
+        if len(data) > self._body_bytes_max:
+            raise too_large(len(data), self._body_bytes_max)
+        if header:
+            kind, data, header = compressed(kind, data, header)
         with self._lock:
             state = self._state
             full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
@@ -270,11 +279,6 @@ class ProducerCore(Endpoint):
         """Nothing may be sent now."""
         return self._stopped is not None
 
-    @property
-    def transacted(self) -> bool:
-        """True when its messages belong to transactions."""
-        return self._transactions is not None
-
     def has_room(self) -> bool:
         """Whether a message would be taken, or refused, without waiting."""
         return self._ending is not None or self._takes_more
@@ -303,7 +307,11 @@ class ProducerCore(Endpoint):
                     f"{self.name} made no room within imqAckTimeout={self._ack_timeout_ms / 1000:g} s;"
                     " the message was not sent"
                 )
-            self._room.wait(left_s)
+            self._waiting += 1
+            try:
+                self._room.wait(left_s)
+            finally:
+                self._waiting -= 1
         if self._stopped is not None:
             raise self._stopped
         return True
@@ -353,15 +361,15 @@ class ProducerCore(Endpoint):
     def _flush(self) -> None:
         """Write everything that is ready, as far as the connection takes it; an error ends the producer."""
         try:
-            self._write()
+            self._send_timeout.watch()
+            if self._transactions is not None:
+                self._write_in_transaction(self._transactions)
+            else:
+                self._write()
         except Exception as error:  # noqa: BLE001 - whoever waits for a message has to be told
             self._connection.attachments.broke(self, error)
 
     def _write(self) -> None:
-        self._send_timeout.watch()
-        if self._transactions is not None:
-            self._flush_in_transaction(self._transactions)
-            return
         done: list[Batch] = []
         with self._lock:
             self._scheduled = False
@@ -390,7 +398,7 @@ class ProducerCore(Endpoint):
         for batch in done:
             self._complete(batch, ())
 
-    def _flush_in_transaction(self, transactions: SessionTransactions) -> None:
+    def _write_in_transaction(self, transactions: SessionTransactions) -> None:
         """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
 
         Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
@@ -447,7 +455,7 @@ class ProducerCore(Endpoint):
                 self.stop(None)
 
     def _made_room(self) -> None:
-        if self.has_room():
+        if (self._waiting or self._room_waiters) and self.has_room():
             self._room.notify_all()
             for future in self._room_waiters:
                 fulfil(future, None)
@@ -640,5 +648,6 @@ class ProducerCore(Endpoint):
         return await self._connection.tasks.with_retry(self.name, once)
 
     def _complete(self, batch: Batch, rows: Sequence[Row]) -> None:
-        self.duplicates += duplicates_in(rows)
+        if rows:
+            self.duplicates += duplicates_in(rows)
         complete(batch, self._state.producer, rows)

@@ -188,7 +188,8 @@ class ProducerState:
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch = self._open
         if batch is None or batch.full_for(size) or not batch.takes(shared) or batch.count == self.credit > 0:
-            self.seal()
+            if batch is not None:
+                self.seal()
             batch = self._open = Batch(self.next_seq, shared, now_ms)
         seq = self.next_seq
         self.next_seq += 1

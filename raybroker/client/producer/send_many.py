@@ -130,18 +130,8 @@ def _some(name: str, values: Iterator[Any], count: int) -> list[Any]:
     return found
 
 
-def _check_size(nbytes: int, most: int) -> None:
-    if nbytes > most:
-        raise MessageTooLargeError(f"a body of {nbytes} bytes exceeds imq.message.max_size={most}; send it in parts")
-
-
-def encoded_one(
-    body: Any, encode: Callable[[Any], tuple[int, bytes]], header: bytes, most: int
-) -> tuple[int, bytes, bytes]:
-    """(kind, body, headers) of one message as it travels; raises for a body of more than ``most`` bytes."""
-    kind, data = encode(body)
-    _check_size(len(data), most)
-    return compressed(kind, data, header) if header else (kind, data, header)
+def too_large(nbytes: int, most: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"a body of {nbytes} bytes exceeds imq.message.max_size={most}; send it in parts")
 
 
 def encoded(
@@ -155,7 +145,8 @@ def encoded(
         items = [encode(body) for body in bodies]
         kinds, data = bytes([kind for kind, _ in items]), [one for _, one in items]
     largest = max(map(len, data))
-    _check_size(largest, most)
+    if largest > most:
+        raise too_large(largest, most)
     own = _PLAIN if each is None else each.next(len(bodies))
     headers = own.headers if each is not None and each.has_properties else None
     if headers is not None and _COMPRESS in b"".join(headers):

@@ -20,10 +20,10 @@ Row = tuple[int, int, str, str]
 
 
 def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
-    """Tell everybody who waits for a message of a settled block: its id, or why it was refused."""
-    refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE]
+    """Give everybody who waits for a message of a settled block its id, or why it was refused."""
+    refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE] if rows else ()
     for index, waiter in batch.waiters:
-        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
+        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None) if refusals else None
         if hit is not None:
             refuse(waiter, hit)
         else:

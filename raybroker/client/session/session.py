@@ -31,9 +31,9 @@ TRANSACTED: Final = "transacted"
 DUPS_OK_MESSAGES: Final = 10
 DUPS_OK_S: Final = 7.0
 RECEIVED_FIRST_S: Final = 0.05
-"""A transaction that has received something and is open for so long is told to its hosts."""
+"""A transaction that has received something and is open for so long is reported to its hosts."""
 RECEIVED_AGAIN_S: Final = 1.0
-"""What it receives after that is told so often."""
+"""What it receives after that is reported so often."""
 OWNER_BYTES: Final = 4
 RECEIVED_MAX: Final = 100
 """Destinations for which ``session.receive`` keeps a consumer."""
@@ -131,15 +131,15 @@ class SessionCore:
                 self.connection.io.post(self._arm)
         elif self.transactions is not None and not self._lazy:
             self._lazy = True
-            self.connection.io.post(self._tell_received, RECEIVED_FIRST_S)
+            self.connection.io.post(self._report_received, RECEIVED_FIRST_S)
         return serial
 
-    def _tell_received(self, delay_s: float) -> None:
-        """Hosts are told what an open transaction has received, so that they can list it and end it."""
+    def _report_received(self, delay_s: float) -> None:
+        """Report to its hosts what an open transaction has received, so that they can list it and end it."""
 
         def over() -> None:
-            if self.transactions is not None and not self.connection.closed and self.transactions.tell_received():
-                self._tell_received(RECEIVED_AGAIN_S)
+            if self.transactions is not None and not self.connection.closed and self.transactions.report_received():
+                self._report_received(RECEIVED_AGAIN_S)
             else:
                 self._lazy = False
 
@@ -226,9 +226,10 @@ class SessionCore:
         if self._to_previous:
             return self.acknowledge(message)
         self.require_open()
-        if self.mode == "client":
-            self._require_here(message, "acknowledge()")
-        return self.acknowledge(None)
+        if self.mode != "client":
+            return self.finish([])
+        self._require_here(message, "acknowledge()")
+        return self.finish(self.settle())
 
     def acknowledge(self, up_to: Message | None) -> Any:
         """All that the session has consumed, or up to a message; ignored in other modes than "client"."""

@@ -3,7 +3,7 @@
 Sends go to their hosts as they come, the last of them in one write with the commit, and are held there;
 acknowledgements travel with the commit.  With one host commit is one call, atomic in its log.  With
 several the first host is the coordinator: the others prepare, the coordinator commits, and with that it is decided; the
-others are told, and one that was not told asks.
+others get the decision, and one that did not get it asks.
 
     state       event                          next
     OPEN        commit                         COMMITTING
@@ -146,16 +146,16 @@ class Transaction:
 class SessionTransactions:
     """The transactions of one session, one after the other; everything runs on the IO loop."""
 
-    tells = True
-    """Hosts are told of what it receives before its end; a branch of a distributed transaction began there anyway."""
+    reports_received = True
+    """Hosts get to know what it receives before its end; a branch of a distributed transaction began there anyway."""
     vouches = False
     """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
 
     def __init__(self, session: TransactionSession) -> None:
         self._session = session
         self._ending = asyncio.Lock()
-        self._told: dict[Channel, list[list[int]]] = {}
-        """What hosts were told last of what the open transaction has received."""
+        self._reported: dict[Channel, list[list[int]]] = {}
+        """The last report to each host of what the open transaction has received."""
         self._prefix = token(PREFIX_BYTES)
         self._count = 0
         self.current: Transaction | None = self._new()
@@ -240,7 +240,7 @@ class SessionTransactions:
             raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}")
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
-        """Take what was consumed out of the books, as the acknowledgements of each connection."""
+        """Settle what was consumed: the acknowledgements of each connection."""
         found: dict[Channel, Acks] = {}
         for consumer in list(self._session.consumers):
             place = consumer.place
@@ -268,11 +268,11 @@ class SessionTransactions:
         except UNKNOWN:
             raise
         except BrokerError:
-            await tell(voted, "txn_decide", {"key": transaction.key, "commit": False})
+            await broadcast(voted, "txn_decide", {"key": transaction.key, "commit": False})
             raise
-        told = await tell(voted, "txn_decide", {"key": transaction.key, "commit": True})
-        if others and told == len(voted) and not self.vouches:
-            await tell([coordinator], "txn_forget", {"key": transaction.key})
+        answered = await broadcast(voted, "txn_decide", {"key": transaction.key, "commit": True})
+        if others and answered == len(voted) and not self.vouches:
+            await broadcast([coordinator], "txn_forget", {"key": transaction.key})
 
     async def _prepare(
         self, transaction: Transaction, channels: list[Channel], coordinator: str, acks: dict[Channel, Acks]
@@ -291,7 +291,7 @@ class SessionTransactions:
         wait = [c for c, a in zip(channels, answers, strict=True) if isinstance(a, dict) and a["vote"] == "commit"]
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
         if faults:
-            await tell(wait, "txn_decide", {"key": transaction.key, "commit": False})
+            await broadcast(wait, "txn_decide", {"key": transaction.key, "commit": False})
             raise TransactionRolledBackError(f"{ROLLED_BACK}{why(faults[0])}")
         return wait
 
@@ -338,9 +338,9 @@ class SessionTransactions:
             producer.handed_over()
 
     def _only_received(self, transaction: Transaction) -> set[Channel]:
-        """Connections on which it has only received, and has not told so; it has numbers there from now on."""
+        """Connections on which it has only received, and has not reported it; it has numbers there from now on."""
         found: set[Channel] = set()
-        for consumer in self._session.consumers if not transaction.lost and self.tells else ():
+        for consumer in self._session.consumers if not transaction.lost and self.reports_received else ():
             place = consumer.place
             if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
                 transaction.number_on(place[0], consumer.destination)
@@ -354,10 +354,10 @@ class SessionTransactions:
         for consumer in list(self._session.consumers):
             consumer.close_if_settled()
 
-    def tell_received(self) -> bool:
+    def report_received(self) -> bool:
         """Tell the hosts of the open transaction what it has received; False when it has received nothing."""
         transaction = self.current
-        if transaction is None or transaction.lost or transaction.complete or not self.tells:
+        if transaction is None or transaction.lost or transaction.complete or not self.reports_received:
             return False
         rows: dict[Channel, list[list[int]]] = {}
         for consumer in list(self._session.consumers):
@@ -367,8 +367,8 @@ class SessionTransactions:
                 transaction.number_on(channel, consumer.destination)
                 rows.setdefault(channel, []).append([handle, consumer.epoch, *found])
         for channel, received in rows.items():
-            if received != self._told.get(channel):
-                self._told[channel] = received
+            if received != self._reported.get(channel):
+                self._reported[channel] = received
                 args = {"txn": transaction.numbers[channel], "received": received,
                         "delay_ms": self._session.redelivery_delay_ms}  # fmt: skip
                 self._session.connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
@@ -398,7 +398,7 @@ class SessionTransactions:
 
     def _new(self) -> Transaction:
         self._count += 1
-        self._told.clear()
+        self._reported.clear()
         return Transaction(self._prefix + self._count.to_bytes(8, "big"))
 
 
@@ -451,7 +451,7 @@ async def roll_back(transaction: Transaction, untold: Collection[Channel] = ()) 
     )
 
 
-async def tell(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
+async def broadcast(channels: list[Channel], op: str, args: dict[str, Any]) -> int:
     """Call all of them; returns how many answered. The others ask by themselves later."""
     if not channels:
         return 0

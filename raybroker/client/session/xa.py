@@ -42,7 +42,7 @@ from raybroker.client.session.transaction import (
     Transaction,
     TransactionConnection,
     TransactionSession,
-    tell,
+    broadcast,
     why,
 )
 from raybroker.model.errors import (
@@ -105,7 +105,7 @@ class XaTransactions(SessionTransactions):
 
     _session: XaSession
 
-    tells = False
+    reports_received = False
 
     def __init__(self, session: XaSession) -> None:
         super().__init__(session)
@@ -229,7 +229,7 @@ class XaTransactions(SessionTransactions):
                 branch.duplicate = str(error)
                 branch.hosts.pop(channel, None)
                 branch.numbers.pop(channel, None)
-                await tell([channel], "txn_rollback", {"txn": number})
+                await broadcast([channel], "txn_rollback", {"txn": number})
         if branch.duplicate:
             await self._session.give_back()
 
@@ -319,7 +319,7 @@ class XaTransactions(SessionTransactions):
         _raise_heuristic(xid, commit, branch.heuristic)
 
     async def _forget(self, branch: Branch) -> None:
-        await tell(list(branch.hosts), "txn_decide", {"key": branch.key, "commit": False})
+        await broadcast(list(branch.hosts), "txn_decide", {"key": branch.key, "commit": False})
         self.branches.pop(branch.xid, None)
 
     async def _settle_recovered(self, xid: Xid, *, commit: bool) -> None:
@@ -365,7 +365,7 @@ class XaTransactions(SessionTransactions):
         for row in rows:
             await self._session.connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
         channels = self._session.connection.channels.open()
-        await tell(channels, "txn_forget", {"key": xid.pack()})
+        await broadcast(channels, "txn_forget", {"key": xid.pack()})
 
     def _found(self, xid: Xid, call: str, state: str) -> Branch:
         check_xid(xid)
