@@ -227,14 +227,14 @@ class Purge(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Discard waiting messages, given as block → picks; ``aside``: hold them until Buried or Unbury."""
+    """Discard waiting messages, given as block → mask; ``aside``: hold them as dead letters."""
 
     chosen: Mapping[int, int]
     aside: bool = False
 
 
-class Buried(NamedTuple):
-    """What became of dead messages (Bury) is settled: they are elsewhere, or discarded.
+class SettleDeadLetters(NamedTuple):
+    """What became of dead messages (DeadLetter) is settled: they are elsewhere, or discarded.
 
     ``dead`` False: they were not dead, and are with another destination now.
     """
@@ -254,7 +254,7 @@ class Composed(NamedTuple):
     send: Send
 
 
-class Unbury(NamedTuple):
+class ReturnDeadLetters(NamedTuple):
     """Dead messages, or some that were put aside, are not taken anywhere: they wait again."""
 
     queue: int
@@ -317,6 +317,6 @@ class Tick(NamedTuple):
 
 Command = (
     AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
-    | Settle | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | Buried | Composed
-    | Unbury | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
+    | Settle | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | SettleDeadLetters
+    | ReturnDeadLetters | Composed | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
 )  # fmt: skip

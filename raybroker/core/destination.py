@@ -29,10 +29,10 @@ from raybroker.core.outcome import Compose, Idle, Outcome
 from raybroker.core.policy import Policy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
-from raybroker.core.staged_transaction import Staged
+from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
-from raybroker.core.unit_of_work import Works
+from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.names import DestinationType
 from raybroker.model.settings import DestinationAttributes
@@ -55,7 +55,7 @@ class Destination(ABC):
         self.policy = Policy(attributes)
         self.block_index = BlockIndex()
         self.counters = Counters()
-        self.works = Works(self.block_index)
+        self.works = UnitsOfWork(self.block_index)
         self.works.enable(attributes)
         self.queues: dict[int, DeliveryQueue] = {}
         self.queue_of: dict[int, DeliveryQueue] = {}
@@ -67,7 +67,7 @@ class Destination(ABC):
         self.duplicates = self.admission.duplicates
         self.settlement = Settlement(self.current, self.block_index, self.counters, self.clear_queue)
         self.expiry = ExpiryScan(self.current, self.block_index)
-        self.staged: dict[int, Staged] = {}
+        self.staged: dict[int, StagedTransaction] = {}
         self.ended_before = False
         """A restart found messages that had failed: some may have been on their way to where the dead go."""
         self.idle_since_ms: int | None = None
@@ -146,7 +146,7 @@ class Destination(ABC):
     @property
     def selective(self) -> bool:
         """Somebody here has a selector, so that headers are needed."""
-        return any(queue.plain.matching for queue in self.queues.values())
+        return any(queue.plain.selector_index for queue in self.queues.values())
 
     def new_queue(self, number: int, subscription: Subscription | None = None) -> DeliveryQueue:
         """A delivery queue of this destination."""
@@ -173,20 +173,24 @@ class Destination(ABC):
                 owes[ordinal] = mask
         self.arrived(ordinal, claims, content, {})
 
-    def arrived(self, ordinal: int, fresh: dict[int, int], content: Content | None, places: Mapping[int, int]) -> None:
-        """Messages of a block that were never handed out wait in their delivery queues; ``places``: where, if not at
-        the end."""
+    def arrived(
+        self, ordinal: int, fresh: dict[int, int], content: Content | None, arrivals: Mapping[int, int]
+    ) -> None:
+        """Messages of a block that were never handed out wait in their delivery queues.
+
+        ``arrivals``: delivery queue → their place in the order of arrival, if they are not the last.
+        """
         block = self.block_index.held[ordinal]
         if block.soonest < NEVER:
             self.expiry.expect(block.soonest, ordinal)
         for number, mask in fresh.items():
             queue = self.queues[number]
-            queue.arrive(ordinal, mask, content, places.get(number) or queue.take_place())
+            queue.arrive(ordinal, mask, content, arrivals.get(number) or queue.next_arrival())
             self.current.touch(number)
 
-    def stage(self, txn: int) -> Staged:
+    def stage(self, txn: int) -> StagedTransaction:
         """What a transaction does here."""
-        return self.staged.setdefault(txn, Staged())
+        return self.staged.setdefault(txn, StagedTransaction())
 
     # ---- time ------------------------------------------------------------------------------------------------------
 
@@ -205,7 +209,7 @@ class Destination(ABC):
         for queue in self.queues.values():
             queue.born(current.now_ms)
             queue.overdue()
-            if not queue.gathering.dispatching:
+            if not queue.dispatch_gate.dispatching:
                 consumer_commands.rank(self, queue)
             current.touch(queue.number)
         self._expire(self.expiry.due())
@@ -260,7 +264,7 @@ class Destination(ABC):
         for queue in [self.queues[command.queue]] if command.queue is not None else list(self.queues.values()):
             self.settlement.settle(queue, [(run.ordinal, run.mask) for run in queue.clear()])
             for ordinal, mask in list(queue.dead_letters.masks.items()):
-                self.settlement.buried(queue, ordinal, mask)
+                self.settlement.dead_letters_settled(queue, ordinal, mask)
 
     def _remove(self, command: cmd.Remove, out: Outcome) -> None:
         for queue in self.queues.values():
@@ -271,16 +275,16 @@ class Destination(ABC):
             else:
                 self.settlement.settle(queue, [(run.ordinal, run.mask) for run in runs])
 
-    def _buried(self, command: cmd.Buried, out: Outcome) -> None:
+    def _buried(self, command: cmd.SettleDeadLetters, out: Outcome) -> None:
         queue = self.queues.get(command.queue)
         if queue is not None:
             self.counters.dead += command.mask.bit_count() if command.dead else 0
-            self.settlement.buried(queue, command.ordinal, command.mask)
+            self.settlement.dead_letters_settled(queue, command.ordinal, command.mask)
 
-    def _unbury(self, command: cmd.Unbury, out: Outcome) -> None:
+    def _unbury(self, command: cmd.ReturnDeadLetters, out: Outcome) -> None:
         queue = self.queues.get(command.queue)
         if queue is not None:
-            queue.unbury(command.ordinal, command.mask)
+            queue.dead_letters_back(command.ordinal, command.mask)
             self.current.touch(queue.number)
 
     def _pause(self, command: cmd.Pause, out: Outcome) -> None:
@@ -329,9 +333,9 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Update: Destination._update,
     cmd.Purge: Destination._purge,
     cmd.Remove: Destination._remove,
-    cmd.Buried: Destination._buried,
+    cmd.SettleDeadLetters: Destination._buried,
     cmd.Composed: intake.composed,
-    cmd.Unbury: Destination._unbury,
+    cmd.ReturnDeadLetters: Destination._unbury,
     cmd.Pause: Destination._pause,
     cmd.Resume: lambda home, command, out: home._resume(command.which),
     cmd.Subscribe: lambda home, command, out: home._subscribe(command, out),

@@ -62,9 +62,10 @@ def _check_block_index(home: Destination) -> None:
             owed = [queue.owes[ordinal] for queue in home.queues.values() if queue.owes and ordinal in queue.owes]
             union = 0
             for mask in owed:
-                assert mask, f"block {ordinal} is owed to a lane that is owed nothing of it"
+                assert mask, f"block {ordinal} is owed to a delivery queue that is owed nothing of it"
                 union |= mask
-            assert len(owed) == block.claims, f"block {ordinal} is owed to {len(owed)} lanes, {block.claims} counted"
+            count = f"block {ordinal} is owed to {len(owed)} delivery queues, {block.claims} counted"
+            assert len(owed) == block.claims, count
             assert union == block.everything & ~block.done, f"block {ordinal} is held for nobody, or not for all"
     assert messages == block_index.messages, f"{block_index.messages} messages are counted, {messages} are held"
     assert held_bytes == block_index.bytes_held, f"{block_index.bytes_held} bytes are counted, {held_bytes} are held"
@@ -80,17 +81,17 @@ def _check_ranges(rows: ranges.Ranges, what: str) -> None:
 
 
 def _check_bucket(bucket: Bucket) -> None:
-    assert bucket, f"an empty shelf stands for priority {bucket.priority}"
+    assert bucket, f"an empty bucket stands for priority {bucket.priority}"
     for runs in (list(bucket.fresh), list(reversed(bucket.returned))):
         for before, after in pairwise(runs):
             assert position(before) < position(after), f"{after} waits behind {before}"
     for run in (*bucket.fresh, *bucket.returned):
         assert run.mask, f"an empty run waits: {run}"
-        assert run.priority == bucket.priority, f"{run} is on the shelf of priority {bucket.priority}"
+        assert run.priority == bucket.priority, f"{run} is in the bucket of priority {bucket.priority}"
 
 
 def _places(home: Destination, queue: DeliveryQueue) -> Iterator[tuple[str, int, int]]:
-    for state, run in queue.places():
+    for state, run in queue.contents():
         yield state, run.ordinal, run.mask
     for ordinal, mask in queue.dead_letters.masks.items():
         yield "dying", ordinal, mask
@@ -158,7 +159,7 @@ def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
     local = any(c.active and not c.remote for c in queue.consumers.by_attachment.values())
     for attachment, consumer in queue.consumers.by_attachment.items():
         outranked = consumer.remote and local and home.attributes.localDeliveryPreferred
-        serving = consumer.active and queue.gathering.dispatching and not outranked
+        serving = consumer.active and queue.dispatch_gate.dispatching and not outranked
         assert consumer.serving == serving, f"consumer {attachment} is served wrongly"
         drains = isinstance(consumer.window, DrainWindow)
         assert drains == (attachment in queue.consumers.draining), f"consumer {attachment} is in two modes"

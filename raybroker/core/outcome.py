@@ -106,8 +106,8 @@ class Retire(NamedTuple):
     persistent: bool
 
 
-class Bury(NamedTuple):
-    """Messages are dead: put them where the destination's dead go, or nowhere, and answer with Buried.
+class DeadLetter(NamedTuple):
+    """Messages are dead: put them where the destination's dead go, or nowhere, and answer with SettleDeadLetters.
 
     ``reason`` is one of OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE, ERROR; ``comment`` says more, and
     ``failure`` is what its consumer said of the last attempt (``model.failure``).
@@ -136,7 +136,8 @@ class Idle(NamedTuple):
 
 
 Effect = (
-    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promoted | Retire | Bury | Compose | Idle
+    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promoted | Retire | DeadLetter
+    | Compose | Idle
 )
 
 

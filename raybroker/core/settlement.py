@@ -13,7 +13,7 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.decided import Dispatched, Failed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
-from raybroker.core.outcome import Bury, Retire
+from raybroker.core.outcome import DeadLetter, Retire
 from raybroker.core.step import Step
 
 QUEUE_ALL: Final = 0xFFFF_FFFF
@@ -123,23 +123,23 @@ class Settlement:
         block = self._index.held[run.ordinal]
         mask = run.mask
         if queue.owes is not None and reason not in ("UNDELIVERABLE", "ERROR"):
-            told = mask & block.buried
-            block.buried |= mask
+            told = mask & block.told_dead
+            block.told_dead |= mask
             mask &= ~told
             if told:
                 self.settle(queue, [(run.ordinal, told)])
         if mask:
             queue.dead_letters.add(run._replace(mask=mask))
-            effect = Bury(queue.number, run.ordinal, mask, run.attempts, reason, comment, failure)
+            effect = DeadLetter(queue.number, run.ordinal, mask, run.attempts, reason, comment, failure)
             self._step.out.immediate.append(effect)
 
-    def buried(self, queue: DeliveryQueue, ordinal: int, mask: int) -> None:
+    def dead_letters_settled(self, queue: DeliveryQueue, ordinal: int, mask: int) -> None:
         """It is settled what became of dead letters."""
         parts = [(run.ordinal, run.mask) for run in queue.dead_letters.take(ordinal, mask)]
         if not parts:
             return
         block = self._index.held[ordinal]
-        told = block.buried & mask
+        told = block.told_dead & mask
         if told and block.stored:  # Other subscriptions owe it still, and must not tell it again after a restart.
             self._step.record_rows(records.BURIED, queue.number, [records.Row(ordinal, told)])
         self.settle(queue, parts)

@@ -31,7 +31,7 @@ class StagedBlock(NamedTuple):
 
 
 @dataclass(slots=True)
-class Staged:
+class StagedTransaction:
     """``acks``: (delivery queue, delivery) in the order of staging. ``prepared``: all of it is written down.
 
     ``claims``: block → which delivery queues are owed what of it, as it was when that was written down.

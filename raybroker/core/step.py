@@ -60,7 +60,7 @@ class Step:
         if 0 < len(spans) + len(rows) <= records.ROWS_MAX:
             self.record(records.encode(kind, queue, spans, rows))
             return
-        for some, others in records.in_notes(spans, rows):
+        for some, others in records.in_records(spans, rows):
             self.record(records.encode(kind, queue, some, others))
 
     def peek(self, ordinal: int) -> Content | None:

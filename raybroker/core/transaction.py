@@ -19,8 +19,8 @@ from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
-from raybroker.core.staged_transaction import Staged, StagedBlock
-from raybroker.core.unit_of_work import Works
+from raybroker.core.staged_transaction import StagedBlock, StagedTransaction
+from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import TransactionRolledBackError
 
 
@@ -28,7 +28,7 @@ class Transacting(Taking, Protocol):
     """What transactions need of a destination; see there."""
 
     queue_of: dict[int, DeliveryQueue]
-    works: Works
+    works: UnitsOfWork
 
 
 def stage_acks(home: Transacting, command: cmd.StageAcks, out: Outcome) -> None:
@@ -102,7 +102,7 @@ def decide(home: Transacting, command: cmd.Decide, out: Outcome) -> None:
         _roll_back(home, staged, command.delay_ms)
 
 
-def _commit(home: Transacting, staged: Staged) -> None:
+def _commit(home: Transacting, staged: StagedTransaction) -> None:
     for waiting in staged.blocks:
         _show(home, staged, waiting)
     by_queue: dict[int, list[Delivery]] = {}
@@ -115,7 +115,7 @@ def _commit(home: Transacting, staged: Staged) -> None:
             home.settlement.acknowledged(queue, deliveries)
 
 
-def _show(home: Transacting, staged: Staged, waiting: StagedBlock) -> None:
+def _show(home: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> None:
     """The messages of a block become visible, without those whose deduplication ids were taken meanwhile."""
     ordinal, everything = waiting.ordinal, waiting
     block = home.block_index.held[ordinal]
@@ -176,7 +176,7 @@ def _keep_places(home: Transacting, waiting: StagedBlock, claims: dict[int, int]
             queue.pending.unreserve(waiting.ordinal, waiting.mask & ~claims.get(number, 0))
 
 
-def _claims(home: Transacting, staged: Staged, waiting: StagedBlock) -> dict[int, int]:
+def _claims(home: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> dict[int, int]:
     """Who gets a block: those written down for it that are still there, and whoever is never written down."""
     content = waiting.content
     if content is None and home.kind == "topic":
@@ -189,7 +189,7 @@ def _claims(home: Transacting, staged: Staged, waiting: StagedBlock) -> dict[int
     return claims | {number: mask for number, mask in written.items() if number in home.queues}
 
 
-def _roll_back(home: Transacting, staged: Staged, delay_ms: int) -> None:
+def _roll_back(home: Transacting, staged: StagedTransaction, delay_ms: int) -> None:
     for waiting in staged.blocks:
         block = home.block_index.held[waiting.ordinal]
         _keep_places(home, waiting, {})
@@ -210,4 +210,4 @@ def _roll_back(home: Transacting, staged: Staged, delay_ms: int) -> None:
 
 def _order(delivery: Delivery) -> tuple[int, int]:
     run: Run = delivery.run
-    return run.place, run.mask & -run.mask
+    return run.arrival, run.mask & -run.mask

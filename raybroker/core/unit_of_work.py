@@ -6,8 +6,8 @@ charged like all others, and in no consumer's reach.  As soon as a unit is compl
 one message of it, which takes the place of the parts in one step (Composed); until then a restart begins with the
 parts.
 
-    Work     the parts of one unit, by number: taken, or taken by an open transaction
-    Works    all units of a destination
+    UnitOfWork   the parts of one unit, by number: taken, or taken by an open transaction
+    UnitsOfWork  all units of a destination
 
 A topic's parts are owed to a delivery queue of their own; the composed message goes to those who subscribe by then.
 """
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
     run: Run | None = None
 
 
-class Work:
+class UnitOfWork:
     """One unit. ``end``: the number of its last message, 0 while that is not known."""
 
     __slots__ = ("end", "here", "nbytes", "parts", "persistent", "priority", "since_ms")
@@ -100,7 +100,7 @@ class Work:
             self.end = 0
 
 
-class Works:
+class UnitsOfWork:
     """The units of a destination that are not complete, if it composes them.
 
     ``queue``: number of the delivery queue whose messages the parts are, -1 before there are any.
@@ -109,7 +109,7 @@ class Works:
     def __init__(self, block_index: BlockIndex) -> None:
         self.enabled = False
         self._held = block_index.held
-        self.units: dict[str, Work] = {}
+        self.units: dict[str, UnitOfWork] = {}
         self.queue = -1
         self.count = 0
         """Parts that no transaction has."""
@@ -150,7 +150,7 @@ class Works:
                 " and JMS_BEA_IsUnitOfWorkEnd true or false"
             )
         priority = _priority(columns, index)
-        work = self.units.get(key.unit) or Work(0, persistent=command.persistent, priority=priority)
+        work = self.units.get(key.unit) or UnitOfWork(0, persistent=command.persistent, priority=priority)
         size = command.sizes[index]
         return work.fault(key, size, bytes_max, persistent=command.persistent, priority=priority)
 
@@ -158,7 +158,7 @@ class Works:
         assert columns.works is not None
         work = self.units.get(key.unit)
         if work is None:
-            work = self.units[key.unit] = Work(
+            work = self.units[key.unit] = UnitOfWork(
                 columns.works.at_ms, persistent=persistent, priority=_priority(columns, index)
             )
         work.put(key, _Part(size))

@@ -29,7 +29,7 @@ def look(home: Destination, states: Sequence[str]) -> list[Seen]:
     found: list[Seen] = []
     known: dict[int, int] = {}
     for queue in home.queues.values():
-        for state, run in queue.places():
+        for state, run in queue.contents():
             mask = run.mask & ~known.get(run.ordinal, 0)
             if state in states and mask:
                 if home.kind == "topic":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Bury
+from raybroker.core.outcome import DeadLetter
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.executor import Step
 from raybroker.engine.overrides import columns_of, in_default_unit
@@ -36,9 +36,9 @@ class Burial:
         self._host = host
         self._next_seq = 1
         self._again_at_ms = 0
-        self.waiting: list[tuple[Destination, Bury]] = []
+        self.waiting: list[tuple[Destination, DeadLetter]] = []
 
-    def bury(self, home: Destination, effect: Bury, *, again: bool = False) -> None:
+    def bury(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
         """Messages of ``home`` have died; ``again``: that was told before, and no target took them yet."""
         host = self._host
         queue = home.queues.get(effect.queue)
@@ -66,13 +66,13 @@ class Burial:
             else:
                 self._send(home, part, block, target, truncate)
 
-    def _done(self, home: Destination, effect: Bury) -> None:
+    def _done(self, home: Destination, effect: DeadLetter) -> None:
         if self._host.destinations.get((home.kind, home.name)) is home:
-            self._host.perform(home, cmd.Buried(effect.queue, effect.ordinal, effect.mask))
+            self._host.perform(home, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
 
     # ---- where to --------------------------------------------------------------------------------------------------
 
-    def _sorted(self, home: Destination, effect: Bury, block: Block) -> list[tuple[str | None, int, bool]]:
+    def _sorted(self, home: Destination, effect: DeadLetter, block: Block) -> list[tuple[str | None, int, bool]]:
         """The messages by where they go and whether their bodies are cut."""
         usual = self._target(home, effect.reason)
         cut = bool(self._host.config["imq.destination.DMQ.truncateBody"])
@@ -105,7 +105,7 @@ class Burial:
             return error or dmq
         return dmq
 
-    def _log(self, home: Destination, effect: Bury, block: Block) -> None:
+    def _log(self, home: Destination, effect: DeadLetter, block: Block) -> None:
         logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"
         always = bool(self._host.config["imq.destination.logDeadMsgs"])
         for index in pk.indexes(effect.mask):
@@ -121,7 +121,7 @@ class Burial:
 
     # ---- the way there ---------------------------------------------------------------------------------------------
 
-    def _send(self, home: Destination, effect: Bury, block: Block, name: str, truncate: bool) -> None:
+    def _send(self, home: Destination, effect: DeadLetter, block: Block, name: str, truncate: bool) -> None:
         host = self._host
         target = host.destinations.get(("queue", name))
         sizes = [block.lengths[index] for index in pk.indexes(effect.mask)]
@@ -148,7 +148,7 @@ class Burial:
         self._next_seq += count
         return seq
 
-    def deliver(self, home: Destination, effect: Bury, kind: str, name: str, block: Block) -> None:
+    def deliver(self, home: Destination, effect: DeadLetter, kind: str, name: str, block: Block) -> None:
         """Put ``block`` into a destination, in place of the messages of ``effect``."""
         host = self._host
         target = host.destinations.get((kind, name))
@@ -162,21 +162,21 @@ class Burial:
         else:
             self._refused(home, effect, f"{kind} {name} does not exist")
 
-    def _here(self, home: Destination, effect: Bury, target: Destination, block: Block) -> bool:
+    def _here(self, home: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
         host = self._host
         if not host.has_room(block.view.nbytes) or not target.admission.would_take(block.lengths):
             return False
-        settled = cmd.Buried(effect.queue, effect.ordinal, effect.mask)
+        settled = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
         host.perform_all([own_send(host, target, block), Step(home, settled)], (), _nobody)
         return True
 
-    def _forwarded(self, home: Destination, effect: Bury, name: str, ok: bool) -> None:
+    def _forwarded(self, home: Destination, effect: DeadLetter, name: str, ok: bool) -> None:
         if ok:
             self._done(home, effect)
         else:
             self._refused(home, effect, f"{name} was not reached")
 
-    def _refused(self, home: Destination, effect: Bury, why: str) -> None:
+    def _refused(self, home: Destination, effect: DeadLetter, why: str) -> None:
         """The error destination is full or missing: what is persistent stays, and is offered again."""
         host = self._host
         block = home.block_index.held.get(effect.ordinal)
@@ -201,7 +201,7 @@ class Burial:
             self.bury(home, effect, again=True)
 
 
-def _why(effect: Bury) -> str:
+def _why(effect: DeadLetter) -> str:
     """In one line: what the destination says, and what the consumer said of the last attempt."""
     summary = parted(effect.failure)[0]
     return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records as notes
-from raybroker.core.outcome import Bury, Effect, Outcome
+from raybroker.core.outcome import DeadLetter, Effect, Outcome
 from raybroker.core.selector.content import Content
 from raybroker.engine.attachments import Attachment, Outbox, Release
 from raybroker.engine.block_cache import Payloads
@@ -340,7 +340,7 @@ class Host:
             for effect in effects:
                 if effect is _DONE:
                     continue
-                if isinstance(effect, Bury):
+                if isinstance(effect, DeadLetter):
                     self._later.append(lambda e=effect: self.burial.bury(home, e))  # type: ignore[misc]
                 else:
                     self._releasing.effect(home, effect)
@@ -397,7 +397,7 @@ class Host:
             raise StoreError(f"the host has stopped: {self.failure}")
 
 
-_DONE = Bury(0, 0, 0, 0, "", "")
+_DONE = DeadLetter(0, 0, 0, 0, "", "")
 """Stands in the place of an effect where only the moment of its release matters."""
 
 

@@ -48,7 +48,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         "bytes": block_index.bytes_held,
         "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
         "unacknowledged": sum(_unsettled(c) for c in consumers),
-        "delayed": sum(queue.timetable.count for queue in queues),
+        "delayed": sum(queue.delayed.count for queue in queues),
         "incomplete": home.works.count,
         "in_transaction": sum(staged.messages for staged in home.staged.values()),
         **_current(home, consumers),
@@ -60,7 +60,7 @@ def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
         **counter_baselines.row(host, home),
         "throttled": home.admission.slow,
         **unit_figures(home),
-        "gathering": any(queue.consumers.by_attachment and not queue.gathering.dispatching for queue in queues),
+        "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
         "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
     }
 
@@ -156,7 +156,7 @@ def _consumer(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> di
     room = window.room()
     granted = -1 if room >= 1 << 40 else room
     own = queue.subscription
-    selector = queue.plain.matching.selectors.get(consumer.selector) if isinstance(home, Queue) else None
+    selector = queue.plain.selector_index.selectors.get(consumer.selector) if isinstance(home, Queue) else None
     return {
         "id": consumer.attachment,
         "destination": home.name,

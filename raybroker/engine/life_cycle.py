@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.outcome import Bury, Outcome, Sent
+from raybroker.core.outcome import DeadLetter, Outcome, Sent
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreError
 
@@ -71,7 +71,7 @@ class LifeCycle:
         """A consumer without acknowledgements has consumed what it gets."""
         self.of(attachment.home, CONSUMED, ordinal, mask, self._who(attachment))
 
-    def died(self, home: Destination, effect: Bury, block: Block) -> None:
+    def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
         event = _DEATHS.get(effect.reason, REMOVED)
         self._tell(home, event, block, effect.mask, {"reason": effect.reason})
 
@@ -122,7 +122,7 @@ class LifeCycle:
         own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
         if selector is None and queue is not None and consumer is not None:
-            chosen = queue.plain.matching.selectors.get(consumer.selector)
+            chosen = queue.plain.selector_index.selectors.get(consumer.selector)
             selector = chosen.text if chosen is not None else None
         return {
             "consumer": attachment.consumer or str(attachment.number), "subscription": own.name if own else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Bury, Compose
+from raybroker.core.outcome import Compose, DeadLetter
 from raybroker.engine.dead_letters import own_send
 from raybroker.model.block import Block
 from raybroker.model.errors import MessageTooLargeError, StoreDamagedError, StoreError
@@ -50,7 +50,7 @@ class Composing:
             host.fail(error)
         except MessageTooLargeError as error:
             for ordinal, mask in effect.parts:
-                host.burial.bury(home, Bury(effect.queue, ordinal, mask, 0, "ERROR", str(error)))
+                host.burial.bury(home, DeadLetter(effect.queue, ordinal, mask, 0, "ERROR", str(error)))
         else:
             if host.has_room(len(data)):
                 step = own_send(host, home, Block(data))

@@ -87,7 +87,7 @@ def move(
         return 0
     block, _ = _of(block, mask, _at(mask, taken))
     only = queue.number if queue is not None else None
-    gone = [Step(home, cmd.Buried(number, ordinal, some, dead=False)) for number, some in rows if some]
+    gone = [Step(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False)) for number, some in rows if some]
     host.perform_all([own_send(host, target, block, only=only), *gone], (), _nobody)
     return taken.bit_count()
 

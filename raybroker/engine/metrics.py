@@ -96,7 +96,7 @@ def gauges(host: Host, home: Destination) -> Row:
     waiting = delayed = units = 0
     for queue in home.queues.values():
         waiting += queue.pending.count + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
-        delayed += queue.timetable.count
+        delayed += queue.delayed.count
         units += len(queue.units)
     row["ordered_units"] = units
     row["waiting_messages"] = waiting

@@ -84,7 +84,7 @@ class Quarantine:
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
         host.perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
         rows = [(n, mask) for n, queue in home.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))]
-        gone = [Step(home, cmd.Buried(queue, ordinal, mask)) for queue, mask in rows]
+        gone = [Step(home, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
         if target is not None or host.forward is None:
             sends = [own_send(host, target, record)] if target is not None else []
             host.perform_all([*sends, *gone], (), lambda: done(True))
@@ -95,7 +95,7 @@ class Quarantine:
                 host.perform_all(gone, (), lambda: done(True))
                 return
             for queue, mask in rows:
-                host.perform(home, cmd.Unbury(queue, ordinal, mask))
+                host.perform(home, cmd.ReturnDeadLetters(queue, ordinal, mask))
             done(False)
 
         host.forward("queue", DMQ, bytes(record.view), forwarded)

@@ -59,7 +59,7 @@ class Handing:
         host, held = self._host, home.block_index.held
         chosen: dict[int, int] = {}
         size, found = 0, []
-        for state, run in home.queues[0].places():
+        for state, run in home.queues[0].contents():
             if state != "waiting" or messages_max <= 0 or size >= bytes_max:
                 break
             block = held[run.ordinal]
@@ -87,7 +87,7 @@ class Handing:
         if aside is None or host.destinations.get((aside.home.kind, aside.home.name)) is not aside.home:
             raise IllegalStateError("the messages are not set aside any more")
         host.transactions.log.remember(key, True, shared=True)
-        steps = [Step(aside.home, cmd.Buried(*row, dead=False)) for row in aside.rows]
+        steps = [Step(aside.home, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
         host.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
 
     def keep(self, key: bytes, done: Done) -> None:
@@ -99,7 +99,7 @@ class Handing:
             return
         if aside is not None and host.destinations.get((aside.home.kind, aside.home.name)) is aside.home:
             for row in aside.rows:
-                host.perform(aside.home, cmd.Unbury(*row))
+                host.perform(aside.home, cmd.ReturnDeadLetters(*row))
         host.transactions.decide(key, False, done)
 
     def tick(self, now_ms: int) -> None:

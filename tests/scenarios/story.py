@@ -47,7 +47,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS, Recovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.core.outcome import Bury
+from raybroker.core.outcome import DeadLetter
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import BrokerError
 from raybroker.model.record import BLOCK, Entry
@@ -336,8 +336,9 @@ class Story:
         self.log += out.records
         parts = self.telling.outcome(out)
         for effect in out.immediate:
-            if isinstance(effect, Bury):
-                buried = self.home.step(cmd.Buried(effect.queue, effect.ordinal, effect.mask), now_ms=self.now_ms)
+            if isinstance(effect, DeadLetter):
+                settle = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
+                buried = self.home.step(settle, now_ms=self.now_ms)
                 self.log += buried.records
                 parts += self.telling.outcome(buried)
         return "; ".join(parts) or "ok"

@@ -10,7 +10,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.outcome import (
     Acked,
-    Bury,
+    DeadLetter,
     Deliver,
     Drained,
     Gate,
@@ -90,7 +90,7 @@ class Telling:
             return ""
         if isinstance(effect, Idle):
             return "idle"
-        if isinstance(effect, Bury):
+        if isinstance(effect, DeadLetter):
             return f"dead {self._messages([(effect.ordinal, effect.mask, 1)])} ({effect.reason})"
         name = self.names[effect.attachment]
         if isinstance(effect, Deliver):
@@ -136,7 +136,7 @@ class Telling:
         parts = [f"{block_index.messages} held", f"{block_index.bytes_held} bytes"]
         parts.append(f"{sum(queue.plain.backlog.count for queue in queues)} waiting")
         for name, count in (
-            ("resting", sum(queue.timetable.count for queue in queues)),
+            ("resting", sum(queue.delayed.count for queue in queues)),
             ("hidden", sum(run.count for queue in queues for run, _ in queue.hidden)),
             ("in transactions", sum(staged.messages for staged in home.staged.values())),
         ):
@@ -150,7 +150,7 @@ class Telling:
     def _recovered(self, home: Destination) -> Iterator[str]:
         for queue in home.queues.values():
             states: dict[str, list[tuple[int, int, int]]] = {}
-            for state, run in queue.places():
+            for state, run in queue.contents():
                 states.setdefault(state, []).append((run.ordinal, run.mask, run.attempts + 1))
             own = f"{queue.subscription.name}: " if queue.subscription is not None else ""
             told = [

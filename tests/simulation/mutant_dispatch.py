@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybroker.core.admission.admission import Admission
 from raybroker.core.delivery.consumers import Consumers
-from raybroker.core.delivery.dispatch_gate import Gathering
+from raybroker.core.delivery.dispatch_gate import DispatchGate
 from tests.simulation.mutation import Patch, mutant
 
 
@@ -22,14 +22,14 @@ def dispatch_before_enough_came(patch: Patch) -> None:
 
 @mutant("a queue waits no longer than delayBeforeDispatch")
 def gathering_without_end(patch: Patch) -> None:
-    patch.set(Gathering, "until_ms", lambda self, attributes: None)
+    patch.set(DispatchGate, "until_ms", lambda self, attributes: None)
 
 
 @mutant("a queue that everybody has left waits anew")
 def gathering_once(patch: Patch) -> None:
-    old = Gathering.look
+    old = DispatchGate.look
 
-    def look(self: Gathering, consumers: int, attributes: object, now_ms: int) -> bool:
+    def look(self: DispatchGate, consumers: int, attributes: object, now_ms: int) -> bool:
         return old(self, consumers, attributes, now_ms) if consumers else self.dispatching  # type: ignore[arg-type]
 
-    patch.set(Gathering, "look", look)
+    patch.set(DispatchGate, "look", look)

@@ -152,7 +152,7 @@ def _left_out(kind: int, part: str = "_queue") -> Callable[[Patch], None]:
 
 
 def _note_ignored(kind: int) -> Callable[[Patch], None]:
-    return lambda patch: patch.item(recovery._NOTES, kind, lambda self, note: None)
+    return lambda patch: patch.item(recovery._HANDLERS_OF_KIND, kind, lambda self, note: None)
 
 
 TABLE += [
@@ -189,7 +189,7 @@ def checkpoint_without_producers(patch: Patch) -> None:
 @mutant("recovery knows what was handed out as whole blocks")
 def recovery_ignores_whole(patch: Patch) -> None:
     old = Recovery._dispatched
-    patch.item(recovery._NOTES, notes.DISPATCHED, lambda self, note: old(self, note._replace(spans=[])))
+    patch.item(recovery._HANDLERS_OF_KIND, notes.DISPATCHED, lambda self, note: old(self, note._replace(spans=[])))
 
 
 @mutant("a block that was alive in the checkpoint and acknowledged since need not be there")

@@ -9,7 +9,7 @@ from raybroker.core import command as cmd
 from raybroker.core import destination
 from raybroker.core.admission import intake
 from raybroker.core.admission import limits as limit
-from raybroker.core.admission.producer_sequences import Producers
+from raybroker.core.admission.producer_sequences import ProducerSequences
 from raybroker.core.blocks import ranges
 from raybroker.core.delivery import consumer_commands
 from raybroker.core.delivery.backlog import Backlog
@@ -153,45 +153,45 @@ def volatile_delivered_twice(patch: Patch) -> None:
 
 @mutant("a retried send is recognised")
 def no_dedupe(patch: Patch) -> None:
-    patch.set(Producers, "fresh", lambda self, producer, first, end, floor: ([(first, end)], []))
+    patch.set(ProducerSequences, "fresh", lambda self, producer, first, end, floor: ([(first, end)], []))
 
 
 @mutant("a refused message does not look like one that was taken")
 def dedupe_by_highest_number(patch: Patch) -> None:
-    old = Producers.fresh
-    patch.set(Producers, "fresh", lambda self, *args: (old(self, *args)[0], []))
+    old = ProducerSequences.fresh
+    patch.set(ProducerSequences, "fresh", lambda self, *args: (old(self, *args)[0], []))
 
 
 @mutant("a refused message stays refused once later ones were taken")
 def refused_retry_taken(patch: Patch) -> None:
-    old = Producers.fresh
+    old = ProducerSequences.fresh
 
-    def fresh(self: Producers, *args: int) -> Any:
+    def fresh(self: ProducerSequences, *args: int) -> Any:
         after, before = old(self, *args)
         return [*before, *after], []
 
-    patch.set(Producers, "fresh", fresh)
+    patch.set(ProducerSequences, "fresh", fresh)
 
 
 @mutant("only what is below the floor is forgotten")
 def floor_forgets_too_much(patch: Patch) -> None:
-    old = Producers.fresh
+    old = ProducerSequences.fresh
 
-    def fresh(self: Producers, producer: int, first: int, end: int, floor: int) -> Any:
+    def fresh(self: ProducerSequences, producer: int, first: int, end: int, floor: int) -> Any:
         ranges.drop_below(self.taken.setdefault(producer, []), first + 1)
         return old(self, producer, first, end, floor)
 
-    patch.set(Producers, "fresh", fresh)
+    patch.set(ProducerSequences, "fresh", fresh)
 
 
 @mutant("a producer is on one connection at a time")
 def old_connections_heard(patch: Patch) -> None:
-    def attach(self: Producers, attachment: int, producer: int, generation: int) -> None:
+    def attach(self: ProducerSequences, attachment: int, producer: int, generation: int) -> None:
         self.attached[attachment] = producer
         self.generations[producer] = generation
         self.taken.setdefault(producer, [])
 
-    patch.set(Producers, "attach", attach)
+    patch.set(ProducerSequences, "attach", attach)
 
 
 @mutant("an old connection that is read late does not take a producer over")

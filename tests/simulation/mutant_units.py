@@ -21,18 +21,18 @@ from tests.simulation.mutation import Patch, at_once, mutant
 
 @mutant("what comes after a returned message of its unit comes back with it")
 def later_ones_stay(patch: Patch) -> None:
-    patch.set(orders, "withdraw", lambda units, held, consumers, first, out: [])
+    patch.set(orders, "revoke", lambda units, held, consumers, first, out: [])
 
 
 @mutant("a session is told which deliveries are void")
 def void_not_told(patch: Patch) -> None:
-    def withdraw(units: Any, held: Any, consumers: Any, first: Any, out: Outcome) -> Any:
+    def revoke(units: Any, held: Any, consumers: Any, first: Any, out: Outcome) -> Any:
         found = old(units, held, consumers, first, out)
         out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Withdrawn)]
         return found
 
-    old = orders.withdraw
-    patch.set(orders, "withdraw", withdraw)
+    old = orders.revoke
+    patch.set(orders, "revoke", revoke)
 
 
 @mutant("a unit is with one session at a time")
@@ -88,7 +88,7 @@ def bars_ignored(patch: Patch) -> None:
 
 @mutant("what rests has its place")
 def rest_without_place(patch: Patch) -> None:
-    patch.set(DeliveryQueue, "rest", lambda self, due_ms, run: self.timetable.add(due_ms, run))
+    patch.set(DeliveryQueue, "rest", lambda self, due_ms, run: self.delayed.add(due_ms, run))
 
 
 @mutant("what comes back goes to its old place in the unit")
@@ -100,11 +100,11 @@ def returned_goes_last(patch: Patch) -> None:
 def followers_skip_selectors(patch: Patch) -> None:
     def followers(order: UnitState, run: Run, heads: int) -> Any:
         plain = order.plain
-        matching, plain.matching = plain.matching, type(plain.matching)(order.step.peek)
+        selector_index, plain.selector_index = plain.selector_index, type(plain.selector_index)(order.step.peek)
         try:
             return old(order, run, heads)
         finally:
-            plain.matching = matching
+            plain.selector_index = selector_index
 
     old = ordered._followers
     patch.set(ordered, "_followers", followers)

@@ -14,7 +14,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.destination import Destination
 from raybroker.core.durable.records import REJECTED
-from raybroker.core.outcome import Acked, Bury, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
+from raybroker.core.outcome import Acked, DeadLetter, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue
@@ -163,12 +163,12 @@ class Twin:
             effects.setdefault(type(effect), []).append(effect)
         early_count = len(effects.get(Deliver, ()))
         for effect in out.after_durable:
-            assert not isinstance(effect, Bury), f"{effect} waits for the disk"
+            assert not isinstance(effect, DeadLetter), f"{effect} waits for the disk"
             effects.setdefault(type(effect), []).append(effect)
         expected = self._handlers[type(command)](self, command, out)
         check_withdrawn(self, out)
         self._rank(command)
-        self._deaths(effects.get(Bury, []), effects.get(Deliver, []))
+        self._deaths(effects.get(DeadLetter, []), effects.get(Deliver, []))
         committed = isinstance(command, cmd.Decide) and command.commit
         if committed or (out.accepted is not None and isinstance(command, cmd.Send)):
             self._check_limits()
@@ -294,7 +294,7 @@ class Twin:
 
     # ---- dying -----------------------------------------------------------------------------------------------------
 
-    def _deaths(self, effects: list[Bury], deliveries: list[Deliver]) -> None:
+    def _deaths(self, effects: list[DeadLetter], deliveries: list[Deliver]) -> None:
         removed: dict[int, list[tuple[int, int, int]]] = {}
         for effect in effects:
             queue = self.queues.get(effect.queue)
@@ -319,7 +319,7 @@ class Twin:
                       for i in pk.indexes(e.mask)]  # fmt: skip
             self._check_removed(removed, others)
 
-    def _check_death(self, queue: TwinDeliveryQueue, key: int, effect: Bury) -> None:
+    def _check_death(self, queue: TwinDeliveryQueue, key: int, effect: DeadLetter) -> None:
         item, reason = queue.items[key], effect.reason
         assert effect.attempts == item.attempts, f"{_text(key)} died after {item.attempts} attempts: {effect}"
         wanted = self.doomed.pop((queue.number, key), None)

@@ -125,7 +125,7 @@ def remove(twin: Twin, command: cmd.Remove, out: Outcome) -> Effects:
     return {}
 
 
-def buried(twin: Twin, command: cmd.Buried, out: Outcome) -> Effects:
+def buried(twin: Twin, command: cmd.SettleDeadLetters, out: Outcome) -> Effects:
     queue = twin.queues.get(command.queue)
     for index in range(command.mask.bit_length()) if queue is not None else ():
         key = command.ordinal << INDEX_BITS | index
@@ -208,7 +208,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Update: update,
     cmd.Purge: purge,
     cmd.Remove: remove,
-    cmd.Buried: buried,
+    cmd.SettleDeadLetters: buried,
     cmd.Pause: pause,
     cmd.Resume: resume,
     cmd.Unsubscribe: unsubscribe,

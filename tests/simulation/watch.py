@@ -14,7 +14,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.durable.records import REJECTED
 from raybroker.core.invariants import check
-from raybroker.core.outcome import Bury, Outcome, Refused
+from raybroker.core.outcome import DeadLetter, Outcome, Refused
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Death, Revived
 from raybroker.hosting.block_codec import WireCodec
@@ -148,7 +148,7 @@ class Watch:
             self._add_all("enqueue", twin.values, kind="invoke")
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms)
-        if isinstance(command, cmd.Buried):
+        if isinstance(command, cmd.SettleDeadLetters):
             assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
             self.codec.moved = {}
         if isinstance(command, cmd.AttachConsumer):
@@ -217,7 +217,7 @@ class Watch:
 
     def _fates(self, home: Destination, twin: Twin, command: cmd.Command) -> set[int]:
         """Values that have to be elsewhere when this command says that they are buried."""
-        if not isinstance(command, cmd.Buried) or command.queue not in twin.queues:
+        if not isinstance(command, cmd.SettleDeadLetters) or command.queue not in twin.queues:
             return set()
         queue, found = twin.queues[command.queue], set()
         for index in pk.indexes(command.mask):
@@ -240,7 +240,7 @@ class Watch:
     def _note_dying(self, home: Destination, out: Outcome) -> None:
         queues = self.disks[home.number].queues
         for effect in out.immediate:
-            if isinstance(effect, Bury):
+            if isinstance(effect, DeadLetter):
                 self.seen[effect.reason] += 1
                 for index in pk.indexes(effect.mask):
                     row = queues.get(effect.queue, {}).get(effect.ordinal << INDEX_BITS | index)
@@ -399,7 +399,7 @@ def _align(home: Destination, number: int, rows: dict[int, Row]) -> None:
     """How long messages rest is what the host says: its clock may have jumped."""
     for row in rows.values():
         row.due = 0
-    for due, run in home.queues[number].timetable.runs():
+    for due, run in home.queues[number].delayed.runs():
         for index in pk.indexes(run.mask):
             rows[run.ordinal << INDEX_BITS | index].due = due
 
@@ -414,7 +414,7 @@ def _assert_equal(what: str, found: dict[int, Any], expected: dict[int, Any]) ->
 
 def _found(home: Destination, number: int, *, jumped: bool) -> dict[int, Any]:
     queue = home.queues[number]
-    places: list[tuple[str, Any]] = list(queue.places())
+    places: list[tuple[str, Any]] = list(queue.contents())
     for txn, staged in home.staged.items():
         places += [(f"in {txn}", delivery.run) for queue_number, delivery in staged.acks if queue_number == number]
     found: dict[int, Any] = {}

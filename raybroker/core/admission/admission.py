@@ -12,8 +12,8 @@ from typing import Final
 
 from raybroker.core import command as cmd
 from raybroker.core.admission import limits
-from raybroker.core.admission.deduplication import Duplicates, first_of_each
-from raybroker.core.admission.producer_sequences import Producers
+from raybroker.core.admission.deduplication import Deduplication, first_of_each
+from raybroker.core.admission.producer_sequences import ProducerSequences
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
@@ -22,7 +22,7 @@ from raybroker.core.durable import records
 from raybroker.core.outcome import Gate, Refused
 from raybroker.core.policy import Policy
 from raybroker.core.step import Step
-from raybroker.core.unit_of_work import Works
+from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import DestinationPausedError, IllegalStateError, ResourceAllocationError
 
 DUPLICATE: Final = "duplicate"
@@ -33,7 +33,7 @@ class Admission:
     """Of one destination. ``slow``: producers were told to wait, since the destination is full."""
 
     def __init__(
-        self, name: str, step: Step, policy: Policy, block_index: BlockIndex, counters: Counters, works: Works,
+        self, name: str, step: Step, policy: Policy, block_index: BlockIndex, counters: Counters, works: UnitsOfWork,
         queues: Mapping[int, DeliveryQueue],
     ) -> None:  # fmt: skip
         self._name = name
@@ -43,8 +43,8 @@ class Admission:
         self._counters = counters
         self._works = works
         self._queues = queues
-        self.producers = Producers()
-        self.duplicates = Duplicates()
+        self.producers = ProducerSequences()
+        self.duplicates = Deduplication()
         self.slow = False
 
     def attach_producer(self, command: cmd.AttachProducer) -> None:
@@ -188,7 +188,7 @@ class Admission:
         taken = [(text, self._step.now_ms) for index in pk.indexes(mask) if (text := ids[index]) is not None]
         self.duplicates.take(taken, self._policy.attributes.duplicateIdsMax)
         if persistent:
-            for record in records.dedup_notes(taken):
+            for record in records.dedup_records(taken):
                 self._step.record(record)
 
     def leave_out_duplicates(self, ids: Sequence[str | None], mask: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from raybroker.core.blocks import message_mask as pk
 
 
-class Duplicates:
+class Deduplication:
     """``taken``: id → when, milliseconds, oldest first."""
 
     __slots__ = ("taken",)

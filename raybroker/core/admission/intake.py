@@ -20,7 +20,7 @@ from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.policy import Policy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
-from raybroker.core.staged_transaction import Staged, StagedBlock
+from raybroker.core.staged_transaction import StagedBlock, StagedTransaction
 from raybroker.core.step import Step
 from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
 from raybroker.model.names import DestinationType
@@ -43,7 +43,7 @@ class Taking(Protocol):
     block_index: BlockIndex
     settlement: Settlement
     queues: dict[int, DeliveryQueue]
-    staged: dict[int, Staged]
+    staged: dict[int, StagedTransaction]
 
     def claims(self, mask: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]: ...
 
@@ -53,7 +53,7 @@ class Taking(Protocol):
 
     def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None: ...
 
-    def stage(self, txn: int) -> Staged: ...
+    def stage(self, txn: int) -> StagedTransaction: ...
 
 
 def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
@@ -95,7 +95,7 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
     if queue is None or any(queue.dead_letters.masks.get(o, 0) & mask != mask for o, mask in command.parts):
         return
     for ordinal, mask in command.parts:
-        home.settlement.buried(queue, ordinal, mask)
+        home.settlement.dead_letters_settled(queue, ordinal, mask)
     block = BlockEntry(1, records.pack_sizes(send.sizes), send.persistent, send.columns, stored=False)
     claims = home.claims(1, send.content, send.origin)
     if claims:
@@ -179,7 +179,7 @@ def store(
         return
     block.stored = True
     unwritten = home.admission.producers.unwritten.pop(producer, ())
-    for some, _ in records.in_notes(unwritten, ()) if unwritten else ():
+    for some, _ in records.in_records(unwritten, ()) if unwritten else ():
         spans = [records.Span(a, b - 1) for a, b in some]
         home.current.record(records.encode(records.TAKEN, 0, spans, (), records.encode_number(producer)))
     columns = block.columns

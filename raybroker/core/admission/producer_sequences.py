@@ -23,11 +23,11 @@ _SAID_GOODBYE: Final = 1 << 64
 """The generation of a producer that will never open again."""
 
 
-class Producers:
+class ProducerSequences:
     """``attached``: attachment → producer id.  ``taken``: producer id → ranges, the least recently heard first.
     ``generations``: producer id → how often it had opened when it did so last.  ``unwritten``: producer id → what was
     taken of it and is in no stored block, because nobody who outlives a restart wanted it; a later block that is stored
-    brings a note of it, or after a restart it would look like what was refused."""
+    brings a record of it, or after a restart it would look like what was refused."""
 
     __slots__ = ("attached", "generations", "taken", "unwritten")
 

@@ -45,15 +45,27 @@ class BlockEntry:
     claims     delivery queues that owe something of it; 1 in a queue
     transacted it came in a transaction: nobody may see it before that is durable
     everything all its messages
-    buried     messages whose death was told already, so that a topic tells it once
+    told_dead  messages whose death was told already, so that a topic tells it once
     soonest    no message of it expires before this, milliseconds
     ordered    messages that belong to a unit of order
     parts      messages that belong to a unit of work
     """
 
     __slots__ = (
-        "buried", "claims", "columns", "count", "done", "everything", "left", "ordered", "parts", "persistent",
-        "sizes", "soonest", "stored", "transacted",
+        "claims",
+        "columns",
+        "count",
+        "done",
+        "everything",
+        "left",
+        "ordered",
+        "parts",
+        "persistent",
+        "sizes",
+        "soonest",
+        "stored",
+        "told_dead",
+        "transacted",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +80,7 @@ class BlockEntry:
         self.done = 0
         self.claims = 1
         self.columns = columns
-        self.buried = 0
+        self.told_dead = 0
         self.transacted = False
         self.ordered = 0 if columns.units is None else _named(columns.units)
         self.parts = 0 if columns.works is None else _named(columns.works.keys)
@@ -140,7 +152,7 @@ class BlockIndex:
         """Messages that delivery queues hold as dead letters, and their bytes; once for each queue."""
 
     def accept(self, block: BlockEntry) -> int:
-        """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then notes the peak."""
+        """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then records the peak."""
         ordinal = self.next_ordinal
         self.next_ordinal += 1
         self.restore(ordinal, block)

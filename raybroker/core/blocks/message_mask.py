@@ -102,7 +102,7 @@ def pack(mask: int) -> bytes:
 
 
 def unpack(data: bytes, at: int) -> tuple[int, int]:
-    """(picks, where the next thing starts)."""
+    """(masks, where the next thing starts)."""
     size = int.from_bytes(data[at : at + _BYTES_OF_LENGTH], "little")
     at += _BYTES_OF_LENGTH
     return int.from_bytes(data[at : at + size], "little"), at + size

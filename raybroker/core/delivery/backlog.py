@@ -5,7 +5,7 @@ not for him: a consumer looks at the heads of the buckets that are, takes the hi
 came first.  Without selectors and with one priority there is one bucket.
 
 On a bucket, fresh messages come at the end and leave at the front; what a consumer gives back goes to its old place,
-which is found by its ``place``, a number that grows with every arrival.
+which is found by its ``arrival``, a number that grows with every arrival.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ UNSORTED: Final = -1
 class Run(NamedTuple):
     """Messages ``mask`` of block ``ordinal``, of one priority, handed out ``attempts`` times before.
 
-    place     order of arrival in the delivery queue
+    arrival   order of arrival in the delivery queue
     failures  how often handing them out ended in a failure
     """
 
-    place: int
+    arrival: int
     ordinal: int
     mask: int
     attempts: int
@@ -44,16 +44,16 @@ class Run(NamedTuple):
 
 
 def position(run: Run) -> tuple[int, int]:
-    """What runs are ordered by: by place, and within a block by the lowest message."""
-    return run.place, run.mask & -run.mask
+    """What runs are ordered by: by arrival, and within a block by the lowest message."""
+    return run.arrival, run.mask & -run.mask
 
 
 def _from_last(run: Run) -> tuple[int, int]:
-    return -run.place, -(run.mask & -run.mask)
+    return -run.arrival, -(run.mask & -run.mask)
 
 
 def _backwards(run: Run) -> int:
-    return -run.place
+    return -run.arrival
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
@@ -101,14 +101,14 @@ class Bucket:
         returned = self.returned
         if returned:
             following = returned[-1]
-            if run.place == following.place:
+            if run.arrival == following.arrival:
                 if run.mask >= following.mask & -following.mask:
                     self._mix(run)
                     return
                 if run[3:] == following[3:]:
                     returned[-1] = following._replace(mask=following.mask | run.mask)
                     return
-            elif run.place > following.place:
+            elif run.arrival > following.arrival:
                 self._mix(run)
                 return
         returned.append(run)
@@ -116,8 +116,8 @@ class Bucket:
     def _mix(self, run: Run) -> None:
         """Put a run between others; where they are of one block, cut them so that its messages stay in order."""
         returned = self.returned
-        low = bisect_left(returned, -run.place, key=_backwards)
-        high = bisect_right(returned, -run.place, lo=low, key=_backwards)
+        low = bisect_left(returned, -run.arrival, key=_backwards)
+        high = bisect_right(returned, -run.arrival, lo=low, key=_backwards)
         if low == high:
             returned.insert(low, run)
         else:
@@ -126,7 +126,7 @@ class Bucket:
     def take(self, room: int) -> Run:
         """The next run of at most ``room`` messages."""
         fresh = self.fresh
-        alone = not self.returned and (len(fresh) == 1 or fresh[1].place != fresh[0].place)
+        alone = not self.returned and (len(fresh) == 1 or fresh[1].arrival != fresh[0].arrival)
         if alone and fresh[0].mask.bit_count() <= room:
             return fresh.popleft()
         run = self.head()
@@ -138,10 +138,10 @@ class Bucket:
         """The bit of the first message of the head's block that stands here behind the head's run, 0 for none."""
         fresh, returned = self.fresh, self.returned
         at = self._returned_next()
-        place = (returned[-1] if at else fresh[0]).place
+        arrival = (returned[-1] if at else fresh[0]).arrival
         second = returned[-2:-1] if at else returned[-1:]
         other = fresh[0] if at and fresh else fresh[1] if not at and len(fresh) > 1 else None
-        bits = [run.mask & -run.mask for run in (*second, other) if run is not None and run.place == place]
+        bits = [run.mask & -run.mask for run in (*second, other) if run is not None and run.arrival == arrival]
         return min(bits, default=0)
 
     def take_of_head(self, mask: int) -> Run:
@@ -237,7 +237,7 @@ class Backlog:
         first = min(heads, key=position)
         alike, stops = [], []
         for bucket, head in zip(buckets, heads, strict=True):
-            if head.place != first.place:
+            if head.arrival != first.arrival:
                 continue
             if head[3:] == first[3:]:
                 alike.append((bucket, head))
@@ -290,7 +290,7 @@ class Backlog:
         return runs
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        """Take messages out, given as block → picks; returns those that were here. Looks at every run once."""
+        """Take messages out, given as block → mask; returns those that were here. Looks at every run once."""
         removed: list[Run] = []
         for bucket in list(self.buckets.values()):
             if any(run.ordinal in chosen for run in bucket.fresh):
@@ -314,7 +314,7 @@ class Backlog:
         for priority, buckets in by_priority.items():
             whole = Bucket(priority, UNSORTED)
             for run in merge(*(s.fresh for s in buckets), key=position):
-                if whole.fresh and whole.fresh[-1].place == run.place:
+                if whole.fresh and whole.fresh[-1].arrival == run.arrival:
                     whole.fresh[-1] = run._replace(mask=run.mask | whole.fresh[-1].mask)
                 else:
                     whole.fresh.append(run)

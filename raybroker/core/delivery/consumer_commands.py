@@ -66,7 +66,7 @@ def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) ->
     consumer = queue.consumers.detach(command.attachment) if queue is not None else None
     if queue is None or consumer is None:
         return
-    queue.plain.matching.leave(consumer.selector)
+    queue.plain.selector_index.leave(consumer.selector)
     begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
     queue.give_back(_given_up(home, queue, consumer, command.seen))
     home.settlement.failed(queue, queue.failed(begun, 0, rest=False))
@@ -104,7 +104,7 @@ def promote(home: Serving, queue: DeliveryQueue) -> None:
 def rank(home: Serving, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = home.policy.attributes, len(queue.consumers.by_attachment)
-    dispatching = queue.gathering.look(there, attributes, home.current.now_ms)
+    dispatching = queue.dispatch_gate.look(there, attributes, home.current.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
 
 

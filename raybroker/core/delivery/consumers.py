@@ -105,8 +105,8 @@ class Consumer:
     def handed(self, run: Run, now_ms: int) -> Delivery:
         """Count a run as sent to this consumer."""
         size = run.mask.bit_count()
-        place, ordinal, mask, attempts, failures, priority = run
-        counted = Run(place, ordinal, mask, attempts + 1, failures, priority)
+        arrival, ordinal, mask, attempts, failures, priority = run
+        counted = Run(arrival, ordinal, mask, attempts + 1, failures, priority)
         until_ms = now_ms + self.lease_ms if self.lease_ms else 0
         delivery = Delivery(self.next_tag, size, counted, until_ms)
         self.next_tag += size

@@ -9,7 +9,7 @@ from raybroker.core.delivery.backlog import Run
 
 
 class Dead(NamedTuple):
-    """A run that is dead, and why. For ``reason``, ``comment`` and ``failure`` see ``outcome.Bury``."""
+    """A run that is dead, and why. For ``reason``, ``comment`` and ``failure`` see ``outcome.DeadLetter``."""
 
     run: Run
     reason: str

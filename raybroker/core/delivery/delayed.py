@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from raybroker.core.delivery.backlog import Run
 
 
-class Timetable:
+class Delayed:
     """``count`` messages; those due first come first, and in order of arrival among those due at one time."""
 
     __slots__ = ("_heap", "_number", "count")
@@ -48,7 +48,7 @@ class Timetable:
         return runs
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        """Take messages out, given as block → picks; returns those that were here."""
+        """Take messages out, given as block → mask; returns those that were here."""
         removed: list[Run] = []
         kept: list[tuple[int, int, Run]] = []
         for due_ms, number, run in self._heap:

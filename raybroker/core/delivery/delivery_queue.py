@@ -16,12 +16,12 @@ from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.dead_letters import Dead, DeadLetters
 from raybroker.core.delivery.decided import Dispatched, Failed
-from raybroker.core.delivery.delayed import Timetable
-from raybroker.core.delivery.dispatch_gate import Gathering
+from raybroker.core.delivery.delayed import Delayed
+from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
 from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.redelivery import dead_of, delay_ms, is_over, with_failure
-from raybroker.core.delivery.selector_index import Matching
+from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.durable import records
 from raybroker.core.outcome import Deliver, Drained, Ready
@@ -32,7 +32,7 @@ from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_order.dispatch import UnitPending
 from raybroker.core.unit_of_order.revocation import void
 from raybroker.core.unit_of_order.unit import Unit
-from raybroker.core.unit_of_work import Works
+from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.failure import parted
 
 
@@ -45,12 +45,27 @@ class DeliveryQueue:
     """
 
     __slots__ = (
-        "_dispatched", "_index", "_works", "consumers", "dead_letters", "durable", "gathering", "hidden", "next_place",
-        "number", "owes", "pending", "plain", "policy", "step", "subscription", "timetable",
+        "_arrival",
+        "_dispatched",
+        "_index",
+        "_works",
+        "consumers",
+        "dead_letters",
+        "delayed",
+        "dispatch_gate",
+        "durable",
+        "hidden",
+        "number",
+        "owes",
+        "pending",
+        "plain",
+        "policy",
+        "step",
+        "subscription",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, step: Step, policy: Policy, block_index: BlockIndex, works: Works,
+        self, number: int, step: Step, policy: Policy, block_index: BlockIndex, works: UnitsOfWork,
         subscription: Subscription | None = None,
     ) -> None:  # fmt: skip
         self.number = number
@@ -62,19 +77,19 @@ class DeliveryQueue:
         self.durable = subscription is None or subscription.durable
         self.owes: dict[int, int] | None = None if subscription is None else {}
         self.consumers = Consumers()
-        self.plain = PlainPending(self.consumers, Matching(step.peek))
+        self.plain = PlainPending(self.consumers, SelectorIndex(step.peek))
         self.pending: Pending = self.plain
-        self.timetable = Timetable()
+        self.delayed = Delayed()
         self.hidden: list[tuple[Run, bool]] = []
         self.dead_letters = DeadLetters(block_index)
-        self.gathering = Gathering()
-        self.next_place = 1
+        self.dispatch_gate = DispatchGate()
+        self._arrival = 1
         self._dispatched = Dispatched()
 
     # ---- coming in -------------------------------------------------------------------------------------------------
 
     @property
-    def parts(self) -> Works | None:
+    def parts(self) -> UnitsOfWork | None:
         """Units of work, if it is the delivery queue that has the destination's."""
         return self._works if self._works.queue == self.number else None
 
@@ -89,44 +104,44 @@ class DeliveryQueue:
             self.pending = UnitPending(self.number, self.plain, self.step, self._index.held, ordinal - 1)
         return self.pending
 
-    def take_place(self) -> int:
+    def next_arrival(self) -> int:
         """The next number in the order of arrival."""
-        place = self.next_place
-        self.next_place += 1
-        return place
+        arrival = self._arrival
+        self._arrival += 1
+        return arrival
 
-    def arrive(self, ordinal: int, mask: int, content: Content | None, place: int) -> None:
+    def arrive(self, ordinal: int, mask: int, content: Content | None, arrival: int) -> None:
         """New messages of a held block: they wait from now on, or from when they are to be delivered."""
         block = self._index.held[ordinal]
         columns = block.columns
         if columns.priorities is None and columns.deliver_at is None:
-            self._append(Run(place, ordinal, mask, 0, 0, columns.priority), content)
+            self._append(Run(arrival, ordinal, mask, 0, 0, columns.priority), content)
             return
         mask, later = block.by_birth(mask, self.step.now_ms)
         for priority, chosen in block.by_priority(mask) if mask else ():
-            self._append(Run(place, ordinal, chosen, 0, 0, priority), content)
+            self._append(Run(arrival, ordinal, chosen, 0, 0, priority), content)
         for due_ms, unborn in later:
             for priority, chosen in block.by_priority(unborn):
-                self.rest(due_ms, Run(place, ordinal, chosen, 0, 0, priority))
+                self.rest(due_ms, Run(arrival, ordinal, chosen, 0, 0, priority))
 
     def reserve(self, ordinal: int, mask: int) -> None:
         """Messages of an open transaction get their places in their units."""
         pending = self.pending_with(ordinal)
         if pending is not self.plain:
-            place = self.take_place()
+            arrival = self.next_arrival()
             for priority, chosen in self._index.held[ordinal].by_priority(mask):
-                pending.reserve(Run(place, ordinal, chosen, 0, 0, priority))
+                pending.reserve(Run(arrival, ordinal, chosen, 0, 0, priority))
 
     def rest(self, due_ms: int, run: Run) -> None:
         """A run becomes available at a time."""
-        self.timetable.add(due_ms, run)
-        self.pending_with(run.ordinal).bar(run)
+        self.delayed.add(due_ms, run)
+        self.pending_with(run.ordinal).hold_place(run)
 
     def _kept_aside(self, run: Run, *, fresh: bool) -> Run:
         """What of a run can wait: no parts of units of work, and nothing while insertion is paused."""
         if self.policy.insertion_paused:
             self.hidden.append((run, fresh))
-            self.pending_with(run.ordinal).bar(run)
+            self.pending_with(run.ordinal).hold_place(run)
             return run._replace(mask=0)
         return self._works.keep(self.number, run) if self._works.enabled else run
 
@@ -155,7 +170,7 @@ class DeliveryQueue:
 
     def born(self, now_ms: int) -> None:
         """Messages whose time has come become available."""
-        for run in self.timetable.due(now_ms):
+        for run in self.delayed.due(now_ms):
             if run.attempts:
                 self.put_back(run)
                 continue
@@ -163,7 +178,7 @@ class DeliveryQueue:
             if ordered:  # In its unit it is not the last one, and its place is old.
                 self.put_back(run._replace(mask=ordered))
             if run.mask != ordered:
-                self._append(run._replace(place=self.take_place(), mask=run.mask & ~ordered))
+                self._append(run._replace(arrival=self.next_arrival(), mask=run.mask & ~ordered))
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
@@ -294,12 +309,12 @@ class DeliveryQueue:
         """
         now_ms = self.step.now_ms
         found = [(c, c.overdue(now_ms)) for c in self.consumers.by_attachment.values() if c.lease_ms]
-        for consumer, items in found:  # What is overdue itself is not withdrawn with another's of its unit.
+        for consumer, items in found:  # What is overdue itself is not revoked with another's of its unit.
             if items:
                 self.give_back(items)
                 void(consumer, items, self.step.out)
 
-    def unbury(self, ordinal: int, mask: int) -> None:
+    def dead_letters_back(self, ordinal: int, mask: int) -> None:
         """Dead letters wait again, at their old place, or for their birth; what came after them in their units
         does too."""
         runs = self.dead_letters.take(ordinal, mask)
@@ -319,13 +334,13 @@ class DeliveryQueue:
         """Take out everything that is with nobody."""
         hidden, self.hidden = [run for run, _ in self.hidden], []
         parts = self.parts.clear() if self.parts is not None else ()
-        return [*self.pending.clear(), *self.timetable.clear(), *hidden, *parts]
+        return [*self.pending.clear(), *self.delayed.clear(), *hidden, *parts]
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out these messages as far as they are with nobody."""
         removed = self.pending.remove(chosen)
         waited = len(removed)
-        removed += self.timetable.remove(chosen)
+        removed += self.delayed.remove(chosen)
         if self.hidden:
             kept: list[tuple[Run, bool]] = []
             for run, fresh in self.hidden:
@@ -345,7 +360,7 @@ class DeliveryQueue:
         """After a restart: take out those whose end was decided before, without waiting for a consumer."""
         limit = self.policy.failures_max
         chosen: dict[int, int] = {}
-        for state, run in self.places():
+        for state, run in self.contents():
             if state != "delivered" and is_over(run, limit):
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | run.mask
         return [dead_of(run, limit) for run in (self.remove(chosen) if chosen else ()) if is_over(run, limit)]
@@ -354,7 +369,7 @@ class DeliveryQueue:
 
     def selector_joins(self, text: str | None) -> int:
         """A consumer with that selector comes; returns the selector's number."""
-        number, new = self.plain.matching.join(text)
+        number, new = self.plain.selector_index.join(text)
         if new:
             self.pending.selectors_changed()
         if any(self.plain.backlog.has_unsorted(priority) for priority in range(10)):
@@ -366,16 +381,16 @@ class DeliveryQueue:
         for consumer in self.consumers.by_attachment.values():
             if consumer.lease_ms:
                 self.step.wake(consumer.next_due_ms())
-        if self.timetable.count:
-            self.step.wake(self.timetable.next_ms)
-        if not self.gathering.dispatching:
-            self.step.wake(self.gathering.until_ms(self.policy.attributes))
+        if self.delayed.count:
+            self.step.wake(self.delayed.next_ms)
+        if not self.dispatch_gate.dispatching:
+            self.step.wake(self.dispatch_gate.until_ms(self.policy.attributes))
 
-    def places(self) -> Iterator[tuple[str, Run]]:
+    def contents(self) -> Iterator[tuple[str, Run]]:
         """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold."""
         for run in self.pending.runs():
             yield "waiting", run
-        for _, run in self.timetable.runs():
+        for _, run in self.delayed.runs():
             yield "delayed", run
         for run, _ in self.hidden:
             yield "hidden", run

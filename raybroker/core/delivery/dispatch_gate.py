@@ -10,7 +10,7 @@ from __future__ import annotations
 from raybroker.model.settings import DestinationAttributes
 
 
-class Gathering:
+class DispatchGate:
     """``dispatching``: enough consumers have come, or it took too long.  ``since_ms``: when the first one came."""
 
     __slots__ = ("dispatching", "since_ms")

@@ -43,7 +43,7 @@ class Pending(Protocol):
         """Messages wait at their old place."""
         ...
 
-    def bar(self, run: Run) -> None:
+    def hold_place(self, run: Run) -> None:
         """Messages have their place and cannot go: they rest or are hidden."""
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from raybroker.core.delivery.backlog import UNSORTED, Backlog, Run
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.pending import Handing
-from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, Matching
+from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.core.selector.content import Content
 
 Classify = Callable[[Run], list[tuple[int, int]]]
@@ -19,12 +19,12 @@ class PlainPending:
     Nothing depends on what is with a consumer, in a transaction or at rest, so most of ``Pending`` is empty here.
     """
 
-    __slots__ = ("backlog", "consumers", "matching", "unfinished")
+    __slots__ = ("backlog", "consumers", "selector_index", "unfinished")
 
-    def __init__(self, consumers: Consumers, matching: Matching) -> None:
+    def __init__(self, consumers: Consumers, selector_index: SelectorIndex) -> None:
         self.backlog = Backlog()
         self.consumers = consumers
-        self.matching = matching
+        self.selector_index = selector_index
         self.unfinished = False
 
     @property
@@ -36,22 +36,22 @@ class PlainPending:
     def append(self, run: Run, content: Content | None = None) -> None:
         if self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.append(run, UNSORTED)
-        elif not self.matching.selectors:
+        elif not self.selector_index.selectors:
             self.backlog.append(run)
         else:
-            for signature, mask in self.matching.classify(run, content):
+            for signature, mask in self.selector_index.classify(run, content):
                 self.backlog.append(run._replace(mask=mask), signature)
 
     def put_back(self, run: Run, classify: Classify | None = None) -> None:
-        if not self.matching.selectors:
+        if not self.selector_index.selectors:
             self.backlog.give_back(run)
         elif self.unfinished and self.backlog.has_unsorted(run.priority):
             self.backlog.give_back(run, UNSORTED)
         else:
-            for signature, mask in (classify or self.matching.classify)(run):
+            for signature, mask in (classify or self.selector_index.classify)(run):
                 self.backlog.give_back(run._replace(mask=mask), signature)
 
-    def bar(self, run: Run) -> None: ...
+    def hold_place(self, run: Run) -> None: ...
 
     def forget(self, ordinal: int, mask: int) -> None: ...
 
@@ -122,4 +122,4 @@ class PlainPending:
             self.backlog.unsort()
 
     def sort_some(self, classify: Classify | None = None) -> bool:
-        return self.backlog.sort_some(SORT_MESSAGES_MAX, classify or self.matching.classify)
+        return self.backlog.sort_some(SORT_MESSAGES_MAX, classify or self.selector_index.classify)

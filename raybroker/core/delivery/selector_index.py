@@ -44,7 +44,7 @@ class Contents:
         return self._kept[ordinal]
 
 
-class Matching:
+class SelectorIndex:
     """``selectors``: number → selector; ``users``: text → how many consumers have it."""
 
     __slots__ = ("peek", "selectors", "users")

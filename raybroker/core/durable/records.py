@@ -1,22 +1,23 @@
 """How the core writes down what it decided, and reads it again after a restart.
 
-Notes are small and come in great numbers, so they are packed; a snapshot is rare and holds a destination's whole state
-but for message bodies.  Both ends stand here side by side: what is written and read in two files drifts apart.
+Records are small and come in great numbers, so they are packed; a snapshot is rare and holds the whole state of a
+destination but for message bodies.  Both ends stand side by side, so that they do not drift
+apart.
 
     block meta   what the block's messages share, then its columns, the transaction it waits for, and who it is owed to
-    ACKED        delivery queue; spans of blocks that the delivery queue is done with, then picks of others
-    REFUSED      picks of a stored block that were never accepted
-    DISPATCHED   delivery queue; spans of blocks handed out whole for the n-th time, then picks of others
-    FAILED       delivery queue; picks that failed n times and wait until a time
-    LANE         delivery queue; a subscription, encoded (topics)
+    ACKED        delivery queue; spans of blocks that the delivery queue is done with, then masks of others
+    REFUSED      masks of a stored block that were never accepted
+    DISPATCHED   delivery queue; spans of blocks handed out whole for the n-th time, then masks of others
+    FAILED       delivery queue; masks that failed n times and wait until a time
+    QUEUE        delivery queue; a subscription, encoded (topics)
     QUEUE_GONE    delivery queue
-    STAGED       delivery queue; picks whose acknowledgement waits for a transaction, whose number follows
+    STAGED       delivery queue; masks whose acknowledgement waits for a transaction, whose number follows
     DEDUP        deduplication ids with when they were taken
     LIVE         delivery queue; spans of blocks that the delivery queue has something of (in snapshots, as the next
     two) OWED         delivery queue; what a topic's delivery queue is owed of blocks
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
     TAKEN        spans of sequence numbers of a producer, whose number follows, that were taken and are in no block
-    BURIED       picks whose death was told for all subscriptions of a topic
+    BURIED       masks whose death was told for all subscriptions of a topic
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
 
@@ -64,7 +65,7 @@ _DEDUP: Final = struct.Struct("<QH")
 _UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS, _UNITS, _WORKS = (1 << i for i in range(8))
 
 ROWS_MAX: Final = 4_096
-"""Rows of one note: with the longest row it stays below a store's limit for notes."""
+"""Rows of one record: with the longest row it stays below a store's limit for records."""
 UNITS_KEPT: Final = 8_192
 """Units of order whose encoded names are remembered."""
 
@@ -91,7 +92,7 @@ Sizes = int | array  # type: ignore[type-arg]
 
 
 class Span(NamedTuple):
-    """Whole blocks first … last; ``value`` is a count of attempts where the note has one, else 0."""
+    """Whole blocks first … last; ``value`` is a count of attempts where the record has one, else 0."""
 
     first: int
     last: int
@@ -107,8 +108,8 @@ class Row(NamedTuple):
     until_ms: int = 0
 
 
-class Note(NamedTuple):
-    """A decoded note. ``rest``: the number of the transaction in STAGED, else what the kind says."""
+class JournalRecord(NamedTuple):
+    """A decoded record. ``rest``: the number of the transaction in STAGED, else what the kind says."""
 
     kind: int
     queue: int
@@ -118,7 +119,7 @@ class Note(NamedTuple):
 
 
 class BlockMeta(NamedTuple):
-    """``txn``: not to be delivered before this transaction commits; ``claims``: delivery queue → picks, None for all
+    """``txn``: not to be delivered before this transaction commits; ``claims``: delivery queue → masks, None for all
     of it."""
 
     messages: int
@@ -276,14 +277,14 @@ def _decode_units(data: bytes, at: int, count: int) -> tuple[str | None, ...]:
     return tuple([names[number] for number in column])
 
 
-def in_notes(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequence[_A], Sequence[_B]]]:
-    """Cut two columns of rows into as many notes as they need; none for no rows."""
+def in_records(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequence[_A], Sequence[_B]]]:
+    """Cut two columns of rows into as many records as they need; none for no rows."""
     for at in range(0, max(len(first), len(second)), ROWS_MAX):
         yield first[at : at + ROWS_MAX], second[at : at + ROWS_MAX]
 
 
 def encode(kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[Row] = (), rest: bytes = b"") -> bytes:
-    """One note."""
+    """One record."""
     out = [_HEAD.pack(kind, queue, len(spans), len(rows))]
     if spans:
         out.extend([_SPAN.pack(*s) for s in spans])
@@ -293,20 +294,20 @@ def encode(kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[Row
     return b"".join(out)
 
 
-def decode(note: bytes) -> Note:
+def decode(record: bytes) -> JournalRecord:
     """Reads what :func:`encode` wrote; raises struct.error for other bytes."""
-    kind, queue, span_count, row_count = _HEAD.unpack_from(note)
+    kind, queue, span_count, row_count = _HEAD.unpack_from(record)
     at = _HEAD.size
     spans = []
     for _ in range(span_count):
-        spans.append(Span(*_SPAN.unpack_from(note, at)))
+        spans.append(Span(*_SPAN.unpack_from(record, at)))
         at += _SPAN.size
     rows = []
     for _ in range(row_count):
-        ordinal, value, until_ms = _PICK.unpack_from(note, at)
-        mask, at = pk.unpack(note, at + _PICK.size)
+        ordinal, value, until_ms = _PICK.unpack_from(record, at)
+        mask, at = pk.unpack(record, at + _PICK.size)
         rows.append(Row(ordinal, mask, value, until_ms))
-    return Note(kind, queue, spans, rows, note[at:])
+    return JournalRecord(kind, queue, spans, rows, record[at:])
 
 
 def encode_number(number: int) -> bytes:
@@ -319,14 +320,14 @@ def decode_number(data: bytes) -> int:
 
 
 def encode_dedup(ids: Sequence[tuple[str, int]]) -> bytes:
-    """(id, when it was taken in milliseconds) as the rest of a note."""
+    """(id, when it was taken in milliseconds) as the rest of a record."""
     texts = [(text.encode(), at_ms) for text, at_ms in ids]
     return b"".join(_DEDUP.pack(at_ms, len(text)) + text for text, at_ms in texts)
 
 
-def dedup_notes(ids: Sequence[tuple[str, int]]) -> Iterator[bytes]:
-    """DEDUP notes."""
-    for some, _ in in_notes(ids, ()):
+def dedup_records(ids: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+    """DEDUP records."""
+    for some, _ in in_records(ids, ()):
         yield encode(DEDUP, 0, (), (), encode_dedup(some))
 
 
@@ -340,5 +341,5 @@ def decode_dedup(data: bytes) -> list[tuple[str, int]]:
     return found
 
 
-def kind_of(note: bytes) -> int:
-    return note[0]
+def kind_of(record: bytes) -> int:
+    return record[0]

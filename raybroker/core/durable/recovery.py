@@ -16,7 +16,7 @@ from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable import snapshot as snap
-from raybroker.core.durable.records import BlockMeta, Note, Row
+from raybroker.core.durable.records import BlockMeta, JournalRecord, Row
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock
@@ -109,90 +109,90 @@ class Recovery:
             ranges.add(self.taken.setdefault(producer, []), start, end)
         self.dedup = records.decode_dedup(next(pieces))
         for piece in pieces:
-            self._note(records.decode(piece))
+            self._apply_record(records.decode(piece))
 
     def apply(self, entry: Entry) -> None:
         """One BLOCK or NOTE of this destination, in the order of the log; ATTRIBUTES and GONE are the engine's."""
         if entry.kind == BLOCK:
             self._block(entry.ordinal, records.decode_block_meta(entry.meta))
         else:
-            self._note(records.decode(entry.meta))
+            self._apply_record(records.decode(entry.meta))
 
-    def _note(self, note: Note) -> None:
-        handler = _NOTES.get(note.kind)
+    def _apply_record(self, record: JournalRecord) -> None:
+        handler = _HANDLERS_OF_KIND.get(record.kind)
         if handler is None:
-            raise StoreDamagedError(f"destination {self.number}: a note of unknown kind {note.kind}")
-        handler(self, note)
+            raise StoreDamagedError(f"destination {self.number}: a record of unknown kind {record.kind}")
+        handler(self, record)
 
     def _queue(self, number: int) -> DeliveryQueueFound:
         return self.queues.setdefault(number, DeliveryQueueFound())
 
-    def _acked(self, note: Note) -> None:
-        if note.queue == QUEUE_ALL:
-            self.gone.update(o for first, last, _ in note.spans for o in range(first, last + 1))
+    def _acked(self, record: JournalRecord) -> None:
+        if record.queue == QUEUE_ALL:
+            self.gone.update(o for first, last, _ in record.spans for o in range(first, last + 1))
             return
-        queue = self._queue(note.queue)
-        for first, last, _ in note.spans:
+        queue = self._queue(record.queue)
+        for first, last, _ in record.spans:
             queue.whole.update(range(first, last + 1))
-            if not note.queue:
+            if not record.queue:
                 for ordinal in range(first, last + 1):
                     if self.blocks.pop(ordinal, None) is not None:
                         self.dead.append(ordinal)
-        for row in note.rows:
+        for row in record.rows:
             queue.settled[row.ordinal] = queue.settled.get(row.ordinal, 0) | row.mask
 
-    def _buried(self, note: Note) -> None:
-        for row in note.rows:
+    def _buried(self, record: JournalRecord) -> None:
+        for row in record.rows:
             self.told[row.ordinal] = self.told.get(row.ordinal, 0) | row.mask
 
-    def _taken(self, note: Note) -> None:
-        taken = self.taken.setdefault(records.decode_number(note.rest), [])
-        for first, last, _ in note.spans:
+    def _taken(self, record: JournalRecord) -> None:
+        taken = self.taken.setdefault(records.decode_number(record.rest), [])
+        for first, last, _ in record.spans:
             ranges.add(taken, first, last + 1)
 
-    def _refused(self, note: Note) -> None:
-        for row in note.rows:
+    def _refused(self, record: JournalRecord) -> None:
+        for row in record.rows:
             self.refused[row.ordinal] = self.refused.get(row.ordinal, 0) | row.mask
 
-    def _dispatched(self, note: Note) -> None:
-        queue = self._queue(note.queue)
-        for first, last, attempts in note.spans:
+    def _dispatched(self, record: JournalRecord) -> None:
+        queue = self._queue(record.queue)
+        for first, last, attempts in record.spans:
             for ordinal in range(first, last + 1):  # What was handed out and never seen has less than before.
                 queue.tried_whole[ordinal] = attempts
                 queue.tried.pop(ordinal, None)
-        for row in note.rows:
+        for row in record.rows:
             queue.tried.setdefault(row.ordinal, []).append(row)
 
-    def _failed(self, note: Note) -> None:
-        queue = self._queue(note.queue)
-        for row in note.rows:
+    def _failed(self, record: JournalRecord) -> None:
+        queue = self._queue(record.queue)
+        for row in record.rows:
             queue.failed.setdefault(row.ordinal, []).append(row)
 
-    def _subscribed(self, note: Note) -> None:
-        self._queue(note.queue).subscription = Subscription.decode(note.rest)
-        self.next_queue = max(self.next_queue, note.queue + 1)
+    def _subscribed(self, record: JournalRecord) -> None:
+        self._queue(record.queue).subscription = Subscription.decode(record.rest)
+        self.next_queue = max(self.next_queue, record.queue + 1)
 
-    def _unsubscribed(self, note: Note) -> None:
-        self.queues.pop(note.queue, None)
+    def _unsubscribed(self, record: JournalRecord) -> None:
+        self.queues.pop(record.queue, None)
 
-    def _live(self, note: Note) -> None:
-        self._queue(note.queue).live.extend(note.spans)
+    def _live(self, record: JournalRecord) -> None:
+        self._queue(record.queue).live.extend(record.spans)
 
-    def _owed(self, note: Note) -> None:
-        self._queue(note.queue).owed.update((row.ordinal, row.mask) for row in note.rows)
+    def _owed(self, record: JournalRecord) -> None:
+        self._queue(record.queue).owed.update((row.ordinal, row.mask) for row in record.rows)
 
-    def _staged(self, note: Note) -> None:
-        self._queue(note.queue).staged.setdefault(records.decode_number(note.rest), []).extend(note.rows)
+    def _staged(self, record: JournalRecord) -> None:
+        self._queue(record.queue).staged.setdefault(records.decode_number(record.rest), []).extend(record.rows)
 
-    def _waiting(self, note: Note) -> None:
-        txn = records.decode_number(note.rest)
+    def _waiting(self, record: JournalRecord) -> None:
+        txn = records.decode_number(record.rest)
         if not txn:
-            self.late.update(o for first, last, _ in note.spans for o in range(first, last + 1))
+            self.late.update(o for first, last, _ in record.spans for o in range(first, last + 1))
             return
-        self.waiting.update((o, txn) for first, last, _ in note.spans for o in range(first, last + 1))
+        self.waiting.update((o, txn) for first, last, _ in record.spans for o in range(first, last + 1))
 
-    def _ids(self, note: Note) -> None:
-        self.dedup.extend(records.decode_dedup(note.rest))
+    def _ids(self, record: JournalRecord) -> None:
+        self.dedup.extend(records.decode_dedup(record.rest))
 
     def _block(self, ordinal: int, meta: BlockMeta) -> None:
         if ordinal < self._snapshot_end and ordinal not in self.late:
@@ -246,7 +246,7 @@ class Recovery:
         home.block_index.note_peak()
         for queue in home.queues.values():
             queue.settle_units()
-        home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.places())
+        home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.contents())
         return home
 
     def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:
@@ -262,7 +262,7 @@ class Recovery:
             return
         columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, meta.works)
         block = BlockEntry(meta.messages, meta.sizes, True, columns, stored=True)
-        block.buried = self.told.get(ordinal, 0)
+        block.told_dead = self.told.get(ordinal, 0)
         home.block_index.restore(ordinal, block)
         some = everything & ~self.refused.get(ordinal, 0) if txn and txn not in decided else 0
         for mask in owed.values():
@@ -307,27 +307,27 @@ class Recovery:
         """Put what each delivery queue is owed where it was: waiting, resting, or consumed in a prepared
         transaction."""
         fresh: dict[int, int] = {}
-        places: dict[int, int] = {}
+        arrivals: dict[int, int] = {}
         block = home.block_index.held[ordinal]
         for number, mask in owed.items():
             queue, found = home.queues[number], self.queues[number]
-            place = places[number] = queue.take_place()
+            arrival = arrivals[number] = queue.next_arrival()
             if queue.owes is not None:
                 queue.owes[ordinal] = mask
-            left = mask & ~self._restage(home, number, ordinal, mask, place)
+            left = mask & ~self._restage(home, number, ordinal, mask, arrival)
             for chosen, attempts, failures, until_ms in found.parts(ordinal, left) if left else ():
                 if not attempts and not failures:
                     fresh[number] = fresh.get(number, 0) | chosen
                     continue
                 for priority, some in block.by_priority(chosen):
-                    run = Run(place, ordinal, some, max(attempts, 1), failures, priority)
+                    run = Run(arrival, ordinal, some, max(attempts, 1), failures, priority)
                     if until_ms > home.current.now_ms:
                         queue.rest(until_ms, run)
                     else:
                         queue.put_back(run)
-        home.arrived(ordinal, fresh, None, places)
+        home.arrived(ordinal, fresh, None, arrivals)
 
-    def _restage(self, home: Destination, number: int, ordinal: int, mask: int, place: int) -> int:
+    def _restage(self, home: Destination, number: int, ordinal: int, mask: int, arrival: int) -> int:
         """Messages of a block that prepared transactions have consumed; returns which those are."""
         found, block, consumed = self.queues[number], home.block_index.held[ordinal], 0
         for txn, rows in found.staged.items():
@@ -336,7 +336,7 @@ class Recovery:
                 consumed |= hit
                 for chosen, attempts, failures, _ in found.parts(ordinal, hit) if hit else ():
                     for priority, some in block.by_priority(chosen):
-                        run = Run(place, ordinal, some, max(attempts, row.value, 1), failures, priority)
+                        run = Run(arrival, ordinal, some, max(attempts, row.value, 1), failures, priority)
                         staged = home.stage(txn)
                         staged.prepared = True
                         staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
@@ -369,7 +369,7 @@ def _end_staged(found: DeliveryQueueFound, decided: dict[int, bool]) -> None:
                 found.settled[row.ordinal] = found.settled.get(row.ordinal, 0) | row.mask
 
 
-_NOTES: Final = {
+_HANDLERS_OF_KIND: Final = {
     records.ACKED: Recovery._acked,
     records.REFUSED: Recovery._refused,
     records.TAKEN: Recovery._taken,

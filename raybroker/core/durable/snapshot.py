@@ -1,9 +1,9 @@
 """Everything durable about a destination but its attributes and message bodies, as bytes, for a checkpoint.
 
     next ordinal; next delivery queue
-    delivery queues: each with its subscription and what it owes: spans of blocks, picks settled of some of them, picks
+    delivery queues: each with its subscription and what it owes: spans of blocks, masks settled of some of them, masks
     handed out
-      or failed, in notes of the same forms as in the log
+      or failed, in records of the same forms as in the log
     sequence numbers taken, by producer; deduplication ids; blocks and acknowledgements of prepared transactions
 
 Sections are length-prefixed; what reads them is ``recovery.py``.
@@ -20,7 +20,7 @@ from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
-from raybroker.core.staged_transaction import Staged
+from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.topic import Topic
 from raybroker.core.transaction import rows_of
 
@@ -50,22 +50,22 @@ def snapshot(home: Destination) -> bytes:
     parts.append(section(records.encode_dedup(list(home.duplicates.taken.items()))))
     for queue in home.queues.values():
         if queue.durable:
-            parts.extend(section(note) for note in _queue(home, queue))
+            parts.extend(section(record) for record in _queue(home, queue))
     told = [records.Row(o, mask) for o, mask in _told(home)]
-    parts.extend(section(records.encode(records.BURIED, 0, (), some)) for some, _ in records.in_notes(told, ()))
+    parts.extend(section(records.encode(records.BURIED, 0, (), some)) for some, _ in records.in_records(told, ()))
     late = sorted(b.ordinal for s in home.staged.values() if not s.prepared for b in s.blocks)
     live = [records.Span(a, b) for a, b in spans(late)]
     parts.append(section(records.encode(records.WAITING, 0, live, (), records.encode_number(0))))
     for txn, staged in home.staged.items():
         if staged.prepared:
-            parts.extend(section(note) for note in _staged(home, txn, staged))
+            parts.extend(section(record) for record in _staged(home, txn, staged))
     return b"".join(parts)
 
 
 def _told(home: Destination) -> Iterator[tuple[int, int]]:
     """Messages whose death was told, and is settled somewhere."""
     for ordinal, block in home.block_index.held.items():
-        mask = block.buried if block.stored else 0
+        mask = block.told_dead if block.stored else 0
         for queue in home.queues.values():
             mask &= ~queue.dead_letters.masks.get(ordinal, 0)
         if mask:
@@ -73,7 +73,7 @@ def _told(home: Destination) -> Iterator[tuple[int, int]]:
 
 
 def _queue(home: Destination, queue: DeliveryQueue) -> Iterator[bytes]:
-    """Notes from which the delivery queue can be made again."""
+    """Records from which the delivery queue can be made again."""
     if queue.subscription is not None:
         yield records.encode(records.QUEUE, queue.number, (), (), queue.subscription.encode())
     held = home.block_index.held
@@ -85,16 +85,16 @@ def _queue(home: Destination, queue: DeliveryQueue) -> Iterator[bytes]:
         rows = [records.Row(o, held[o].done) for o in owed if held[o].done]
     else:
         rows = [records.Row(o, queue.owes[o]) for o in owed]
-    for some, _ in records.in_notes(rows, ()):
+    for some, _ in records.in_records(rows, ()):
         yield records.encode(records.ACKED if queue.owes is None else records.OWED, queue.number, (), some)
     acked = [d.run for staged in home.staged.values() for number, d in staged.acks if number == queue.number]
-    runs = [run for run in (*(run for _, run in queue.places()), *acked) if held[run.ordinal].stored]
+    runs = [run for run in (*(run for _, run in queue.contents()), *acked) if held[run.ordinal].stored]
     tried = [run for run in runs if run.attempts]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in tried])
     failed = [(run, run.failures, 0) for run in runs if run.failures]
     failed += [
         (run, run.failures, due_ms)
-        for due_ms, run in queue.timetable.runs()
+        for due_ms, run in queue.delayed.runs()
         if run.attempts and held[run.ordinal].stored
     ]
     yield from _rows(records.FAILED, queue, failed)
@@ -115,16 +115,16 @@ def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]])
             whole[-1] = records.Span(whole[-1].first, run.ordinal, value)
         else:
             whole.append(records.Span(run.ordinal, run.ordinal, value))
-    for some, others in records.in_notes(whole, loose):
+    for some, others in records.in_records(whole, loose):
         yield records.encode(kind, queue.number, some, others)
 
 
-def _staged(home: Destination, txn: int, staged: Staged) -> Iterator[bytes]:
+def _staged(home: Destination, txn: int, staged: StagedTransaction) -> Iterator[bytes]:
     ordinals = sorted(b.ordinal for b in staged.blocks if home.block_index.held[b.ordinal].stored)
     live = [records.Span(a, b) for a, b in spans(ordinals)]
     yield records.encode(records.WAITING, 0, live, (), records.encode_number(txn))
     missing = [records.Row(o, done) for o in ordinals if (done := home.block_index.held[o].done)]
-    for some, _ in records.in_notes(missing, ()):
+    for some, _ in records.in_records(missing, ()):
         yield records.encode(records.REFUSED, 0, (), some)
     for number, rows in rows_of(home, staged.acks).items():
         yield records.encode(records.STAGED, number, (), rows, records.encode_number(txn))

@@ -1,9 +1,9 @@
 """Handing out the messages of a delivery queue that has units of order.
 
 A consumer gets what anybody may have and what only its session may have, whatever comes first; when nothing of that is
-left, the next block of the line is opened for it.  In the usual case, without selectors and with one priority, a block
+left, the next unopened block is opened for it.  In the usual case, without selectors and with one priority, a block
 is dealt out while it is opened, message by message and to several sessions at a time: units that nobody has in equal
-parts to the consumers with room, the others to the sessions that have them, at once or as a parcel for later.
+parts to the consumers with room, the others to the sessions that have them, at once or as an owner batch for later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raybroker.core.unit_of_order.unit import Owner, Unit
 from raybroker.model.block import BLOCK_MESSAGES_MAX
 
 OPEN_MESSAGES_MAX: Final = 8_192
-"""Messages of the line that are opened in one step for nobody; the rest has to wait for the next."""
+"""Messages of unopened blocks that are opened in one step for nobody; the rest has to wait for the next."""
 PART_MIN: Final = 64
 """Free units of a block are dealt out in parts of so many at least: many small deliveries would cost more, and blocks
 that are smaller go to one consumer after the other."""
@@ -34,7 +34,7 @@ class UnitPending(UnitState):
     __slots__ = ()
 
     def dispatch(self, handing: Handing) -> None:
-        consumers, line = self.plain.consumers, self.line
+        consumers, unopened = self.plain.consumers, self.unopened
         without: list[Consumer] = []
         budget, news = OPEN_MESSAGES_MAX, self.news
         while True:
@@ -50,12 +50,12 @@ class UnitPending(UnitState):
             run = take(self, consumer, room)
             if run is not None:
                 handed = [(consumer, run)]
-            elif line and budget > 0:
-                budget -= line.queue[0].mask.bit_count()
+            elif unopened and budget > 0:
+                budget -= unopened.queue[0].mask.bit_count()
                 handed = open_block(self, consumer, handing)
                 budget += sum(part.mask.bit_count() for _, part in handed)
             else:
-                self.plain.unfinished = self.plain.unfinished or bool(line)
+                self.plain.unfinished = self.plain.unfinished or bool(unopened)
                 without.append(consumers.turn.popleft())
                 continue
             for one, part in handed:
@@ -74,31 +74,31 @@ class UnitPending(UnitState):
                 return True
             if owner is not None and (owner.owner_batches or owner.first(consumer.selector)):
                 return True
-            if not self.line:
+            if not self.unopened:
                 return False
             if budget <= 0:
                 self.plain.unfinished = True
                 return False
-            budget -= self.line.queue[0].mask.bit_count()
+            budget -= self.unopened.queue[0].mask.bit_count()
             _open_slowly(self)
             self.refresh()
 
     def sort_some(self) -> bool:
         """Also go on opening blocks although nobody asks, if what is next may be in any of them."""
         budget = OPEN_MESSAGES_MAX if self.hasty else 0
-        while self.line and budget > 0:
-            budget -= self.line.queue[0].mask.bit_count()
+        while self.unopened and budget > 0:
+            budget -= self.unopened.queue[0].mask.bit_count()
             _open_slowly(self)
         if self.hasty:
             self.refresh()
-        opening = self.hasty and bool(self.line)
+        opening = self.hasty and bool(self.unopened)
         return self.plain.sort_some(self.classify) or opening
 
     def settle(self) -> None:
         """After a change: which message of each unit is next; nothing is left of units without messages."""
         self.unpack_if_hasty()
         self.refresh()
-        if self.line and self.hasty and not self.plain.unfinished:
+        if self.unopened and self.hasty and not self.plain.unfinished:
             self.plain.unfinished = self.sort_some()
 
 
@@ -114,17 +114,17 @@ def take(order: UnitState, consumer: Consumer, room: int) -> Run | None:
     if not (owner.owner_batches or owner.ready or backlog.count):
         return None
     entry, head = owner.first(selector), backlog.first(selector)
-    parcel = owner.owner_batches[0] if owner.owner_batches else None
+    batch = owner.owner_batches[0] if owner.owner_batches else None
     front = entry[4].front() if entry is not None else None
     ready = order.stretch(front)[0] if front is not None else None
-    first = min((run for run in (ready, head, parcel) if run is not None), key=_rank, default=None)
-    if first is None or (order.line and first.priority < order.line.priority):
+    first = min((run for run in (ready, head, batch) if run is not None), key=_rank, default=None)
+    if first is None or (order.unopened and first.priority < order.unopened.priority):
         return None
-    if first is parcel and not any(run is not None and run.place == first.place for run in (ready, head)):
+    if first is batch and not any(run is not None and run.arrival == first.arrival for run in (ready, head)):
         mask = pk.lowest(first.mask, room)
         order.take_batch(owner, mask)
         return first._replace(mask=mask)
-    mask, parts, heads, packed = _together(order, owner, first, head, parcel, room, selector)
+    mask, parts, heads, packed = _together(order, owner, first, head, batch, room, selector)
     _take_heads(order, owner, first, heads, mask)
     for unit, more in parts:
         _take_part(order, owner, unit, more & mask)
@@ -134,17 +134,17 @@ def take(order: UnitState, consumer: Consumer, room: int) -> Run | None:
 
 
 def _rank(run: Run) -> tuple[int, int, int]:
-    """What runs are served by: priority, then place, then the first message."""
-    return -run.priority, run.place, run.mask & -run.mask
+    """What runs are served by: priority, then arrival, then the first message."""
+    return -run.priority, run.arrival, run.mask & -run.mask
 
 
 def _together(
-    order: UnitState, owner: Owner, first: Run, head: Run | None, parcel: Run | None, room: int, selector: int
+    order: UnitState, owner: Owner, first: Run, head: Run | None, batch: Run | None, room: int, selector: int
 ) -> tuple[int, list[tuple[Unit, int]], int, int]:
     """What a session gets of the block of ``first``, alike, up to where others come between.
 
-    All of it; by unit what is behind, which may be more; what is off the buckets, which may be more; what its parcel
-    has of it.
+    All of it; by unit what is behind, which may be more; what is off the buckets, which may be more; what its owner
+    batch has of it.
     """
     heads, stops = 0, []
     if head is not None and head[:2] == first[:2] and head.priority == first.priority:
@@ -153,11 +153,11 @@ def _together(
         else:
             stops.append(head.mask & -head.mask)
     packed = 0
-    if parcel is not None and parcel.place == first.place:
-        if parcel[3:] == first[3:]:
-            packed = parcel.mask
+    if batch is not None and batch.arrival == first.arrival:
+        if batch[3:] == first[3:]:
+            packed = batch.mask
         else:
-            stops.append(parcel.mask & -parcel.mask)
+            stops.append(batch.mask & -batch.mask)
     parts, mask, barrier = _gather(order, owner, first, room, selector)
     followers, after = _followers(order, first, heads)
     stops += [barrier, after]
@@ -180,11 +180,11 @@ def _gather(
     parts: list[tuple[Unit, int]] = []
     mask = count = 0
     while count < room and (entry := owner.first(selector)) is not None:
-        if entry[0] != first.place or entry[3][0] != first.priority:
+        if entry[0] != first.arrival or entry[3][0] != first.priority:
             break
         part = entry[4].front()
         assert part is not None, f"unit {entry[4].name} has nothing that is ready"
-        if order.plain.matching:
+        if order.plain.selector_index:
             part, _ = order.stretch(part)
         if part[3:] != first[3:]:
             return parts, mask, part.mask & -part.mask
@@ -218,7 +218,7 @@ def _followers(order: UnitState, run: Run, heads: int) -> tuple[list[tuple[Unit,
         unit = order.units[(names or ())[index] or ""]
         front = unit.front()
         if front is not None and front.ordinal == run.ordinal and front[3:] == run[3:]:
-            if order.plain.matching:
+            if order.plain.selector_index:
                 return [], 2 << index
             found.append((unit, front.mask))
     return found, 0
@@ -227,7 +227,7 @@ def _followers(order: UnitState, run: Run, heads: int) -> tuple[list[tuple[Unit,
 def _take_heads(order: UnitState, owner: Owner, run: Run, heads: int, mask: int) -> None:
     """First messages of units go to a session, and others without a unit; those not among ``mask`` go back."""
     if heads & ~mask:
-        order.shelve(run._replace(mask=heads & ~mask))
+        order.to_bucket(run._replace(mask=heads & ~mask))
     block = order.held[run.ordinal]
     names = block.columns.units
     for index in pk.indexes(heads & mask & block.ordered) if names is not None else ():
@@ -242,15 +242,16 @@ def _take_heads(order: UnitState, owner: Owner, run: Run, heads: int, mask: int)
 
 
 def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed:
-    """Open the first block of the line, for a consumer that has room and nothing else to get; deal it out if simple."""
-    line = order.line
-    run = line.queue[0]
+    """Open the first unopened block, for a consumer that has room and nothing else to get; deal it out if simple."""
+    unopened = order.unopened
+    run = unopened.queue[0]
     block = order.held[run.ordinal]
     simple = not order.hasty and not run.attempts and not run.failures
-    if not simple or run.ordinal in line.barred or (len(line.queue) > 1 and line.queue[1].ordinal == run.ordinal):
+    split = len(unopened.queue) > 1 and unopened.queue[1].ordinal == run.ordinal
+    if not simple or split or run.ordinal in unopened.blocked:
         _open_slowly(order)
         return []
-    line.open()
+    unopened.open()
     dead = block.expired(run.mask, order.step.now_ms)
     if dead:
         handing.dies(Dead(run._replace(mask=dead), "EXPIRED"))
@@ -258,28 +259,28 @@ def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed
     names = block.columns.units
     if names is None or not run.mask:
         if run.mask:
-            order.shelve(run)
+            order.to_bucket(run)
         return []
     return _deal(order, consumer, run, names)
 
 
 def _open_slowly(order: UnitState) -> None:
-    """Everything of a block gets behind, or to the buckets when it has no unit; what is barred stays barred."""
-    runs, barred = order.line.open()
+    """Everything of a block gets behind, or to the buckets when it has no unit; what is blocked stays blocked."""
+    runs, blocked = order.unopened.open()
     for run in runs:
         block = order.held[run.ordinal]
-        if run.mask & barred:
-            order.bar(run._replace(mask=run.mask & barred))
-        ordered = run.mask & block.ordered & ~barred
+        if run.mask & blocked:
+            order.hold_place(run._replace(mask=run.mask & blocked))
+        ordered = run.mask & block.ordered & ~blocked
         if ordered:
             order.put_behind(run._replace(mask=ordered))
         loose = run.mask & ~block.ordered
         if loose:
-            order.shelve(run._replace(mask=loose))
+            order.to_bucket(run._replace(mask=loose))
 
 
 class _Share:
-    """What one session gets of a block: through ``consumer``, up to ``room`` messages; ``later``: its parcel."""
+    """What one session gets of a block: through ``consumer``, up to ``room`` messages; ``later``: its owner batch."""
 
     __slots__ = ("consumer", "later", "mask", "owner", "room")
 
@@ -303,14 +304,14 @@ def _deal(order: UnitState, consumer: Consumer, run: Run, names: tuple[str | Non
     each = max(-(-run.mask.bit_count() // len(takers)), PART_MIN)
     taker, left = takers.pop(), each
     behind: dict[Unit, int] = {}
-    shelved = 0
+    bucketed = 0
     for name, bit in zip(pk.chosen(names, run.mask), pk.chosen(_BIT, run.mask), strict=True):
         if name is None:
             if own.room:
                 own.room -= 1
                 own.mask |= bit
             else:
-                shelved |= bit
+                bucketed |= bit
             continue
         unit = units.get(name)
         if unit is None:
@@ -324,21 +325,21 @@ def _deal(order: UnitState, consumer: Consumer, run: Run, names: tuple[str | Non
                 order.hold(unit, taker.owner, 1)
             else:
                 unit.head = run.ordinal, bit
-                shelved |= bit
+                bucketed |= bit
             continue
         owner = unit.owner
-        if owner is None or unit.bars or unit.staged:
+        if owner is None or unit.blocked or unit.staged:
             behind[unit] = behind.get(unit, 0) | bit
             continue
         share = shares.get(owner) or _share_of(order, owner, shares)
-        if share.room and not unit.runs and not unit.parcelled:
+        if share.room and not unit.runs and not unit.batched:
             share.room -= 1
             share.mask |= bit
             unit.held += 1
         else:
             share.later |= bit
-            unit.parcelled += 1
-    _put_off(order, run, behind, shelved)
+            unit.batched += 1
+    _put_off(order, run, behind, bucketed)
     for share in shares.values():
         if share.later:
             order.pack(share.owner, run._replace(mask=share.later))
@@ -360,17 +361,17 @@ def _takers(order: UnitState, own: _Share, shares: dict[Owner, _Share]) -> list[
     return found[::-1]
 
 
-def _put_off(order: UnitState, run: Run, behind: dict[Unit, int], shelved: int) -> None:
-    """What of a block nobody gets now and no parcel has."""
-    place, ordinal, _, attempts, failures, priority = run
+def _put_off(order: UnitState, run: Run, behind: dict[Unit, int], bucketed: int) -> None:
+    """What of a block nobody gets now and no owner batch has."""
+    arrival, ordinal, _, attempts, failures, priority = run
     for unit, mask in behind.items():
         first = not unit.runs
-        unit.insert(Run(place, ordinal, mask, attempts, failures, priority))
+        unit.insert(Run(arrival, ordinal, mask, attempts, failures, priority))
         order.behind += mask.bit_count()
         if first and unit.owner is not None:
             order.list_again(unit)
-    if shelved:
-        order.shelve(run._replace(mask=shelved))
+    if bucketed:
+        order.to_bucket(run._replace(mask=bucketed))
 
 
 def _share_of(order: UnitState, owner: Owner, shares: dict[Owner, _Share]) -> _Share:

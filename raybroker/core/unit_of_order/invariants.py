@@ -22,17 +22,17 @@ def check_units(home: Destination, queue: DeliveryQueue) -> None:
     order = queue.pending
     rows = _rows(home, queue)
     if not isinstance(order, UnitPending):
-        assert not rows, f"messages of units {sorted(rows)[:3]} are in a lane that knows of none"
+        assert not rows, f"messages of units {sorted(rows)[:3]} are in a delivery queue that knows of none"
         return
     assert not order.dirty, "units have changed and were not looked at"
     behind = [run for unit in order.units.values() for run in unit.waiting()]
     packed = _packed(order)
     assert order.behind == sum(run.count for run in behind) + sum(map(len, packed.values()))
-    assert order.line.count == sum(run.count for run in order.line.runs())
+    assert order.unopened.count == sum(run.count for run in order.unopened.runs())
     for name, unit in order.units.items():
         assert unit.name == name
         assert name in rows, f"unit {name} is known and has no messages"
-        assert unit.held or unit.runs or unit.bars or unit.head, f"unit {name} is empty"
+        assert unit.held or unit.runs or unit.blocked or unit.head, f"unit {name} is empty"
     for name, found in rows.items():
         _check_unit(home, queue, order, name, found, packed.get(name, []))
 
@@ -41,16 +41,16 @@ def _packed(order: UnitPending) -> dict[str, list[Place]]:
     """Unit → what is in owner batches of it, in order; they are with the unit's owner."""
     found: dict[str, list[Place]] = {}
     for owner in order.owners.values():
-        places = [run.place for run in owner.owner_batches]
-        assert places == sorted(set(places)), f"the parcels of {owner.name} are out of order"
-        assert not owner.owner_batches or not order.hasty, "there are parcels where what is next may be anywhere"
+        arrivals = [run.arrival for run in owner.owner_batches]
+        assert arrivals == sorted(set(arrivals)), f"the owner batches of {owner.name} are out of order"
+        assert not owner.owner_batches or not order.hasty, "there are owner batches where what is next may be anywhere"
         for run in owner.owner_batches:
             names = order.held[run.ordinal].columns.units
             for index in pk.indexes(run.mask):
                 name = names[index] if names is not None else None
                 unit = order.units.get(name or "")
-                assert unit is not None, f"{name} is in a parcel and not known"
-                assert unit.owner is owner, f"{name} is in a parcel of {owner.name}"
+                assert unit is not None, f"{name} is in an owner batch and not known"
+                assert unit.owner is owner, f"{name} is in an owner batch of {owner.name}"
                 found.setdefault(unit.name, []).append((run.ordinal, index))
     return found
 
@@ -61,14 +61,14 @@ def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tupl
 
     def add(ordinal: int, mask: int, state: str, owner: str | int = "") -> None:
         block = home.block_index.held.get(ordinal)
-        assert block is not None, f"block {ordinal} is {state} for lane {queue.number} and not in the ledger"
+        assert block is not None, f"block {ordinal} is {state} for queue {queue.number} and not held"
         names = block.columns.units
         for index in pk.indexes(mask) if names is not None else ():
             name = names[index] if names is not None else None
             if name is not None:
                 rows.setdefault(name, {})[ordinal, index] = state, owner
 
-    for state, run in queue.places():
+    for state, run in queue.contents():
         if state != "delivered":
             add(run.ordinal, run.mask, state)
     for consumer in queue.consumers.by_attachment.values():
@@ -91,7 +91,7 @@ def _check_unit(
     unit = order.units.get(name)
     held = [at for at, (state, _) in sorted(found.items()) if state in ("held", "staged")]
     rest = [at for at in sorted(found) if at not in held]
-    opened = [at for at in rest if at[0] <= order.line.opened]
+    opened = [at for at in rest if at[0] <= order.unopened.opened]
     assert (unit is not None) == bool(held or opened), f"unit {name} is known wrongly"
     if unit is None:
         return
@@ -106,24 +106,24 @@ def _check_unit(
         assert held[-1] < rest[0], f"{held[-1]} of unit {name} is held, and {rest[0]} is not"
     waiting = [at for at in opened if found[at][0] == "waiting"]
     kept = sorted([(run.ordinal, i) for run in unit.waiting() for i in pk.indexes(run.mask)])
-    assert unit.parcelled == len(packed), f"{len(packed)} messages of unit {name} are in parcels"
+    assert unit.batched == len(packed), f"{len(packed)} messages of unit {name} are in owner batches"
     if packed:
-        assert held, f"unit {name} has parcels and is with nobody"
-        assert not staged, f"unit {name} has parcels, and a transaction has messages of it"
-        assert not unit.bars, f"unit {name} has parcels and is barred"
-        assert not kept or kept[-1] < packed[0], f"{kept[-1]} of unit {name} is behind its parcels"
+        assert held, f"unit {name} has owner batches and is with nobody"
+        assert not staged, f"unit {name} has owner batches, and a transaction has messages of it"
+        assert not unit.blocked, f"unit {name} has owner batches and is blocked"
+        assert not kept or kept[-1] < packed[0], f"{kept[-1]} of unit {name} is behind its owner batches"
         kept += packed
     head = [(unit.head[0], pk.first_of(unit.head[1]))] if unit.head is not None else []
     assert head + kept == waiting, f"unit {name} keeps {head} and {kept}, there wait {waiting}"
     assert [run.ordinal for run in unit.waiting()] == sorted(run.ordinal for run in unit.waiting())
-    barred = [at for at in opened if found[at][0] != "waiting"]
-    bars = list(unit.bars)
-    assert sorted(bars) == bars == barred, f"unit {name} is barred at {bars}, it should be at {barred}"
+    blocked = list(unit.blocked)
+    expected = [at for at in opened if found[at][0] != "waiting"]
+    assert sorted(blocked) == blocked == expected, f"unit {name} is blocked at {blocked}, it should be at {expected}"
     if head:
         assert not held, f"unit {name} is held, and for anybody to take"
-        assert not barred or head[0] < barred[0], f"{head} of unit {name} is before {barred[0]}"
+        assert not blocked or head[0] < blocked[0], f"{head} of unit {name} is before {blocked[0]}"
     elif not held:
-        assert not waiting or (barred and barred[0] < waiting[0]), f"unit {name} is free and nobody can have it"
+        assert not waiting or (blocked and blocked[0] < waiting[0]), f"unit {name} is free and nobody can have it"
     if waiting and not queue.plain.unfinished and "consumption" not in home.paused:
         _check_served(queue, order, name, rest[0], found, owners, staged)
 
@@ -133,7 +133,7 @@ def _check_served(
     owners: set[str | int], staged: int,
 ) -> None:  # fmt: skip
     """Nobody has room who could have the first message."""
-    if found[first][0] != "waiting" or staged or first[0] > order.line.opened:
+    if found[first][0] != "waiting" or staged or first[0] > order.unopened.opened:
         return
     for consumer in _eligible(queue, owners):
         if consumer.room() > 0:

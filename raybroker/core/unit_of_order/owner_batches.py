@@ -1,10 +1,10 @@
-"""Messages behind, put together for the session that has their units: a *parcel* is a part of one block.
+"""Messages behind, put together for the session that has their units: a *owner batch* is a part of one block.
 
 Most messages of a busy delivery queue come while a session has earlier ones of their unit and no room for more.  All
 of a block that will be for that session then waits as one set, and leaves as one; kept unit by unit, each of them
-would cost as much as a whole parcel.
+would cost as much as a whole owner batch.
 
-A parcel is for its session only as long as that is certain.  What the owner batches have of a unit of which the
+A owner batch is for its session only as long as that is certain.  What the owner batches have of a unit of which the
 session has settled everything is taken out of them.  When something earlier comes back, or what is next depends on
 selectors and priorities, they are *unpacked*: each message waits in its unit again, and is not packed another time.
 """
@@ -36,7 +36,7 @@ def take_first(units: Units, held: Held, owner: Owner, mask: int) -> None:
         owner.owner_batches[0] = run._replace(mask=run.mask & ~mask)
     for name in pk.chosen(held[run.ordinal].columns.units or (), mask):
         unit = units[name or ""]
-        unit.parcelled -= 1
+        unit.batched -= 1
         unit.held += 1
 
 
@@ -45,11 +45,11 @@ def unpack(units: Units, held: Held, owner: Owner) -> Iterable[Unit]:
     owner_batches = list(owner.owner_batches)
     owner.owner_batches.clear()
     found: dict[Unit, None] = {}
-    for place, ordinal, every, attempts, failures, priority in owner_batches:
+    for arrival, ordinal, every, attempts, failures, priority in owner_batches:
         for name, mask in by_unit(held[ordinal].columns.units, every).items():
             unit = units[name]
-            unit.parcelled = 0
-            unit.insert(Run(place, ordinal, mask, attempts, failures, priority))
+            unit.batched = 0
+            unit.insert(Run(arrival, ordinal, mask, attempts, failures, priority))
             found[unit] = None
     return found
 
@@ -85,16 +85,16 @@ def take_out(units: Units, held: Held, freed: Iterable[Unit]) -> list[Unit]:
 def _take_out(held: Held, owner: Owner, units: Units) -> None:
     kept: deque[Run] = deque()
     for run in owner.owner_batches:
-        place, ordinal, every, attempts, failures, priority = run
+        arrival, ordinal, every, attempts, failures, priority = run
         names = held[ordinal].columns.units
         assert names is not None
         if not units.keys().isdisjoint(pk.chosen(names, every)):
             for name, mask in by_unit(names, every).items():
                 if name in units:
-                    units[name].insert(Run(place, ordinal, mask, attempts, failures, priority))
+                    units[name].insert(Run(arrival, ordinal, mask, attempts, failures, priority))
                     every &= ~mask
         if every:
             kept.append(run._replace(mask=every))
     owner.owner_batches = kept
     for unit in units.values():
-        unit.parcelled = 0
+        unit.batched = 0

@@ -1,7 +1,7 @@
 """What comes back of a unit of order, and what comes back with it.
 
 When a session gives a message back, or fails it, or keeps it for too long, everything later of its unit that the
-session has is *withdrawn*: it goes back too, and the session is told that its deliveries are void.  Else it would be
+session has is *revoked*: it goes back too, and the session is told that its deliveries are void.  Else it would be
 done before the one that comes again.  What is taken from a consumer because it kept it for too long is void as well.
 """
 
@@ -54,7 +54,7 @@ def _places(held: Held, run: Run) -> Iterator[tuple[tuple[int, int], str]]:
             yield (run.ordinal, index), name
 
 
-def withdraw(units: Units, held: Held, consumers: Consumers, first: First, out: Outcome) -> list[Delivery]:
+def revoke(units: Units, held: Held, consumers: Consumers, first: First, out: Outcome) -> list[Delivery]:
     """Take from its owner whatever it has of a unit after a message; returns that."""
     found: list[Delivery] = []
     first = {unit: at for unit, at in first.items() if unit.held > unit.staged}

@@ -1,16 +1,16 @@
 """The units of order of one delivery queue, as long as it has any.
 
-New blocks stand in a *line* and are opened one by one when somebody has room for more, so that a deep backlog costs
+New blocks stand in a line and are opened one by one when somebody has room for more, so that a deep backlog costs
 nothing but its blocks.  A message of an opened block is in one of these places:
 
     on the delivery queue's buckets   it has no unit, or is the first message of a unit of which nobody has any: for
     anybody with a consumer         or acknowledged in a transaction: its unit is *held*, by one session
     behind                  for nobody yet, or, as long as its unit is held, for that session
-    barred                  it has its place in its unit and is elsewhere in the delivery queue, or not visible yet
+    blocked                  it has its place in its unit and is elsewhere in the delivery queue, or not visible yet
 
 When a session has settled all it has of a unit, the next message goes to the buckets.  When one comes back, all
 later ones of its unit come back with it, from wherever the session has them, or they would overtake it.  With selectors
-or several priorities the line is opened at once: the message to serve first may be anywhere.
+or several priorities blocks are opened at once: the message to serve first may be anywhere.
 
 A message that is dead, because it expired or a limit removed it, is in nobody's way at once, though it takes a while
 until what becomes of it is settled on disk.  A host that dies in between has it again, and it then comes after those of
@@ -31,9 +31,9 @@ from raybroker.core.delivery.selector_index import Contents
 from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.owner_batches import take_first, take_out, unpack, unpack_all
-from raybroker.core.unit_of_order.revocation import First, first_overtaken, first_returned, withdraw
+from raybroker.core.unit_of_order.revocation import First, first_overtaken, first_returned, revoke
 from raybroker.core.unit_of_order.unit import Owner, Unit, by_unit
-from raybroker.core.unit_of_order.unopened_blocks import Line
+from raybroker.core.unit_of_order.unopened_blocks import UnopenedBlocks
 
 
 class UnitState:
@@ -45,7 +45,18 @@ class UnitState:
     """
 
     __slots__ = (
-        "behind", "contents", "dirty", "held", "line", "news", "number", "owners", "plain", "reserved", "step", "units",
+        "behind",
+        "contents",
+        "dirty",
+        "held",
+        "news",
+        "number",
+        "owners",
+        "plain",
+        "reserved",
+        "step",
+        "units",
+        "unopened",
     )  # fmt: skip
 
     def __init__(self, number: int, plain: PlainPending, step: Step, held: dict[int, BlockEntry], opened: int) -> None:
@@ -53,8 +64,8 @@ class UnitState:
         self.plain = plain
         self.step = step
         self.held = held
-        self.line = Line(opened)
-        self.line.mixed = bool(plain.backlog.count)
+        self.unopened = UnopenedBlocks(opened)
+        self.unopened.mixed = bool(plain.backlog.count)
         self.units: dict[str, Unit] = {}
         self.owners: dict[str | int, Owner] = {}
         self.reserved: dict[int, int] = {}
@@ -65,16 +76,16 @@ class UnitState:
 
     @property
     def idle(self) -> bool:
-        return not self.units and not self.line
+        return not self.units and not self.unopened
 
     @property
     def count(self) -> int:
-        return self.plain.backlog.count + self.behind + self.line.count
+        return self.plain.backlog.count + self.behind + self.unopened.count
 
     @property
     def hasty(self) -> bool:
         """Blocks have to be opened as soon as possible."""
-        return self.line.mixed or bool(self.plain.matching)
+        return self.unopened.mixed or bool(self.plain.selector_index)
 
     def names(self, run: Run) -> Iterator[str]:
         """The unit of each message of a run, of those that have one."""
@@ -85,7 +96,7 @@ class UnitState:
                 if name is not None:
                     yield name
 
-    def shelve(self, run: Run) -> None:
+    def to_bucket(self, run: Run) -> None:
         """Put a run on the buckets at its place, for anybody to take."""
         self.plain.put_back(run, self.classify)
 
@@ -99,31 +110,31 @@ class UnitState:
         self.put_back(run)
 
     def put_back(self, run: Run) -> None:
-        """Messages that can go: new ones, ones that come back, or ones that were barred."""
+        """Messages that can go: new ones, ones that come back, or ones that were blocked."""
         ordered = run.mask & self.held[run.ordinal].ordered
         self._visible(run.ordinal, ordered)
-        if run.ordinal > self.line.opened:
+        if run.ordinal > self.unopened.opened:
             if not self.count:
-                self.line.begin_anew()
-            self.line.add(run)
+                self.unopened.begin_anew()
+            self.unopened.add(run)
         else:
-            self.line.meet(run.priority)
+            self.unopened.meet(run.priority)
             if ordered:
                 self.put_behind(run._replace(mask=ordered))
             if run.mask != ordered:
-                self.shelve(run._replace(mask=run.mask & ~ordered))
+                self.to_bucket(run._replace(mask=run.mask & ~ordered))
         self.step.touch(self.number)
 
     def put_behind(self, run: Run) -> None:
         """Messages of an opened block get to their units."""
         names = self.held[run.ordinal].columns.units
-        place, ordinal, _, attempts, failures, priority = run
+        arrival, ordinal, _, attempts, failures, priority = run
         for name, mask in by_unit(names, run.mask).items():
             unit = self._unit(name)
-            for index in pk.indexes(mask) if unit.bars else ():
-                unit.unbar(ordinal, index)
+            for index in pk.indexes(mask) if unit.blocked else ():
+                unit.unblock(ordinal, index)
             self._unpack(unit)
-            unit.insert(Run(place, ordinal, mask, attempts, failures, priority))
+            unit.insert(Run(arrival, ordinal, mask, attempts, failures, priority))
             self.dirty[unit] = None
         self.behind += run.mask.bit_count()
 
@@ -135,7 +146,7 @@ class UnitState:
 
     def _unpack(self, unit: Unit) -> None:
         """It has to have what is behind itself."""
-        if unit.parcelled:
+        if unit.batched:
             assert unit.owner is not None
             self._list_all(unpack(self.units, self.held, unit.owner))
 
@@ -146,27 +157,27 @@ class UnitState:
     def _unpack_all(self, ordinals: Iterable[int] | None = None) -> None:
         self._list_all(unpack_all(self.units, self.held, self.owners.values(), ordinals))
 
-    def bar(self, run: Run) -> None:
+    def hold_place(self, run: Run) -> None:
         """Messages that have their place from now on and cannot go: they are elsewhere in the delivery queue, or not
         visible."""
         block = self.held[run.ordinal]
         ordered, names = run.mask & block.ordered, block.columns.units
         if not ordered or names is None:
             return
-        if run.ordinal > self.line.opened:
-            self.line.bar(run._replace(mask=ordered))
+        if run.ordinal > self.unopened.opened:
+            self.unopened.hold_place(run._replace(mask=ordered))
             self.step.touch(self.number)
             return
         for name, mask in by_unit(names, ordered).items():
             unit = self._unit(name)
             self._unpack(unit)
             for index in pk.indexes(mask):
-                unit.bar(run.ordinal, index)
+                unit.hold_place(run.ordinal, index)
             self.changed(unit)
 
     def reserve(self, run: Run) -> None:
         """An open transaction sends these: they have their place, and nobody sees them."""
-        self.bar(run)
+        self.hold_place(run)
         ordered = run.mask & self.held[run.ordinal].ordered
         if ordered:
             self.reserved[run.ordinal] = self.reserved.get(run.ordinal, 0) | ordered
@@ -188,13 +199,13 @@ class UnitState:
         if not ordered or names is None:
             return
         self._visible(ordinal, ordered)
-        if ordinal > self.line.opened:
-            self.line.forget(ordinal, ordered)
+        if ordinal > self.unopened.opened:
+            self.unopened.forget(ordinal, ordered)
             self.step.touch(self.number)
             return
         for name, some in by_unit(names, ordered).items():
             unit = self.units.get(name)
-            if unit is not None and sum(unit.unbar(ordinal, index) for index in pk.indexes(some)):
+            if unit is not None and sum(unit.unblock(ordinal, index) for index in pk.indexes(some)):
                 self.changed(unit)
 
     # ---- going out -------------------------------------------------------------------------------------------------
@@ -241,16 +252,16 @@ class UnitState:
 
     def returned(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Later messages of their units come with them."""
-        return self._withdraw(first_returned(self.units, self.held, deliveries))
+        return self._revoke(first_returned(self.units, self.held, deliveries))
 
     def overtaken(self, runs: Iterable[Run]) -> list[Delivery]:
         """Later messages of their units come with them."""
-        return self._withdraw(first_overtaken(self.units, self.held, runs))
+        return self._revoke(first_overtaken(self.units, self.held, runs))
 
-    def _withdraw(self, first: First) -> list[Delivery]:
+    def _revoke(self, first: First) -> list[Delivery]:
         for unit in first:
             self.changed(unit)
-        return withdraw(self.units, self.held, self.plain.consumers, first, self.step.out)
+        return revoke(self.units, self.held, self.plain.consumers, first, self.step.out)
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -294,7 +305,7 @@ class UnitState:
         self._unpack_all(chosen)
         for ordinal, mask in chosen.items():
             block = self.held.get(ordinal)
-            if block is None or block.columns.units is None or ordinal > self.line.opened:
+            if block is None or block.columns.units is None or ordinal > self.unopened.opened:
                 continue
             for name, some in by_unit(block.columns.units, mask & block.ordered).items():
                 unit = self.units.get(name)
@@ -303,7 +314,7 @@ class UnitState:
                     removed += found
                     self.changed(unit)
         self.behind -= sum(run.count for run in removed)
-        return heads + removed + self.line.remove(chosen)
+        return heads + removed + self.unopened.remove(chosen)
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
         runs = [*self.plain.backlog.runs(), *self.own_runs()]
@@ -329,7 +340,7 @@ class UnitState:
     def clear(self) -> list[Run]:
         """Places of open transactions stay."""
         runs = [*self.plain.backlog.clear(), *self.own_runs()]
-        self.line.keep_only(self.reserved)
+        self.unopened.keep_only(self.reserved)
         for owner in self.owners.values():
             owner.owner_batches.clear()
         for unit in self.units.values():
@@ -339,12 +350,12 @@ class UnitState:
         return runs
 
     def own_runs(self) -> Iterator[Run]:
-        """Everything that waits in the line and behind, and not on the buckets."""
+        """Everything that waits in unopened blocks and behind, and not on the buckets."""
         for unit in self.units.values():
             yield from unit.waiting()
         for owner in self.owners.values():
             yield from owner.owner_batches
-        yield from self.line.runs()
+        yield from self.unopened.runs()
 
     def runs(self) -> Iterator[Run]:
         own = sorted(self.own_runs(), key=lambda run: (-run.priority, *position(run)))
@@ -363,14 +374,14 @@ class UnitState:
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             heads: dict[tuple[int, ...], int] = {}
-            freed = [unit for unit in dirty if unit.parcelled and not unit.held]
+            freed = [unit for unit in dirty if unit.batched and not unit.held]
             if freed:
                 self._list_all(take_out(self.units, self.held, freed))
             for unit in dirty:
                 self._refresh(unit, heads)
-            for (place, ordinal, *rest), mask in heads.items():
+            for (arrival, ordinal, *rest), mask in heads.items():
                 self.news += 1
-                self.shelve(Run(place, ordinal, mask, *rest))
+                self.to_bucket(Run(arrival, ordinal, mask, *rest))
 
     def _refresh(self, unit: Unit, heads: dict[tuple[int, ...], int]) -> None:
         if unit.head is not None:
@@ -389,20 +400,20 @@ class UnitState:
             unit.take(low)
             unit.head = run.ordinal, low
             self.behind -= 1
-            key = run.place, run.ordinal, *run[3:]
+            key = run.arrival, run.ordinal, *run[3:]
             heads[key] = heads.get(key, 0) | low
-        elif not unit.bars and not unit.runs:
+        elif not unit.blocked and not unit.runs:
             del self.units[unit.name]
 
     def list_again(self, unit: Unit) -> None:
         """What a unit that somebody has can give its session next has changed."""
-        run = unit.front() if unit.bars else unit.next()
+        run = unit.front() if unit.blocked else unit.next()
         assert unit.owner is not None
         if run is None or unit.staged:
             unit.listed = None
             return
         self.news += 1
-        if self.plain.matching:
+        if self.plain.selector_index:
             unit.owner.add(unit, *self.stretch(run))
         else:
             unit.owner.add(unit, run, 0)
@@ -417,8 +428,8 @@ class UnitState:
 
     def stretch(self, run: Run) -> tuple[Run, int]:
         """The first messages of a run that match the same selectors, and which those are."""
-        matching = self.plain.matching
-        if not matching:
+        selector_index = self.plain.selector_index
+        if not selector_index:
             return run, 0
         low, signature, stop = run.mask & -run.mask, 0, 0
         for own, mask in self.classify(run):
@@ -430,7 +441,7 @@ class UnitState:
 
     def classify(self, run: Run) -> list[tuple[int, int]]:
         """A run as (signature, messages)."""
-        return self.plain.matching.classify(run, self.contents.of(run.ordinal))
+        return self.plain.selector_index.classify(run, self.contents.of(run.ordinal))
 
     def unpack_if_hasty(self) -> None:
         """Owner batches are for delivery queues where nothing comes before what came first."""

@@ -2,7 +2,7 @@
 
 The messages of a unit are in the order in which the destination accepted them, also those of an open transaction: by
 block and by index.  Those that a session has are the first ones, always.  What follows is either *behind*, ready to
-go next, or *barred*: it has its place and cannot go yet (an uncommitted send, a delivery time, a pause), and neither
+go next, or *blocked*: it has its place and cannot go yet (an uncommitted send, a delivery time, a pause), and neither
 can what comes after it.
 """
 
@@ -45,10 +45,10 @@ class Owner:
         """``run`` is what the unit has next."""
         key, low = (run.priority, signature), run.mask & -run.mask
         listed = unit.listed
-        if listed is not None and listed[0] == run.place and listed[1] == low and listed[3] == key:
+        if listed is not None and listed[0] == run.arrival and listed[1] == low and listed[3] == key:
             return
         self._number += 1
-        entry = unit.listed = run.place, low, self._number, key, unit
+        entry = unit.listed = run.arrival, low, self._number, key, unit
         heappush(self.ready.setdefault(key, []), entry)
 
     def first(self, selector: int) -> Entry | None:
@@ -79,13 +79,23 @@ class Unit:
 
     head       (block, message) that stands on the delivery queue's buckets, for anybody to take; only while nobody has
     any runs       behind, ascending; no messages of another unit
-    parcelled  so many are behind in owner batches of its owner, after all ``runs``; nothing of it is barred or staged
-    then bars       (block, index) of what is barred, ascending
+    batched    so many are behind in owner batches of its owner, after all ``runs``; nothing of it is blocked or staged
+    then blocked    (block, index) of what is blocked, ascending
     listed     where it stands in what is ready for its owner
     """
 
     __slots__ = (
-        "_first", "bars", "head", "held", "listed", "name", "owner", "parcelled", "runs", "staged", "txn",
+        "_first",
+        "batched",
+        "blocked",
+        "head",
+        "held",
+        "listed",
+        "name",
+        "owner",
+        "runs",
+        "staged",
+        "txn",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -96,8 +106,8 @@ class Unit:
         self.txn = 0
         self.head: tuple[int, int] | None = None
         self.runs: list[Run] = _NOTHING
-        self.parcelled = 0
-        self.bars: list[tuple[int, int]] = _NOTHING
+        self.batched = 0
+        self.blocked: list[tuple[int, int]] = _NOTHING
         self.listed: Entry | None = None
         self._first = 0
 
@@ -105,16 +115,16 @@ class Unit:
         return self.runs[self._first :]
 
     def next(self) -> Run | None:
-        """The first run behind, barred or not."""
+        """The first run behind, blocked or not."""
         return self.runs[self._first] if self.runs else None
 
     def front(self) -> Run | None:
-        """What could go next: the first run behind, up to the first message that is barred."""
+        """What could go next: the first run behind, up to the first message that is blocked."""
         if not self.runs:
             return None
         run = self.runs[self._first]
-        if self.bars:
-            ordinal, index = self.bars[0]
+        if self.blocked:
+            ordinal, index = self.blocked[0]
             if ordinal < run.ordinal:
                 return None
             if ordinal == run.ordinal:
@@ -128,7 +138,7 @@ class Unit:
         run = self.next()
         if run is not None and (run.ordinal, run.mask & -run.mask) < self.head:
             return True
-        return bool(self.bars) and (self.bars[0][0], 1 << self.bars[0][1]) < self.head
+        return bool(self.blocked) and (self.blocked[0][0], 1 << self.blocked[0][1]) < self.head
 
     def insert(self, run: Run) -> None:
         """Messages come behind, at their place."""
@@ -151,10 +161,10 @@ class Unit:
     def take(self, mask: int) -> None:
         """These messages of the first run leave."""
         runs, first = self.runs, self._first
-        place, ordinal, rest, attempts, failures, priority = runs[first]
+        arrival, ordinal, rest, attempts, failures, priority = runs[first]
         rest &= ~mask
         if rest:
-            runs[first] = Run(place, ordinal, rest, attempts, failures, priority)
+            runs[first] = Run(arrival, ordinal, rest, attempts, failures, priority)
             return
         self._first = first + 1
         if self._first == len(runs):
@@ -181,23 +191,23 @@ class Unit:
     def clear(self, reserved: Mapping[int, int]) -> None:
         """Nothing waits any more; ``reserved``: what has its place and is not visible yet."""
         self.runs = _NOTHING
-        self._first = self.parcelled = 0
+        self._first = self.batched = 0
         self.head = self.listed = None
-        self.bars = [(ordinal, index) for ordinal, index in self.bars if reserved.get(ordinal, 0) >> index & 1]
+        self.blocked = [(ordinal, index) for ordinal, index in self.blocked if reserved.get(ordinal, 0) >> index & 1]
 
-    def bar(self, ordinal: int, index: int) -> None:
-        if not self.bars:
-            self.bars = [(ordinal, index)]
+    def hold_place(self, ordinal: int, index: int) -> None:
+        if not self.blocked:
+            self.blocked = [(ordinal, index)]
             return
-        at = bisect_left(self.bars, (ordinal, index))
-        if at == len(self.bars) or self.bars[at] != (ordinal, index):
-            insort(self.bars, (ordinal, index))
+        at = bisect_left(self.blocked, (ordinal, index))
+        if at == len(self.blocked) or self.blocked[at] != (ordinal, index):
+            insort(self.blocked, (ordinal, index))
 
-    def unbar(self, ordinal: int, index: int) -> bool:
-        """A message is barred no longer; False when it was not."""
-        at = bisect_left(self.bars, (ordinal, index))
-        if at < len(self.bars) and self.bars[at] == (ordinal, index):
-            del self.bars[at]
+    def unblock(self, ordinal: int, index: int) -> bool:
+        """A message is blocked no longer; False when it was not."""
+        at = bisect_left(self.blocked, (ordinal, index))
+        if at < len(self.blocked) and self.blocked[at] == (ordinal, index):
+            del self.blocked[at]
             return True
         return False
 

@@ -1,6 +1,6 @@
 """New messages of a delivery queue that has units of order, before anybody looked which unit each belongs to.
 
-Runs stand in the order in which the destination accepted their blocks.  Some of their messages may be *barred*: they
+Runs stand in the order in which the destination accepted their blocks.  Some of their messages may be *blocked*: they
 have their place here and are elsewhere in the delivery queue, or not visible yet.
 """
 
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from raybroker.core.delivery.backlog import Run
 
 
-class Line:
-    """``opened``: every block up to this one has left the line. ``count``: messages that are not barred."""
+class UnopenedBlocks:
+    """``opened``: every block up to this one was opened. ``count``: messages that are not blocked."""
 
-    __slots__ = ("barred", "count", "mixed", "opened", "priority", "queue")
+    __slots__ = ("blocked", "count", "mixed", "opened", "priority", "queue")
 
     def __init__(self, opened: int) -> None:
         self.opened = opened
         self.queue: deque[Run] = deque()
-        self.barred: dict[int, int] = {}
+        self.blocked: dict[int, int] = {}
         self.count = 0
         self.mixed = False
         """What waits in the delivery queue has several priorities; else it has ``priority``."""
@@ -30,19 +30,19 @@ class Line:
         return bool(self.queue)
 
     def add(self, run: Run) -> None:
-        """Messages that can go; where they have their place already, they are barred no longer."""
-        placed = self.barred.get(run.ordinal, 0) & run.mask
+        """Messages that can go; where they have their place already, they are blocked no longer."""
+        placed = self.blocked.get(run.ordinal, 0) & run.mask
         if placed:
             self._lift(run.ordinal, placed)
         if run.mask != placed:
             self._put(run._replace(mask=run.mask & ~placed) if placed else run)
         self.count += run.mask.bit_count()
 
-    def bar(self, run: Run) -> None:
+    def hold_place(self, run: Run) -> None:
         """Messages that cannot go get their place."""
-        new = run.mask & ~self.barred.get(run.ordinal, 0)
+        new = run.mask & ~self.blocked.get(run.ordinal, 0)
         if new:
-            self.barred[run.ordinal] = self.barred.get(run.ordinal, 0) | new
+            self.blocked[run.ordinal] = self.blocked.get(run.ordinal, 0) | new
             self._put(run._replace(mask=new))
 
     def _put(self, run: Run) -> None:
@@ -61,20 +61,20 @@ class Line:
         self.mixed = self.mixed or priority != self.priority
 
     def _lift(self, ordinal: int, mask: int) -> None:
-        self.barred[ordinal] &= ~mask
-        if not self.barred[ordinal]:
-            del self.barred[ordinal]
+        self.blocked[ordinal] &= ~mask
+        if not self.blocked[ordinal]:
+            del self.blocked[ordinal]
 
     def forget(self, ordinal: int, mask: int) -> None:
-        """Messages that were barred are gone."""
-        gone = self.barred.get(ordinal, 0) & mask
+        """Messages that were blocked are gone."""
+        gone = self.blocked.get(ordinal, 0) & mask
         if gone:
             self._lift(ordinal, gone)
             self._without({ordinal: gone})
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        """Take out messages that can go, given as block → picks; returns those that were here."""
-        removed = self._without({o: mask & ~self.barred.get(o, 0) for o, mask in chosen.items() if o > self.opened})
+        """Take out messages that can go, given as block → mask; returns those that were here."""
+        removed = self._without({o: mask & ~self.blocked.get(o, 0) for o, mask in chosen.items() if o > self.opened})
         self.count -= sum(run.mask.bit_count() for run in removed)
         return removed
 
@@ -90,26 +90,26 @@ class Line:
         """Drop everything but places of messages that are not visible yet."""
         kept = [run._replace(mask=run.mask & reserved.get(run.ordinal, 0)) for run in self.queue]
         self.queue = deque(run for run in kept if run.mask)
-        self.barred = {ordinal: mask for ordinal, mask in reserved.items() if ordinal > self.opened}
+        self.blocked = {ordinal: mask for ordinal, mask in reserved.items() if ordinal > self.opened}
         self.count = 0
 
     def runs(self) -> Iterator[Run]:
         """Everything that can go."""
         for run in self.queue:
-            barred = self.barred.get(run.ordinal, 0)
-            if run.mask & ~barred:
-                yield run._replace(mask=run.mask & ~barred) if barred else run
+            blocked = self.blocked.get(run.ordinal, 0)
+            if run.mask & ~blocked:
+                yield run._replace(mask=run.mask & ~blocked) if blocked else run
 
     def open(self) -> tuple[list[Run], int]:
-        """The runs of the first block leave the line; returns them, and which of their messages are barred."""
+        """The runs of the first block are opened; returns them, and which of their messages are blocked."""
         first = self.queue.popleft()
         found = [first]
         while self.queue and self.queue[0].ordinal == first.ordinal:
             found.append(self.queue.popleft())
         self.opened = first.ordinal
-        barred = self.barred.pop(first.ordinal, 0)
-        self.count -= sum((run.mask & ~barred).bit_count() for run in found)
-        return found, barred
+        blocked = self.blocked.pop(first.ordinal, 0)
+        self.count -= sum((run.mask & ~blocked).bit_count() for run in found)
+        return found, blocked
 
     def begin_anew(self) -> None:
         """Nothing waits anywhere: whatever priority comes next is the only one."""

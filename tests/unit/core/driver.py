@@ -12,9 +12,9 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Bury, Outcome
+from raybroker.core.outcome import DeadLetter, Outcome
 from raybroker.core.subscription import Subscription
-from raybroker.core.transaction import Staged
+from raybroker.core.transaction import StagedTransaction
 from raybroker.model.errors import BrokerError
 from tests.unit.core.homes import Home, columns
 
@@ -58,14 +58,14 @@ class Driver(Home):
         self.units: tuple[str | None, ...] = rng.choice(((None,), (None,), (None, "a", "b"), ("a",), tuple("abcdefgh")))
         self.consumers: list[int] = []
         self.open_txns: dict[int, bool] = {}
-        self.graves: list[Bury] = []
+        self.graves: list[DeadLetter] = []
         self._sent: list[cmd.Send] = []
         self._txn = 0
         self.me = self.producer()
 
     def do(self, command: cmd.Command) -> Outcome:
         out = super().do(command)
-        self.graves += [effect for effect in out.immediate if isinstance(effect, Bury)]
+        self.graves += [effect for effect in out.immediate if isinstance(effect, DeadLetter)]
         return out
 
     def act(self) -> None:
@@ -73,7 +73,7 @@ class Driver(Home):
         rng = self.rng
         while self.graves and rng.random() < 0.8:
             dead = self.graves.pop()
-            self.do(cmd.Buried(dead.queue, dead.ordinal, dead.mask))
+            self.do(cmd.SettleDeadLetters(dead.queue, dead.ordinal, dead.mask))
         try:
             rng.choice(_ACTS)(self)
         except BrokerError:
@@ -210,7 +210,7 @@ class Driver(Home):
     def _remove(self, ordinal: int, mask: int) -> None:
         """Discard messages, or put them aside: then some go elsewhere and the others wait again."""
         before = _taken_aside(self.core, ordinal)
-        delayed = [run for queue in self.core.queues.values() for _, run in queue.timetable.runs()]
+        delayed = [run for queue in self.core.queues.values() for _, run in queue.delayed.runs()]
         resting = any(run.ordinal == ordinal and run.attempts for run in delayed)
         if resting or self.rng.random() < 0.5:  # What rests comes back at once when it was put aside meanwhile.
             self.do(cmd.Remove({ordinal: mask}))
@@ -219,9 +219,9 @@ class Driver(Home):
         for number, now in _taken_aside(self.core, ordinal).items():
             aside, gone = now & ~before[number], self.rng.randrange(32)
             if aside & ~gone:
-                self.do(cmd.Unbury(number, ordinal, aside & ~gone))
+                self.do(cmd.ReturnDeadLetters(number, ordinal, aside & ~gone))
             if aside & gone:
-                self.do(cmd.Buried(number, ordinal, aside & gone))
+                self.do(cmd.SettleDeadLetters(number, ordinal, aside & gone))
 
 
 _ACTS = [
@@ -245,8 +245,8 @@ def durable(home: Destination) -> dict[str, Any]:
             continue
         own = queue.subscription
         rows = queues[None if own is None else own] = {}
-        resting = {(run.ordinal, i): due for due, run in queue.timetable.runs() for i in pk.indexes(run.mask)}
-        for _, run in queue.places():
+        resting = {(run.ordinal, i): due for due, run in queue.delayed.runs() for i in pk.indexes(run.mask)}
+        for _, run in queue.contents():
             rows |= _rows(run, held, resting)
         for staged in home.staged.values():
             if not staged.prepared:
@@ -270,7 +270,7 @@ def _rows(run: Run, held: Any, resting: dict[tuple[int, int], int]) -> dict[tupl
     }
 
 
-def _staged(home: Destination, staged: Staged) -> tuple[Any, ...]:
+def _staged(home: Destination, staged: StagedTransaction) -> tuple[Any, ...]:
     """Blocks and acknowledgements of a prepared transaction that are written down."""
     held = home.block_index.held
     blocks = {}

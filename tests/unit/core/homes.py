@@ -14,7 +14,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS, Recovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.core.outcome import Acked, Bury, Deliver, Gate, Outcome, Refused, Sent
+from raybroker.core.outcome import Acked, DeadLetter, Deliver, Gate, Outcome, Refused, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.model.record import BLOCK, Entry
 from raybroker.model.settings import DestinationAttributes
@@ -195,7 +195,7 @@ def acked(out: Outcome) -> list[int]:
 
 def burials(out: Outcome) -> list[tuple[str, int, int]]:
     """(reason, block, messages) of what has died."""
-    return [(effect.reason, effect.ordinal, effect.mask) for effect in of(out, Bury)]
+    return [(effect.reason, effect.ordinal, effect.mask) for effect in of(out, DeadLetter)]
 
 
 def gates(out: Outcome) -> list[tuple[int, str]]:

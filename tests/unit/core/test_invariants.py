@@ -83,11 +83,11 @@ WRONGS: list[tuple[Callable[[Queue], object], str]] = [
     (_set(lambda q: q.queue.plain.backlog, "count", 1), "counted as waiting"),
     (lambda q: _bucket(q).fresh.reverse(), "waits behind"),
     (lambda q: _bucket(q).fresh.appendleft(Run(0, 2, 0, 0, 0, 4)), "an empty run"),
-    (lambda q: _bucket(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "on the shelf of priority 4"),
-    (lambda q: q.queue.plain.backlog.bucket(7, 0), "empty shelf"),
+    (lambda q: _bucket(q).fresh.append(Run(9, 3, 1, 0, 0, 5)), "in the bucket of priority 4"),
+    (lambda q: q.queue.plain.backlog.bucket(7, 0), "empty bucket"),
     (lambda q: _consumer(q).unsettled.pop(), "are nowhere"),
     (_double, "and elsewhere"),
-    (lambda q: q.queue.timetable.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
+    (lambda q: q.queue.delayed.add(1, Run(9, 9, 1, 1, 0, 4)), "delayed and not held"),
     (_swap, "order of tags"),
     (_set(lambda q: _consumer(q).window, "outstanding", 1), "are outstanding"),
     (_set(lambda q: _consumer(q).window, "full", False), "has room and no turn"),
@@ -111,9 +111,9 @@ def test_a_spoilt_queue_is_named(spoil: Callable[[Queue], object], text: str) ->
 
 
 TOPIC_WRONGS: list[tuple[Callable[[Topic], object], str]] = [
-    (_set(lambda t: t.block_index.held[FIRST], "claims", 1), "is owed to 2 lanes, 1 counted"),
+    (_set(lambda t: t.block_index.held[FIRST], "claims", 1), "is owed to 2 delivery queues, 1 counted"),
     (lambda t: t.queues[1].owes.__setitem__(FIRST, 0b1111), "are nowhere"),  # type: ignore[union-attr]
-    (lambda t: t.queues[1].owes.pop(FIRST), "is owed to 1 lanes"),  # type: ignore[union-attr]
+    (lambda t: t.queues[1].owes.pop(FIRST), "is owed to 1 delivery queues"),  # type: ignore[union-attr]
     (lambda t: t.block_index.settle(FIRST, 0b1), "is held for nobody, or not for all"),
 ]
 

@@ -23,7 +23,7 @@ def test_a_rejected_message_is_dead() -> None:
     assert burials(out) == [("ERROR", 1, 0b01)]
     assert out.immediate[0].comment == "bad input"
     assert home.core.block_index.dead == 1
-    out = home.do(cmd.Buried(0, 1, 0b01))
+    out = home.do(cmd.SettleDeadLetters(0, 1, 0b01))
     assert home.core.block_index.messages == 1
     assert home.core.counters.dead == 1
 
@@ -275,7 +275,7 @@ def test_the_scan_takes_out_what_has_expired_and_nothing_before_its_time() -> No
     assert burials(out) == [("EXPIRED", 1, 0b010)]
     assert out.wake_at == NOW + 2000
     assert burials(home.tick(1000)) == [("EXPIRED", 1, 0b100)]
-    home.do(cmd.Buried(0, 1, 0b110))
+    home.do(cmd.SettleDeadLetters(0, 1, 0b110))
     assert home.tick(1000).wake_at is None, "nothing is left that expires"
 
 

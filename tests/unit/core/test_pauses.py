@@ -96,7 +96,7 @@ def test_messages_that_were_put_aside_and_went_nowhere_wait_again() -> None:
     home.do(cmd.Remove({1: 0b11, 2: 0b11}, aside=True))
     assert home.core.block_index.dead == 4
     assert handed(home.open()[1]) == []
-    found = [row for ordinal in (2, 1) for row in handed(home.do(cmd.Unbury(0, ordinal, 0b11)))]
+    found = [row for ordinal in (2, 1) for row in handed(home.do(cmd.ReturnDeadLetters(0, ordinal, 0b11)))]
     assert home.core.block_index.dead == 0
     assert sorted(row[:2] for row in found) == [(1, 0), (1, 1), (2, 0), (2, 1)]
 
@@ -108,7 +108,7 @@ def test_messages_that_wait_again_are_in_order() -> None:
         home.send(producer, [1, 1])
     home.do(cmd.Remove({1: 0b11, 2: 0b11}, aside=True))
     for ordinal in (2, 1):
-        home.do(cmd.Unbury(0, ordinal, 0b11))
+        home.do(cmd.ReturnDeadLetters(0, ordinal, 0b11))
     assert first_indexes(home.open()[1]) == [(o, i) for o in (1, 2, 3) for i in (0, 1)]
 
 
@@ -117,7 +117,7 @@ def test_what_was_put_aside_before_its_birth_is_born_in_time() -> None:  # W-65
     home.send(home.producer(), [1, 1], columns=columns(2, delay=[100, 0]))
     consumer = home.consumer(held=True)
     home.do(cmd.Remove({1: 0b11}, aside=True))
-    home.do(cmd.Unbury(0, 1, 0b11))
+    home.do(cmd.ReturnDeadLetters(0, 1, 0b11))
     assert handed(home.do(cmd.Proceed(consumer))) == [(1, 1, 1)]
     assert handed(home.tick(100)) == [(1, 0, 1)]
 

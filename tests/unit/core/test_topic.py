@@ -116,7 +116,7 @@ def test_an_expired_message_dies_once() -> None:  # W-72, B-08
     out = home.tick(100)
     assert burials(out) == [("EXPIRED", 1, 1)]
     assert home.core.block_index.messages == 1
-    home.do(cmd.Buried(out.immediate[0].queue, 1, 1))
+    home.do(cmd.SettleDeadLetters(out.immediate[0].queue, 1, 1))
     assert home.core.block_index.messages == 0
 
 

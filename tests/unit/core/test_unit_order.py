@@ -370,7 +370,7 @@ def test_what_was_put_aside_comes_back_to_its_place() -> None:  # W-91
     home.do(cmd.Remove({1: 0b01}, aside=True))
     one, got = home.take()
     assert got == "a2"
-    out = home.do(cmd.Unbury(0, 1, 0b01))
+    out = home.do(cmd.ReturnDeadLetters(0, 1, 0b01))
     assert home.void(out) == {one: "a2"}
     assert home.got(out, one) == "a1 a2!"
 

@@ -118,7 +118,7 @@ def test_exactly_as_many_go_as_have_to_by_count(behavior: str) -> None:
     assert burials(out) == [(reason, 1, 1), (reason, 2, 1)]
     assert home.core.block_index.messages - home.core.block_index.dead == 3
     for _, ordinal, mask in burials(out):
-        home.do(cmd.Buried(0, ordinal, mask))
+        home.do(cmd.SettleDeadLetters(0, ordinal, mask))
     assert home.core.block_index.messages == 3
 
 
@@ -150,7 +150,7 @@ def test_what_is_with_a_consumer_is_not_discarded() -> None:
     home.consumer(2)
     out = home.send(producer, [1])
     assert burials(out) == [("OLDEST", 3, 1)], "of what waits the newest is the oldest too"
-    home.do(cmd.Buried(0, 3, 1))
+    home.do(cmd.SettleDeadLetters(0, 3, 1))
     assert home.core.block_index.messages == 2
 
 
@@ -243,7 +243,7 @@ def test_limits_hold_for_what_waits(behavior: str, most: int, most_bytes: int, b
         out = home.send(producer, sizes)
         sent += len(sizes)
         for _, ordinal, mask in burials(out):
-            home.do(cmd.Buried(0, ordinal, mask))
+            home.do(cmd.SettleDeadLetters(0, ordinal, mask))
         block_index = home.core.block_index
         if behavior == "REJECT_NEWEST":
             refused += sum(r.end - r.start for r in refusals(out))
@@ -277,7 +277,7 @@ def test_messages_that_are_dead_leave_room_by_count_and_by_bytes(limit: dict[str
     assert refusals(home.send(producer, [4])) == []
     assert [row.code for row in refusals(home.send(producer, [4]))] == ["quota_exceeded"]
     for _, ordinal, mask in burials(dead):
-        home.do(cmd.Buried(0, ordinal, mask))
+        home.do(cmd.SettleDeadLetters(0, ordinal, mask))
     assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (2, 8)
 
 

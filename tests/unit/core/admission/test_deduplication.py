@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.core.admission.deduplication import Duplicates, first_of_each
+from raybroker.core.admission.deduplication import Deduplication, first_of_each
 from raybroker.core.outcome import Sent
 from raybroker.core.subscription import Subscription
 from tests.unit.core.homes import Home, of, refusals
 
 
 def test_the_oldest_ids_go_first() -> None:
-    known = Duplicates()
+    known = Deduplication()
     known.take([("a", 1), ("b", 2), ("c", 3)], 2)
     assert [known.known(text) for text in ("a", "b", "c", None)] == [False, True, True, False]
     known.take([("b", 4)], 2)
@@ -21,7 +21,7 @@ def test_the_oldest_ids_go_first() -> None:
 
 
 def test_ids_leave_the_window() -> None:
-    known = Duplicates()
+    known = Deduplication()
     known.take([("a", 1), ("b", 2)], 9)
     known.forget(2)
     assert list(known.taken) == ["b"], "the window includes its first moment"
@@ -32,7 +32,7 @@ def test_ids_leave_the_window() -> None:
 def test_of_messages_with_one_id_the_first_is_chosen_and_those_without_one_are() -> None:
     assert first_of_each(["a", None, "a", "b", None, "b"], 0b111111) == 0b011011
     assert first_of_each(["a", None, "a", "b", None, "b"], 0b110110) == 0b110110
-    known = Duplicates()
+    known = Deduplication()
     assert known.without_known(["a", None], 0b11) == 0b11
     known.take([("a", 1)], 9)
     assert known.without_known(["a", None, "b", "a"], 0b0111) == 0b0110

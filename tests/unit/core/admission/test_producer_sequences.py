@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
 from raybroker.core.admission import producer_sequences as module
-from raybroker.core.admission.producer_sequences import Producers
+from raybroker.core.admission.producer_sequences import ProducerSequences
 from raybroker.core.queue import Queue
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.settings import DestinationAttributes
@@ -21,7 +21,7 @@ from raybroker.model.settings import DestinationAttributes
 )
 def test_what_is_fresh_is_what_the_twin_says(sends: list[tuple[int, int, int, set[int]]]) -> None:
     """A producer sends forward, or again from its floor on; some messages are refused."""
-    known = Producers()
+    known = ProducerSequences()
     known.attach(1, 7)
     taken: set[int] = set()
     first = floor = 0
@@ -41,7 +41,7 @@ def test_what_is_fresh_is_what_the_twin_says(sends: list[tuple[int, int, int, se
 
 
 def test_a_floor_keeps_what_is_remembered_small() -> None:
-    known = Producers()
+    known = ProducerSequences()
     known.attach(1, 7)
     for first in range(1, 1000, 2):
         known.fresh(7, first, first + 1, floor=max(first - 8, 1))
@@ -50,14 +50,14 @@ def test_a_floor_keeps_what_is_remembered_small() -> None:
 
 
 def test_a_send_below_its_own_floor_is_still_recognised() -> None:
-    known = Producers()
+    known = ProducerSequences()
     known.attach(1, 7)
     known.take(7, 1, 10)
     assert known.fresh(7, 5, 8, floor=100) == ([], [])
 
 
 def test_a_producer_is_on_its_newest_attachment_only() -> None:
-    known = Producers()
+    known = ProducerSequences()
     known.attach(1, 7)
     known.take(7, 1, 5)
     known.attach(2, 7)
@@ -69,7 +69,7 @@ def test_a_producer_is_on_its_newest_attachment_only() -> None:
 
 
 def test_saying_goodbye_forgets_and_a_lost_connection_does_not() -> None:
-    known = Producers()
+    known = ProducerSequences()
     for attachment, producer in ((1, 7), (2, 8)):
         known.attach(attachment, producer)
         known.take(producer, 1, 5)
@@ -80,7 +80,7 @@ def test_saying_goodbye_forgets_and_a_lost_connection_does_not() -> None:
 
 
 def test_the_longest_unheard_are_forgotten_first() -> None:
-    known = Producers()
+    known = ProducerSequences()
     for number in range(module.PRODUCERS_REMEMBERED_MAX + 3):
         known.attach(number, 10_000 + number)
         known.take(10_000 + number, 1, 2)

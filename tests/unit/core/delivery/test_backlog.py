@@ -20,7 +20,7 @@ def run(place: int, mask: int, attempts: int = 0, priority: int = 4, failures: i
 
 
 def singles(one: Run) -> list[Single]:
-    return [(-one.priority, one.place, index, one.attempts) for index in pk.indexes(one.mask)]
+    return [(-one.priority, one.arrival, index, one.attempts) for index in pk.indexes(one.mask)]
 
 
 def contents(backlog: Backlog) -> list[Single]:
@@ -119,7 +119,7 @@ def test_the_highest_priority_leaves_first_and_order_holds_within_it() -> None: 
     backlog = Backlog()
     for place, priority in enumerate((4, 9, 0, 9, 4), start=1):
         backlog.append(run(place, 1, priority=priority))
-    assert [one.place for one in iter(lambda: backlog.take(1), None) if one] == [2, 4, 1, 5, 3]
+    assert [one.arrival for one in iter(lambda: backlog.take(1), None) if one] == [2, 4, 1, 5, 3]
 
 
 def test_clearing_gives_everything_in_order() -> None:
@@ -127,7 +127,7 @@ def test_clearing_gives_everything_in_order() -> None:
     backlog.append(run(3, 0b1111))
     backlog.give_back(run(1, 0b100, attempts=1))
     backlog.append(run(4, 1, priority=5))
-    assert [one.place for one in backlog.clear()] == [4, 1, 3]
+    assert [one.arrival for one in backlog.clear()] == [4, 1, 3]
     assert not backlog
     assert not backlog.buckets
 
@@ -141,8 +141,8 @@ def test_a_consumer_with_a_selector_gets_what_is_on_its_buckets() -> None:  # B-
         backlog.append(run(place, 1), signature)
     taken = backlog.take(9, 1)
     assert taken is not None
-    assert taken.place == 3
-    assert [one.place for one in iter(lambda: backlog.take(9, 0), None) if one] == [2, 4]
+    assert taken.arrival == 3
+    assert [one.arrival for one in iter(lambda: backlog.take(9, 0), None) if one] == [2, 4]
     assert backlog.take(9, 0) is None
     assert backlog.count == 1, "what matches nobody stays"
     assert backlog.take(9, ANY) == run(1, 1)

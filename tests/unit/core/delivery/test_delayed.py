@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.delivery.backlog import Run
-from raybroker.core.delivery.delayed import Timetable
+from raybroker.core.delivery.delayed import Delayed
 
 
 def run(ordinal: int, mask: int = 1) -> Run:
@@ -17,7 +17,7 @@ def run(ordinal: int, mask: int = 1) -> Run:
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 7)), max_size=20), st.lists(st.integers(0, 25), max_size=6)
 )
 def test_what_is_due_comes_in_order_of_time_then_of_arrival(adds: list[tuple[int, int]], moments: list[int]) -> None:
-    table = Timetable()
+    table = Delayed()
     twin: list[tuple[int, Run]] = []
     for ordinal, (due_ms, mask) in enumerate(adds, start=1):
         table.add(due_ms, run(ordinal, mask))
@@ -34,7 +34,7 @@ def test_what_is_due_comes_in_order_of_time_then_of_arrival(adds: list[tuple[int
 
 
 def test_messages_are_taken_out_by_block_and_pick() -> None:
-    table = Timetable()
+    table = Delayed()
     for ordinal in (3, 1, 2):
         table.add(10 * ordinal, run(ordinal, 0b111))
     assert table.remove({9: 1}) == []
@@ -46,7 +46,7 @@ def test_messages_are_taken_out_by_block_and_pick() -> None:
 
 
 def test_clearing_gives_everything_in_order() -> None:
-    table = Timetable()
+    table = Delayed()
     table.add(9, run(1))
     table.add(3, run(2))
     assert table.clear() == [run(2), run(1)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.backlog import ANY, UNSORTED, Run
-from raybroker.core.delivery.selector_index import SELECTORS_MAX, SORT_MESSAGES_MAX, Matching
+from raybroker.core.delivery.selector_index import SELECTORS_MAX, SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.model.errors import InvalidSelectorError, ResourceAllocationError
 from tests.unit.core.homes import Home, Rows, handed
 
@@ -19,15 +19,15 @@ def run(mask: int, attempts: int = 0) -> Run:
     return Run(1, 1, mask, attempts, 0, 4)
 
 
-def matching(*texts: str) -> Matching:
-    found = Matching(lambda ordinal: None)
+def selector_index(*texts: str) -> SelectorIndex:
+    found = SelectorIndex(lambda ordinal: None)
     for text in texts:
         found.join(text)
     return found
 
 
 def test_equal_selectors_have_one_number_until_the_last_consumer_leaves() -> None:
-    found = matching()
+    found = selector_index()
     assert found.join(None) == (ANY, False)
     assert not found
     assert found.join("a = 1") == (0, True)
@@ -42,7 +42,7 @@ def test_equal_selectors_have_one_number_until_the_last_consumer_leaves() -> Non
 
 
 def test_a_bad_selector_joins_nothing() -> None:
-    found = matching()
+    found = selector_index()
     with pytest.raises(InvalidSelectorError):
         found.join("a = ")
     assert not found
@@ -50,7 +50,7 @@ def test_a_bad_selector_joins_nothing() -> None:
 
 
 def test_there_are_at_most_so_many_different_selectors() -> None:
-    found = matching(*(f"a = {n}" for n in range(SELECTORS_MAX)))
+    found = selector_index(*(f"a = {n}" for n in range(SELECTORS_MAX)))
     assert found.join("a = 0") == (0, False), "one that is there already is free"
     with pytest.raises(ResourceAllocationError, match=str(SELECTORS_MAX)):
         found.join("a = -1")
@@ -62,7 +62,7 @@ def test_there_are_at_most_so_many_different_selectors() -> None:
 def test_a_signature_is_the_set_of_selectors_that_match(values: list[int], mask: int, wanted: list[int]) -> None:
     mask &= (1 << len(values)) - 1
     texts = [f"n >= {bound}" for bound in dict.fromkeys(wanted)]
-    found = matching(*texts)
+    found = selector_index(*texts)
     groups = found.classify(run(mask), Rows([{"n": value} for value in values]))
     seen = {}
     for signature, some in groups:
@@ -78,14 +78,14 @@ def test_a_signature_is_the_set_of_selectors_that_match(values: list[int], mask:
 
 
 def test_a_selector_may_look_at_how_often_a_message_was_handed_out() -> None:
-    found = matching("JMSXDeliveryCount > 1")
+    found = selector_index("JMSXDeliveryCount > 1")
     rows = Rows([{}])
     assert found.classify(run(1, attempts=0), rows) == [(0, 1)]
     assert found.classify(run(1, attempts=1), rows) == [(1, 1)]
 
 
 def test_a_block_that_cannot_be_read_matches_nothing() -> None:
-    assert matching("a = 1").classify(run(0b11)) == [(0, 0b11)]
+    assert selector_index("a = 1").classify(run(0b11)) == [(0, 0b11)]
 
 
 # ---- in a queue ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_a_backlog_is_sorted_when_a_selector_comes() -> None:
     home.send(producer, [1, 1], properties=[RED, BLUE])
     assert home.queue.plain.backlog.count == 4
     home.do(cmd.DetachConsumer(blue))
-    assert not home.queue.plain.matching
+    assert not home.queue.plain.selector_index
     _, out = home.open()
     assert sorted(handed(out)) == [
         (1, 0, 1), (1, 1, 2), (1, 2, 1), (1, 3, 2), (2, 0, 2), (2, 1, 1), (3, 0, 1), (3, 1, 2),
@@ -155,7 +155,7 @@ def test_a_refused_consumer_leaves_no_selector_behind() -> None:
     home.consumer()
     with pytest.raises(ResourceAllocationError):
         home.consumer(selector="color = 'red'")
-    assert not home.queue.plain.matching
+    assert not home.queue.plain.selector_index
     home = Home()
     with pytest.raises(InvalidSelectorError):
         home.consumer(selector="color = ")

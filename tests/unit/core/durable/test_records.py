@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.durable import records
-from raybroker.core.durable.records import BlockMeta, Note, Row, Span
+from raybroker.core.durable.records import BlockMeta, JournalRecord, Row, Span
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import StoreDamagedError
 
@@ -28,7 +28,7 @@ def test_a_note_is_read_as_it_was_written(
 ) -> None:
     note = records.encode(kind, queue, spans, rows, rest)
     assert records.kind_of(note) == kind
-    assert records.decode(note) == Note(kind, queue, spans, rows, rest)
+    assert records.decode(note) == JournalRecord(kind, queue, spans, rows, rest)
 
 
 @given(st.lists(st.tuples(st.text(max_size=64), BIG), max_size=9))
@@ -106,7 +106,7 @@ def test_sizes_are_kept_as_one_number_when_they_are_equal() -> None:
 def test_long_columns_are_cut_into_notes(a: int, b: int, more_a: int, more_b: int) -> None:
     first = range(a * records.ROWS_MAX + more_a)
     second = range(b * records.ROWS_MAX + more_b)
-    cut = list(records.in_notes(first, second))
+    cut = list(records.in_records(first, second))
     assert [row for some, _ in cut for row in some] == list(first)
     assert [row for _, some in cut for row in some] == list(second)
     assert all(len(x) <= records.ROWS_MAX and len(y) <= records.ROWS_MAX and (x or y) for x, y in cut)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.outcome import Bury, Deliver, Outcome
+from raybroker.core.outcome import DeadLetter, Deliver, Outcome
 from tests.unit.core.driver import seeds
 from tests.unit.core.homes import Home, columns, of
 
@@ -30,8 +30,8 @@ class Ordered(Home):
     def do(self, command: cmd.Command) -> Outcome:
         out = super().do(command)
         for effect in out.immediate:
-            if isinstance(effect, Bury):
-                super().do(cmd.Buried(effect.queue, effect.ordinal, effect.mask))
+            if isinstance(effect, DeadLetter):
+                super().do(cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
         return out
 
     def keys(self, ordinal: int, mask: int) -> list[Key]:
