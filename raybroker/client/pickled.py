@@ -13,6 +13,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from raybroker.client.connection.connection import ConnectionCore
@@ -89,17 +90,39 @@ Made = tuple[Any, dict[str, Any]]
 """Destination and options of a producer."""
 
 
-def reduce_producer(producer: Any, made: Made) -> tuple[Any, ...]:
-    """For ``__reduce__`` of a blocking producer."""
-    if producer._core.transacted:
-        raise IllegalStateError(
-            "a producer of a transacted session cannot be pickled: its messages belong to the session's transactions;"
-            " pickle the connection, and make a session there"
-        )
-    return producer_again, (type(producer), producer.session.connection, *made)
+class PicklableProducer:
+    """A blocking producer; a copy in another process opens itself on its first use, in a session of its own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if "_again" in self.__dict__:
+            connection, made = self._again
+            return _producer, (type(self), connection, *made)
+        if self._core.transacted:
+            raise IllegalStateError(
+                "a producer of a transacted session cannot be pickled: its messages belong to the session's"
+                " transactions; pickle the connection, and make a session there"
+            )
+        return _producer, (type(self), self.session.connection, *self._made)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_again" or name.startswith("__") or "_again" not in self.__dict__:
+            raise AttributeError(f"Producer has no attribute {name!r}")
+        connection, made = self.__dict__.pop("_again")
+        try:
+            self._open(connection.session(), made)
+        except BaseException:
+            self.__dict__["_again"] = (connection, made)
+            raise
+        return getattr(self, name)
+
+    def _open(self, session: Any, made: Made) -> None:
+        destination, options = made
+        core = session._run(opening.producer(session._core, destination, **options))
+        self.__init__(session, core, made)  # type: ignore[misc]
+        session._producers.add(self, partial(opening.let_go, core))
 
 
-def producer_again(kind: type[Any], connection: Any, destination: Any, options: dict[str, Any]) -> Any:
+def _producer(kind: type[Any], connection: Any, destination: Any, options: dict[str, Any]) -> Any:
     made: Any = object.__new__(kind)
     made._again = (connection, (destination, options))
     return made

@@ -1,20 +1,20 @@
-"""The asynchronous handles: the names of the blocking ones as coroutines, on any event loop of the application.
+"""The asynchronous Connection and Session; what a session makes is in :mod:`raybroker.client.aio.handles`.
 
-Waiting happens on the application's loop, work on the IO loop; nothing here blocks.
+A session and what it makes belong to one thread at a time, as in JMS; a connection may be shared.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
 from raybroker.client.aio.listening import Listening
+from raybroker.client.aio.waiting import CANCELLABLE, all_done, answered, called_back, result, run
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
@@ -34,34 +34,23 @@ from raybroker.client.session.xa import Xa, XaTransactions
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from raybroker.client.destinations import Destination
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
 
-E = TypeVar("E")
 
-
-def _confirmed(confirmations: Confirmations) -> Awaitable[None]:
-    async def wait() -> None:
-        await asyncio.gather(*map(asyncio.wrap_future, confirmations), return_exceptions=True)
-        check(confirmations)
-
-    return wait()
-
-
-def _on_this_loop(handler: Callable[[E], object] | None) -> Callable[[E], object] | None:
-    """The handler, to be called from the IO thread; one whose loop has ended is called no more."""
-    loop = asyncio.get_running_loop()
-
-    def call(event: E) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(handler, event)  # type: ignore[arg-type]
-
-    return call if handler is not None else None
+async def _confirmed(confirmations: Confirmations) -> None:
+    await all_done(confirmations)
+    check(confirmations)
 
 
 class Connection(PicklableConnection):
-    """See :class:`raybroker.client.blocking.connection.Connection`; ``async with`` starts and closes it."""
+    """A connection to a cluster (or to the loopback). Delivers nothing until started.
+
+    ``async with`` starts and closes it.
+    """
 
     _transactions: ClassVar[type[SessionTransactions]] = SessionTransactions
     """Of its transacted sessions."""
@@ -73,6 +62,12 @@ class Connection(PicklableConnection):
     async def session(
         self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
     ) -> Session:
+        """A session: one thread's producers and consumers with one acknowledgement mode.
+
+        ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
+        transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
+        redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
+        """
         self._core.require_open()
         mode = session_mode(ack, transacted)
         core = SessionCore(
@@ -83,36 +78,46 @@ class Connection(PicklableConnection):
         return session
 
     async def start(self) -> None:
-        await asyncio.wrap_future(self._core.io.submit(self._core.start()))
+        """Let messages in."""
+        await run(self._core.io, self._core.start())
 
     async def stop(self) -> None:
-        await asyncio.wrap_future(self._core.io.submit(self._core.stop()))
+        """Hand out nothing until start(); sending goes on."""
+        await run(self._core.io, self._core.stop())
 
     def admin(self) -> AsyncAdmin:
-        """Administration; each method returns an awaitable."""
-        core = self._core
-        return AsyncAdmin(lambda verb, args: asyncio.wrap_future(core.io.submit(core.admin(verb, args))))
+        """Administration: one method a verb of the command line; each method returns an awaitable."""
+        return AsyncAdmin(lambda verb, args: run(self._core.io, self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
-        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        """``handler`` is called with the error that ended a handle, on the loop that runs now.
+
+        Its destination was destroyed or is damaged, or it could not be brought back after a lost connection. All
+        handlers of a connection are called there one after another, and may make any call.
+        """
         check_arguments(handler=handler)
-        self._core.events.on_exception(_on_this_loop(handler))
+        self._core.events.on_exception(called_back(self._core, handler))
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
-        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is."""
         check_arguments(handler=handler)
-        self._core.events.on_event(_on_this_loop(handler))
+        self._core.events.on_event(called_back(self._core, handler))
 
     async def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
     ) -> None:
-        """``handler``, a plain function, is called on the loop that runs now; see the blocking one."""
+        """``handler`` is called, as that of on_exception, with whether a destination has consumers: now, and each time
+        that the first one comes or the last one goes. None ends that.
+
+        A destination that does not exist has none, and is looked for again each imqReconnectInterval.
+        """
         check_arguments(handler=handler)
-        work = self._core.watch_consumers(destination_of(destination), _on_this_loop(handler))
-        await asyncio.wrap_future(self._core.io.submit(work))
+        work = self._core.watch_consumers(destination_of(destination), called_back(self._core, handler))
+        await run(self._core.io, work)
 
     @property
     def client_id(self) -> str | None:
+        """Who this client is over restarts; set it before the connection is used, else IllegalStateError."""
         return self._core.client_id
 
     @client_id.setter
@@ -120,6 +125,12 @@ class Connection(PicklableConnection):
         self._core.set_client_id(client_id)
 
     async def close(self) -> None:
+        """Close sessions, then the connection. Consumed messages of "auto" sessions are acknowledged first; not
+        so when an exception leaves the ``with`` of the connection or the session: then they come again.
+
+        Everything is closed; then the first error is raised, as :meth:`Producer.close` does when what it was given
+        could not be sent.
+        """
         self._core.io.require_usable()
         if self._core.closed:
             return
@@ -130,14 +141,16 @@ class Connection(PicklableConnection):
             with collected(faults):
                 await session.close()
         with collected(faults):
-            await asyncio.wrap_future(self._core.io.submit(self._core.close()))
+            await run(self._core.io, self._core.close())
         raise_first(faults)
 
     async def __aenter__(self) -> Connection:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is not None:
             for session in self._sessions:
                 session._core.leave_in_hand()
@@ -146,18 +159,19 @@ class Connection(PicklableConnection):
 
 
 class XaConnection(Connection):
-    """See :class:`raybroker.client.blocking.connection.XaConnection`."""
+    """A connection whose sessions work in branches of distributed transactions."""
 
     _transactions = XaTransactions
 
     async def session(
         self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
     ) -> Session:
+        """A session with ``xa``; it is always transacted."""
         return await super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
 
 
 class Session(Unpicklable):
-    """See :class:`raybroker.client.blocking.connection.Session`."""
+    """Made by :meth:`Connection.session`."""
 
     def __init__(self, connection: Connection, core: SessionCore) -> None:
         self.connection = connection
@@ -178,17 +192,21 @@ class Session(Unpicklable):
     # ---- destinations ----------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
+        """The queue of that name; raises InvalidDestinationError for a bad name."""
         return Queue.checked(name)
 
     def topic(self, name: str) -> Topic:
+        """The topic of that name, or with ``*``, ``**`` and ``>`` all that match."""
         return Topic.checked(name)
 
     async def temporary_queue(self) -> TemporaryQueue:
+        """A new queue, for answers; it ends with ``delete()`` or with the connection."""
         self._require_open()
         found: TemporaryQueue = await self._run(opening.temporary_queue(self._core, self._run))
         return found
 
     async def temporary_topic(self) -> TemporaryTopic:
+        """A new topic that ends with ``delete()`` or with the connection."""
         self._require_open()
         found: TemporaryTopic = await self._run(opening.temporary_topic(self._core, self._run))
         return found
@@ -208,15 +226,25 @@ class Session(Unpicklable):
         disable_message_id: bool = False,
         disable_message_timestamp: bool = False,
     ) -> Producer:
+        """A producer; the destination is created when missing and allowed. A pattern: every match gets a copy.
+
+        Without a destination each send names one: ``send(body, destination=…)``. A producer that nothing
+        refers to any more is closed by itself, after what it has sent is settled.
+
+        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay.
+        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer.
+        """
         self._require_open()
         check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
-        work = opening.producer(
-            self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
-        )
-        producer = Producer(self, await self._run(work))
+        options: dict[str, Any] = {
+            "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
+            "unit_of_order": unit_of_order, "serializer": serializer,
+        }  # fmt: skip
+        core = await self._run(opening.producer(self._core, destination, **options))
+        producer = Producer(self, core, (destination, options))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
-        self._producers.add(producer, partial(opening.let_go, producer._core))
+        self._producers.add(producer, partial(opening.let_go, core))
         return producer
 
     async def consumer(
@@ -230,11 +258,26 @@ class Session(Unpicklable):
         serializer: str | None = None,
         ack_timeout_ms: int | None = None,
     ) -> Consumer:
-        return await self._consumer(
-            destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
-        )
+        """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
+
+        selector   only messages that it matches; raises InvalidSelectorError
+        prefetch   None: consumerFlowLimit of the destination and the connection.
+                   N with ``threshold`` (percent): that limit in the same way.
+                   N alone: at most N unacknowledged messages, topped up at half; 1 is one at a time; 0 polls;
+                   -1 is without limit.
+        no_local   leave out what this connection publishes (topics)
+        ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
+        """
+        return await self._consumer(destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms)
 
     async def receive(self, destination: Destination | str, timeout: float | None = None) -> Message | None:
+        """The next message of a queue or topic, from one consumer that the session keeps for it; None when ``timeout``
+        seconds are over, and without a limit for None.
+
+        For programs that ask now and then: that consumer buffers as any other. The session keeps RECEIVED_MAX of them,
+        and lets go of the one that was not used for the longest time. Raises as :meth:`consumer` and
+        :meth:`Consumer.receive` do.
+        """
         self._require_open()
         self._require_no_listener()
         found = destination_of(destination)
@@ -247,7 +290,7 @@ class Session(Unpicklable):
         try:
             return await consumer.receive(timeout)
         except BrokerError:
-            if consumer._core.failed:
+            if consumer._core.failed:  # Its destination is gone, or cannot be reached: the next call looks again.
                 self._received.pop(found, None)
                 await consumer.close()
             raise
@@ -255,19 +298,27 @@ class Session(Unpicklable):
     async def durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
     ) -> Consumer:
+        """The one consumer of a subscription that is kept while nobody listens; needs a client id.
+
+        With another topic, selector or no_local than before, what waits in it is dropped. Raises IllegalStateError
+        while it is in use. ``options`` as for :meth:`consumer`.
+        """
         return await self._subscriber(topic, name, selector, no_local, options, durable=True, shared=False)
 
     async def shared_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
     ) -> Consumer:
+        """One of the consumers that share a subscription; it ends with the last of them."""
         return await self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
 
     async def shared_durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
     ) -> Consumer:
+        """One of the consumers that share a subscription, which is kept while nobody listens."""
         return await self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
 
     async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription of this client and what waits in it."""
         check_arguments(name=name)
         self._require_open()
         await self._run(unsubscribe(self._core, name))
@@ -275,6 +326,7 @@ class Session(Unpicklable):
     async def browser(
         self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
     ) -> Browser:
+        """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic."""
         self._require_open()
         browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
         browser._fresh = await browser._open()
@@ -284,32 +336,40 @@ class Session(Unpicklable):
     async def request(
         self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
     ) -> Message:
+        """Send a message and wait for the answer to it; ``options`` as for :meth:`Producer.send`.
+
+        Whoever receives it answers with ``message.reply(body)``, or sends to ``message.reply_to`` with a correlation_id
+        that is ``message.correlation_id`` or ``message.id``, or with none. The connection must be started. Raises
+        RequestTimeoutError after ``timeout`` seconds; an answer that comes later is dropped.
+        """
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(
-            self._core.connection, _confirmed, self._core.reply
-        )
+        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed, self._core.reply)
         answer: Future[Message] = Future()
         before = requests.strangers
         try:
-            async with asyncio.timeout(timeout):
-                await self._run(requests.send(target, body, encode, answer))
-                return await asyncio.wrap_future(answer)
+            sending = requests.send(target, body, encode, answer)
+            return await answered(self._core.connection.io, sending, answer, timeout)
         except TimeoutError:
             raise request_timed_out(target, timeout, requests.strangers - before) from None
-        finally:
-            answer.cancel()
 
     # ---- acknowledgement and transactions --------------------------------------------------------------------------
 
     async def recover(self) -> None:
+        """Stop, take every unacknowledged message back, and start with the oldest of them, flagged."""
         await self._run(self._core.recover())
 
     async def commit(self) -> None:
-        await self._run(self._core.require_transactions().commit())
+        """Everything sent and received since the last time happens now; the next transaction is open.
+
+        Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
+        ConnectionLostError when that cannot be known.
+        """
+        await self._run(self._core.require_transactions().commit(cancellable=CANCELLABLE))
 
     async def rollback(self) -> None:
+        """What was sent is dropped; what was received comes again, flagged."""
         await self._run(self._core.require_transactions().rollback())
 
     @property
@@ -318,7 +378,10 @@ class Session(Unpicklable):
 
     @property
     def xa(self) -> Xa:
-        """Each method returns an awaitable."""
+        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa``.
+
+        Each method returns an awaitable.
+        """
         transactions = self._core.transactions
         if not isinstance(transactions, XaTransactions):
             raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none")
@@ -326,6 +389,7 @@ class Session(Unpicklable):
 
     @property
     def redelivery_delay_ms(self) -> int:
+        """Pause before what is recovered or rolled back comes again; the destination's own wins."""
         return self._core.redelivery_delay_ms
 
     @redelivery_delay_ms.setter
@@ -333,6 +397,10 @@ class Session(Unpicklable):
         self._core.redelivery_delay_ms = value
 
     async def close(self) -> None:
+        """Close producers (after what they sent is settled) and consumers; roll an open transaction back.
+
+        Everything is closed; then the first error is raised, such as that of :meth:`Producer.close`.
+        """
         self._core.connection.io.require_usable()
         if self.closed:
             return
@@ -358,7 +426,7 @@ class Session(Unpicklable):
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
                 await producer.close()
-        await asyncio.gather(*map(asyncio.wrap_future, self._producers.closing()), return_exceptions=True)
+        await all_done(self._producers.closing())
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
@@ -371,10 +439,12 @@ class Session(Unpicklable):
         raise_first(faults)
 
     async def __aenter__(self) -> Session:
+        """Itself; leaving the ``async with`` closes it. Uncommitted work is rolled back, and when an exception ends the
+        ``with``, the message in hand of an "auto" session is not acknowledged: it comes again."""
         return self
 
     async def __aexit__(
-        self, kind: object, error: BaseException | None, trace: object
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             self._core.leave_in_hand()
@@ -382,9 +452,6 @@ class Session(Unpicklable):
             await self.close()
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-        return asyncio.wrap_future(self._core.connection.io.submit(work))
 
     async def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
         self._require_open()
@@ -397,14 +464,17 @@ class Session(Unpicklable):
         **kind: bool,
     ) -> Consumer:  # fmt: skip
         rest = opening.subscriber_options(options)
-        where = opening.topic_of(topic)
-        return await self._consumer(where, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+        found = opening.topic_of(topic)
+        return await self._consumer(found, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
 
     async def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
         target, options = answering(message, options)
         if self._replier is None:
             self._replier = await self.producer()
         return await self._replier.send(body, destination=target, **options)
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return run(self._core.connection.io, work)
 
     def _require_open(self) -> None:
         if self.closed:
@@ -421,8 +491,9 @@ class Session(Unpicklable):
         self._listening.work()
 
     async def _come_back(self) -> None:
+        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
         core = self._core
         if core.comes_back and core.unsettled:
             for confirmation in core.before_more():
                 with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
-                    await asyncio.wrap_future(confirmation)
+                    await result(confirmation)

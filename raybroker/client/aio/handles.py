@@ -1,14 +1,23 @@
-"""The asynchronous producer, consumer and browser; what makes them is ``aio.py``."""
+"""The asynchronous producer, consumer and browser; a session makes them."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from raybroker.client.arguments import check_arguments, check_names
+from raybroker.client.aio.waiting import (
+    ProducerBase,
+    all_done,
+    arrival,
+    done_within,
+    put,
+    result,
+    room_for_callbacks,
+    with_room,
+)
+from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.connection.callbacks import Callbacks, SendFuture
 from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.browser import BrowserCore, require_open
@@ -16,31 +25,23 @@ from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Destination
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
-from raybroker.client.pickled import Unpicklable
+from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.producer.header_hints import HeaderHints
-from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_many import many_options
 from raybroker.client.producer.send_options import send_options
-from raybroker.client.producer.unnamed import AnyProducer, OwnProducer
+from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
     check_window,
     closed_consumer,
     closed_while_full,
     closing_s,
-    no_room,
     own_or_named,
     unconfirmed,
 )
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
-
-SEND_OPTIONS: Final = (
-    "correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order", "persistent",
-    "dedup_id",
-)  # fmt: skip
-"""Options of ``send_async`` beside the properties."""
 
 
 class HandleSession(Protocol):
@@ -51,23 +52,30 @@ class HandleSession(Protocol):
     _consumers: ConsumerHandles[Consumer]
     _browsers: list[Browser]
 
-    def _run(self, work: Any) -> Awaitable[Any]: ...
+    @property
+    def connection(self) -> PicklableConnection: ...
 
-    def _come_back(self) -> Awaitable[None]: ...
+    @property
+    def _listening(self) -> object: ...
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any: ...
+
+    async def _come_back(self) -> None: ...
 
     def _require_no_listener(self) -> None: ...
 
     def _listen(self) -> None: ...
 
 
-class Producer(Unpicklable, HeaderHints):
-    """See :class:`raybroker.client.blocking.handles.Producer`."""
+class Producer(ProducerBase, HeaderHints):
+    """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
-    def __init__(self, session: HandleSession, core: OwnProducer) -> None:
+    def __init__(self, session: HandleSession, core: OwnProducer, made: Made) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
+        self._made = made
 
     async def send(
         self,
@@ -75,7 +83,7 @@ class Producer(Unpicklable, HeaderHints):
         properties: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: Any = None,
-        type: str | None = None,  # noqa: A002
+        type: str | None = None,  # noqa: A002 - the field's name for it is JMSType
         priority: int | None = None,
         ttl_ms: int | None = None,
         delivery_delay_ms: int | None = None,
@@ -88,6 +96,20 @@ class Producer(Unpicklable, HeaderHints):
         catch_up: bool = False,
         destination: Destination | str | None = None,
     ) -> str:
+        """Send one message; returns its id.
+
+        A persistent message: returns when the broker has stored it; raises RequestTimeoutError after
+        imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
+        over; so does any message in a transacted session, where commit() tells of a refusal.
+
+        destination  where to, for a producer that was made without; IllegalStateError for another
+        dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
+                  ``duplicates`` counts it
+        schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
+                  as "0 8 * * MON-FRI", @daily, or @every 10s; ``repeat`` times, or until the schedule is destroyed.
+                  Returns the schedule's id. What was missed, because the broker was down or the destination full, is
+                  made up for by one message, or by all of them with ``catch_up``
+        """
         header, shared = send_options(
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
@@ -101,35 +123,51 @@ class Producer(Unpicklable, HeaderHints):
             return await self.session._run(work)
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
-        waiter: Future[str] | None = None
-        if shared.persistent and not self._core.transacted:
-            waiter = Future()
+        if not shared.persistent or self._core.transacted:
+            return await put(target, body, header, shared, None, self._timeout_s, urgent=False)
+        waiter: Future[str] = Future()
+        await put(target, body, header, shared, waiter, urgent=True)
         try:
-            async with asyncio.timeout(self._timeout_s if waiter is None else None):
-                sent = await self._put(target, body, header, shared, waiter, urgent=waiter is not None)
-        except TimeoutError:
-            raise no_room(target, self._timeout_s) from None
-        if waiter is None:
-            return sent
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(waiter), self._timeout_s)
+            return await result(waiter, self._timeout_s)
         except TimeoutError:
             raise unconfirmed(target, waiter, self._timeout_s) from None
 
     async def send_async(
-        self, body: Any, properties: Mapping[str, Any] | None = None, *, destination: Destination | str | None = None,
-        **options: Any,
-    ) -> Future[str]:  # fmt: skip
-        """Hand a message over; returns a future of its id once there is room for it in the handle."""
-        check_names(options, SEND_OPTIONS, "send_async")
-        header, shared = send_options(self._core.shared, properties, *map(options.get, SEND_OPTIONS))
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,  # noqa: A002
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+        destination: Destination | str | None = None,
+    ) -> Future[str]:
+        """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
+
+        The future raises RequestTimeoutError when the broker has not answered within
+        imqAsyncSendCompletionWaitTimeout; ``add_done_callback`` of it is what JMS calls a completion listener:
+        callbacks run in a thread of the producer's own, one after another, and may make any call. ``cancel()`` of it
+        returns False: what was handed over is sent. A future with an error says by ``error.definite`` whether the
+        message was certainly not stored.
+
+        In a transacted session the future is done when the message has left; the commit tells what became of it.
+        """
+        header, shared = send_options(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
         target = await self._target(destination)
-        if options.get("dedup_id") is not None:
+        if dedup_id is not None:
             check_window(target)
         if self._callbacks.full:
-            await asyncio.to_thread(self._callbacks.wait_for_room)
+            await room_for_callbacks(self._callbacks)
         waiter = SendFuture(self._callbacks)
-        await self._put(target, body, header, shared, waiter, urgent=False)
+        await put(target, body, header, shared, waiter, urgent=False)
         return waiter
 
     async def send_many(
@@ -143,116 +181,137 @@ class Producer(Unpicklable, HeaderHints):
         unit_of_order: str | Iterable[str | None] | None = None,
         destination: Destination | str | None = None,
     ) -> int:
+        """Send all bodies in full blocks; returns their number once all are stored, or handed over.
+
+        ``properties``, ``priority``, ``ttl_ms`` and ``unit_of_order`` may be iterables with one value for each body.
+        The first refusal is raised, after the others have been settled.
+        """
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
         target = await self._target(destination)
-        parts = target.put_many(bodies, shared, each)
         count, futures = 0, []
-        while True:
-            await asyncio.wrap_future(target.room_future())
-            part = next(parts, None)
-            if part is None:
-                break
-            count += part[0]
-            futures.append(part[1])
+        async for messages, future in with_room(target, target.put_many(bodies, shared, each)):
+            count += messages
+            futures.append(future)
         if not self._core.transacted:
-            await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+            await all_done(futures)
             for future in futures:
                 future.result()
         return count
 
-    @property
-    def duplicates(self) -> int:
-        return self._core.duplicates
-
-    @property
-    def refused(self) -> int:
-        return self._core.refused
-
     async def _target(self, destination: Destination | str | None) -> AnyProducer:
         own = self._core
+        if destination is None and not isinstance(own, UnnamedProducer):
+            return own
         found = own_or_named(own, destination)
         if not isinstance(found, Destination):
             return found
         opened: AnyProducer = await self.session._run(own.find(found))  # type: ignore[union-attr]
         return opened
 
-    async def _put(
-        self, target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *,
-        urgent: bool,
-    ) -> str:  # fmt: skip
-        while True:
-            sent = target.put(body, header, shared, waiter, urgent=urgent, block=False)
-            if sent is not None:
-                return sent
-            await asyncio.wrap_future(target.room_future())
+    @property
+    def duplicates(self) -> int:
+        """Messages that were not taken because the destination had seen their dedup_id."""
+        return self._core.duplicates
+
+    @property
+    def refused(self) -> int:
+        """Messages sent with persistent=False that the destination did not take; nobody waits for their answers."""
+        return self._core.refused
 
     async def close(self) -> None:
+        """Wait until everything sent is settled, then close.
+
+        Raises IllegalStateError when its destination was full for raybroker.reconnect.timeout_ms: what was left is
+        lost, and its futures say so.
+        """
         self._core._connection.io.require_usable()
         if self._core.closed:
             return
         given_up = False
         for settled in self._core.settled_futures():
             while not given_up and not settled.done():
-                await asyncio.wait([asyncio.wrap_future(settled)], timeout=closing_s(self._core))
-                given_up = not settled.done() and self._core.throttled
+                given_up = not await done_within(settled, closing_s(self._core)) and self._core.throttled
         await self.session._run(self._core.close())
         self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
 
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
 
 class Consumer(Unpicklable):
-    """See :class:`raybroker.client.blocking.handles.Consumer`; ``async for`` instead of ``for``."""
+    """Made by :meth:`Session.consumer`; iterate over it, or call receive."""
 
     def __init__(self, session: HandleSession, core: AnyConsumer) -> None:
         self.session = session
         self._core = core
 
     async def receive(self, timeout: float | None = None) -> Message | None:
-        found = await self.receive_many(1, timeout)
-        return found[0] if found else None
+        """The next message; None when ``timeout`` seconds are over, or the consumer is closed meanwhile.
+
+        Raises IllegalStateError when it was closed before. While the connection is not started nothing comes; that is
+        logged as a warning, once.
+        """
+        session, core = self.session, self._core
+        if timeout is not None:
+            check_timeout(timeout)
+        if session._listening is not None:
+            session._require_no_listener()
+        if core.closed:
+            raise closed_consumer(core)
+        if session._core.comes_back and session._core.unsettled:
+            await session._come_back()
+        message = core.take_one()
+        if message is None:  # "take_one" is looked up on every pass: joining a broker replaces it.
+            message = await arrival(core, lambda: core.take_one(), timeout)  # noqa: PLW0108
+        return message
 
     async def receive_nowait(self) -> Message | None:
+        """The next message if one is in the buffer."""
         self.session._require_no_listener()
-        await self.session._come_back()
         if self._core.closed:
             raise closed_consumer(self._core)
+        await self.session._come_back()
         message = self._core.take_one()
         if message is None:
             self._core.wait(0)
         return message
 
-    async def receive_many(
-        self, max: int = 100, timeout: float | None = None  # noqa: A002
-    ) -> list[Message]:  # fmt: skip
+    async def receive_many(self, max: int = 100, timeout: float | None = None) -> list[Message]:  # noqa: A002 - public name
+        """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
         check_arguments(max=max, timeout=timeout)
         self.session._require_no_listener()
-        await self.session._come_back()
-        core, loop = self._core, asyncio.get_running_loop()
-        if self._closed():
+        core = self._core
+        if core.closed:
             raise closed_consumer(core)
-        if not core._connection.started:
-            core._connection.warn_unless_started()
-        left, since_s = timeout, loop.time()
-        while not core.closed:
-            found = core.take(max)
-            if found:
-                return found
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(core.arrival_future()), left)
-            except TimeoutError:
-                return []
-            if timeout is not None:
-                left = timeout - (loop.time() - since_s)
-        return []
+        await self.session._come_back()
+        found = core.take(max)
+        if not found:
+            found = await arrival(core, lambda: core.take(max), timeout) or []
+        return found
 
     async def on_message(
-        self, listener: Callable[[Message], Awaitable[object] | object], *, retry_on: Types | type[BaseException] = (),
+        self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
         reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
     ) -> Consumer:  # fmt: skip
-        """Call ``listener`` for each message, in the session's task, one after another for all its consumers.
+        """Call ``listener`` for each message, in the session's task, one after the other.
 
-        See the blocking one for the arguments.
+        In an "auto" session a message is acknowledged when the listener returns. When it raises, that is logged and
+        told to ``on_exception``, and the message comes again after a pause, flagged, while others go on; what dies by
+        it says why. In a transacted session up to maxMessagesInTransaction calls are committed together, and rolled
+        back when one of them raises.
+
+        listener   a function of one message; a coroutine that it returns is run to its end before the next call
+        retry_on   only these types of exceptions are worth another attempt, with others the message is dead at once
+        reject_on  with these it is dead at once
+        backoff    seconds before the second attempt, doubled for each further one up to 30 s, or a pair with another
+                   longest pause; 0: at once, before other messages; None: the session's redelivery_delay_ms, or 0.25.
+                   redeliveryDelayOverride of the destination wins
+        Raises ConfigError for what cannot be called with a message.
         """
         core: Any = self._core
         if core.closed:
@@ -266,12 +325,15 @@ class Consumer(Unpicklable):
 
     @property
     def active(self) -> bool:
+        """False for a backup consumer that was not promoted yet."""
         return self._core.active
 
     def info(self) -> dict[str, Any]:
+        """Destination, limit, messages buffered, and consumed but not acknowledged."""
         return self._core.info()
 
     async def close(self) -> None:
+        """Detach: what is not acknowledged goes back to the destination."""
         self._core._connection.io.require_usable()
         if self._core.closed:
             return
@@ -282,9 +344,6 @@ class Consumer(Unpicklable):
             await self.session._run(self._core.close())
         self.session._consumers.discard(self)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self._iterate()
-
     def _closed(self) -> bool:
         return self._core.closed
 
@@ -292,7 +351,9 @@ class Consumer(Unpicklable):
         if self.__dict__.get("_core") is not None:
             let_go(self._core)
 
-    async def _iterate(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages as they come, until the consumer is closed."""
+        self._core._connection.io.require_usable()
         while not self._closed():
             try:
                 message = await self.receive()
@@ -303,9 +364,15 @@ class Consumer(Unpicklable):
             if message is not None:
                 yield message
 
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
 
 class Browser(Unpicklable):
-    """See :class:`raybroker.client.blocking.handles.Browser`; ``async for`` instead of ``for``."""
+    """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
 
     def __init__(self, session: HandleSession, make: Callable[[], BrowserCore]) -> None:
         self.session = session
@@ -321,6 +388,7 @@ class Browser(Unpicklable):
         return core
 
     def __aiter__(self) -> AsyncIterator[Message]:
+        """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
         require_open(self.closed)
         return self._iterate()
 
@@ -342,6 +410,7 @@ class Browser(Unpicklable):
             await self.session._run(core.close())
 
     async def close(self) -> None:
+        """End it, and every pass that is under way."""
         self.session._core.connection.io.require_usable()
         if self.closed:
             return

@@ -1,17 +1,16 @@
-"""The task of an asynchronous session with listeners, and what ends each of their calls."""
+"""The calls of a session's listeners, and what ends each of them."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable
 from typing import Protocol
 
 from raybroker.client.aio.handles import Consumer, HandleSession
+from raybroker.client.aio.serving import Serving
+from raybroker.client.aio.waiting import run
 from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
-from raybroker.client.listener.handler import Handler, give_up, judge, require_result
+from raybroker.client.listener.handler import Handler, give_up, judge
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 log = logging.getLogger("raybroker.listener")
@@ -26,7 +25,7 @@ class ListeningSession(HandleSession, Protocol):
 
 
 class Listening:
-    """See :class:`raybroker.client.blocking.listening.Listening`."""
+    """Calls listeners serially, one message at a time, for all consumers of a session."""
 
     def __init__(self, session: ListeningSession) -> None:
         self._session = session
@@ -34,29 +33,23 @@ class Listening:
         self._batching: Batching | None = None
         if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._core.listen(self._wake_up)
-        self._task = asyncio.ensure_future(self._serve())
-
-    def _wake_up(self) -> None:
-        """Called on the IO thread."""
-        with contextlib.suppress(RuntimeError):  # The application's loop is closed: nobody listens any more.
-            self._loop.call_soon_threadsafe(self._wake.set)
+        self._serving = Serving()
+        self._core.listen(self._serving.wake)
+        self._serving.begin(self._serve)
 
     def work(self) -> None:
-        self._wake.set()
+        """Something may have come."""
+        self._serving.wake()
 
     async def stop(self) -> None:
-        self._wake.set()
-        if self._task is not asyncio.current_task():
-            await self._task
+        """End after the call that runs; the session says that it is closed."""
+        self._serving.wake()
+        await self._serving.ended()
 
     async def _serve(self) -> None:
         session = self._session
         while not session.closed:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._serving.woken()
             busy = True
             while busy and not session.closed:
                 busy = False
@@ -81,16 +74,10 @@ class Listening:
             return False
         self._core.in_hand = message
         try:
-            result = handler.function(message)
-            if isinstance(result, Awaitable):
-                await result
-            elif result is not None:
-                require_result(handler.function, result)
-        except asyncio.CancelledError as error:
-            if self._is_cancelled():
+            await self._serving.call(handler, message)
+        except BaseException as error:  # What ends a call is its message's failure.
+            if self._serving.is_ended_by(error):
                 raise
-            await self._failed(handler, message, error)
-        except Exception as error:  # noqa: BLE001 - a listener's failure is its message's failure
             await self._failed(handler, message, error)
         else:
             await self._returned()
@@ -98,11 +85,6 @@ class Listening:
             self._core.in_hand = None
             self._core.call_ended()
         return True
-
-    def _is_cancelled(self) -> bool:
-        """The session's own task is to end; otherwise what the listener awaited was cancelled."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
 
     async def _returned(self) -> None:
         if self._batching is None:
@@ -126,6 +108,7 @@ class Listening:
             self._batching.committed()
 
     def _uncertain(self, error: BrokerError) -> None:
+        """What the listener has done with is not acknowledged: it comes again, or its outcome is unknown."""
         log.warning("what a listener had done with was not acknowledged: %s", error)
         self._core.connection.events.post_failure(error)
 
@@ -135,7 +118,7 @@ class Listening:
         if self._batching is not None:
             self._batching.failed(in_call=not verdict.rejects)
         try:
-            await self._session._run(give_up(self._core, message, verdict, batched=batched))
+            await run(self._core.connection.io, give_up(self._core, message, verdict, batched=batched))
         except ConnectionLostError:  # The message comes again by that.
             pass
         except BrokerError as fault:

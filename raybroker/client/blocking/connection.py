@@ -1,4 +1,5 @@
-"""The blocking Connection and Session: a face over the cores. Producer and Consumer are ``handles.py``.
+# Generated from raybroker/client/aio/connection.py: change that file, then run `python -m tests.tidy.blocking_face`.
+"""The blocking Connection and Session; what a session makes is in :mod:`raybroker.client.blocking.handles`.
 
 A session and what it makes belong to one thread at a time, as in JMS; a connection may be shared.
 """
@@ -6,16 +7,16 @@ A session and what it makes belong to one thread at a time, as in JMS; a connect
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from raybroker.client.admin.admin import Admin
-from raybroker.client.arguments import check_arguments
 from raybroker.client.blocking.handles import Browser, Consumer, Producer
 from raybroker.client.blocking.listening import Listening
+from raybroker.client.blocking.waiting import CANCELLABLE, all_done, answered, called_back, result, run
+from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
@@ -25,7 +26,7 @@ from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import unsubscribe
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
-from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
+from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
 from raybroker.client.session.session import SessionCore, session_mode
@@ -38,15 +39,19 @@ if TYPE_CHECKING:
 
     from raybroker.client.destinations import Destination
 
+__all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
+
 
 def _confirmed(confirmations: Confirmations) -> None:
-    for confirmation in confirmations:
-        confirmation.exception()  # Waits; what it is, is checked once all are there.
+    all_done(confirmations)
     check(confirmations)
 
 
 class Connection(PicklableConnection):
-    """A connection to a cluster (or to the loopback). Delivers nothing until started; ``with`` starts and closes it."""
+    """A connection to a cluster (or to the loopback). Delivers nothing until started.
+
+    ``with`` starts and closes it.
+    """
 
     _transactions: ClassVar[type[SessionTransactions]] = SessionTransactions
     """Of its transacted sessions."""
@@ -75,15 +80,15 @@ class Connection(PicklableConnection):
 
     def start(self) -> None:
         """Let messages in."""
-        self._core.io.run(self._core.start())
+        run(self._core.io, self._core.start())
 
     def stop(self) -> None:
         """Hand out nothing until start(); sending goes on."""
-        self._core.io.run(self._core.stop())
+        run(self._core.io, self._core.stop())
 
     def admin(self) -> Admin:
         """Administration: one method a verb of the command line."""
-        return Admin(lambda verb, args: self._core.io.run(self._core.admin(verb, args)))
+        return Admin(lambda verb, args: run(self._core.io, self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:
         """``handler`` is called with the error that ended a handle, in a thread of the connection's own.
@@ -92,12 +97,12 @@ class Connection(PicklableConnection):
         handlers of a connection are called there one after another, and may make any call.
         """
         check_arguments(handler=handler)
-        self._core.events.on_exception(self._core.callbacks.wrap(handler))
+        self._core.events.on_exception(called_back(self._core, handler))
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
         """``handler`` is called, as that of on_exception, for each event of the connection's links; None: nobody is."""
         check_arguments(handler=handler)
-        self._core.events.on_event(self._core.callbacks.wrap(handler))
+        self._core.events.on_event(called_back(self._core, handler))
 
     def on_consumer_event(
         self, destination: Destination | str, handler: Callable[[ConsumerEvent], object] | None
@@ -108,7 +113,8 @@ class Connection(PicklableConnection):
         A destination that does not exist has none, and is looked for again each imqReconnectInterval.
         """
         check_arguments(handler=handler)
-        self._core.io.run(self._core.watch_consumers(destination_of(destination), self._core.callbacks.wrap(handler)))
+        work = self._core.watch_consumers(destination_of(destination), called_back(self._core, handler))
+        run(self._core.io, work)
 
     @property
     def client_id(self) -> str | None:
@@ -136,7 +142,7 @@ class Connection(PicklableConnection):
             with collected(faults):
                 session.close()
         with collected(faults):
-            self._core.io.run(self._core.close())
+            run(self._core.io, self._core.close())
         raise_first(faults)
 
     def __enter__(self) -> Connection:
@@ -197,12 +203,14 @@ class Session(Unpicklable):
     def temporary_queue(self) -> TemporaryQueue:
         """A new queue, for answers; it ends with ``delete()`` or with the connection."""
         self._require_open()
-        return self._run(opening.temporary_queue(self._core, self._run))
+        found: TemporaryQueue = self._run(opening.temporary_queue(self._core, self._run))
+        return found
 
     def temporary_topic(self) -> TemporaryTopic:
         """A new topic that ends with ``delete()`` or with the connection."""
         self._require_open()
-        return self._run(opening.temporary_topic(self._core, self._run))
+        found: TemporaryTopic = self._run(opening.temporary_topic(self._core, self._run))
+        return found
 
     # ---- producers and consumers -----------------------------------------------------------------------------------
 
@@ -229,18 +237,15 @@ class Session(Unpicklable):
         """
         self._require_open()
         check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
-        work = opening.producer(
-            self._core, destination, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer
-        )
-        producer = Producer(self, self._run(work))
-        options = {
+        options: dict[str, Any] = {
             "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
             "unit_of_order": unit_of_order, "serializer": serializer,
         }  # fmt: skip
-        producer._made = (destination, options)
+        core = self._run(opening.producer(self._core, destination, **options))
+        producer = Producer(self, core, (destination, options))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
-        self._producers.add(producer, partial(opening.let_go, producer._core))
+        self._producers.add(producer, partial(opening.let_go, core))
         return producer
 
     def consumer(
@@ -264,9 +269,7 @@ class Session(Unpicklable):
         no_local   leave out what this connection publishes (topics)
         ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
         """
-        return self._consumer(
-            destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms
-        )
+        return self._consumer(destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms)
 
     def receive(self, destination: Destination | str, timeout: float | None = None) -> Message | None:
         """The next message of a queue or topic, from one consumer that the session keeps for it; None when ``timeout``
@@ -327,6 +330,7 @@ class Session(Unpicklable):
         """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic."""
         self._require_open()
         browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
+        browser._fresh = browser._open()
         self._browsers.append(browser)
         return browser
 
@@ -342,20 +346,14 @@ class Session(Unpicklable):
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(
-            self._core.connection, _confirmed, self._core.reply
-        )
+        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed, self._core.reply)
         answer: Future[Message] = Future()
         before = requests.strangers
-        sending = self._core.connection.io.submit(requests.send(target, body, encode, answer))
         try:
-            sending.result(timeout)
-            return answer.result(timeout)
-        except FutureTimeoutError:
+            sending = requests.send(target, body, encode, answer)
+            return answered(self._core.connection.io, sending, answer, timeout)
+        except TimeoutError:
             raise request_timed_out(target, timeout, requests.strangers - before) from None
-        finally:
-            sending.cancel()
-            answer.cancel()
 
     # ---- acknowledgement and transactions --------------------------------------------------------------------------
 
@@ -369,7 +367,7 @@ class Session(Unpicklable):
         Raises TransactionRolledBackError, or why a message was refused: nothing of it happened. Raises
         ConnectionLostError when that cannot be known.
         """
-        self._run(self._core.require_transactions().commit(cancellable=False))
+        self._run(self._core.require_transactions().commit(cancellable=CANCELLABLE))
 
     def rollback(self) -> None:
         """What was sent is dropped; what was received comes again, flagged."""
@@ -426,7 +424,7 @@ class Session(Unpicklable):
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
                 producer.close()
-        self._producers.wait()
+        all_done(self._producers.closing())
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
@@ -453,9 +451,6 @@ class Session(Unpicklable):
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 
-    def _run(self, work: Any) -> Any:
-        return self._core.connection.io.run(work)
-
     def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
         self._require_open()
         consumer = Consumer(self, self._run(opening.consumer(self._core, *arguments, **subscription)))
@@ -467,7 +462,8 @@ class Session(Unpicklable):
         **kind: bool,
     ) -> Consumer:  # fmt: skip
         rest = opening.subscriber_options(options)
-        return self._consumer(opening.topic_of(topic), selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+        found = opening.topic_of(topic)
+        return self._consumer(found, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
 
     def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
         target, options = answering(message, options)
@@ -475,26 +471,13 @@ class Session(Unpicklable):
             self._replier = self.producer()
         return self._replier.send(body, destination=target, **options)
 
-    def _adopt(self, producer: Producer, made: Made) -> None:
-        """Open a producer that came from another process."""
-        destination, options = made
-        core = self._run(opening.producer(self._core, destination, **options))
-        producer.__init__(self, core)  # type: ignore[misc]
-        producer._made = made
-        self._producers.add(producer, partial(opening.let_go, core))
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return run(self._core.connection.io, work)
 
     def _require_open(self) -> None:
         if self.closed:
             raise IllegalStateError("the session is closed")
         self._core.connection.require_open()
-
-    def _come_back(self) -> None:
-        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
-        core = self._core
-        if core.comes_back and core.unsettled:
-            for confirmation in core.before_more():
-                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
-                    confirmation.result()
 
     def _require_no_listener(self) -> None:
         if self._listening is not None:
@@ -504,3 +487,11 @@ class Session(Unpicklable):
         if self._listening is None:
             self._listening = Listening(self)
         self._listening.work()
+
+    def _come_back(self) -> None:
+        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
+        core = self._core
+        if core.comes_back and core.unsettled:
+            for confirmation in core.before_more():
+                with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
+                    result(confirmation)

@@ -1,16 +1,23 @@
-"""The blocking producer and consumer; what makes them is ``blocking.py``.
-
-Every wait of a user's thread for a message or for its acknowledgement is here.
-"""
+# Generated from raybroker/client/aio/handles.py: change that file, then run `python -m tests.tidy.blocking_face`.
+"""The blocking producer, consumer and browser; a session makes them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Protocol
 
+from raybroker.client.blocking.waiting import (
+    ProducerBase,
+    all_done,
+    arrival,
+    done_within,
+    put,
+    result,
+    room_for_callbacks,
+    with_room,
+)
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.connection.callbacks import Callbacks, SendFuture
 from raybroker.client.connection.unreferenced import Handles
@@ -19,7 +26,7 @@ from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Destination
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
-from raybroker.client.pickled import Made, PicklableConnection, Unpicklable, producer_again, reduce_producer
+from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.producer.header_hints import HeaderHints
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_many import many_options
@@ -37,8 +44,6 @@ from raybroker.client.session.opening import (
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
 
-T = TypeVar("T")
-
 
 class HandleSession(Protocol):
     """The session that made a handle, as the handle sees it."""
@@ -54,7 +59,7 @@ class HandleSession(Protocol):
     @property
     def _listening(self) -> object: ...
 
-    def _run(self, work: Any) -> Any: ...
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any: ...
 
     def _come_back(self) -> None: ...
 
@@ -63,35 +68,15 @@ class HandleSession(Protocol):
     def _listen(self) -> None: ...
 
 
-class Producer(HeaderHints):
+class Producer(ProducerBase, HeaderHints):
     """Made by :meth:`Session.producer`. Sends of one producer arrive in order."""
 
-    def __init__(self, session: HandleSession, core: OwnProducer) -> None:
+    def __init__(self, session: HandleSession, core: OwnProducer, made: Made) -> None:
         self.session = session
         self._core = core
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
-        self._made: Made | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process opens itself on its first use, with a connection and a session of its own."""
-        if "_again" in self.__dict__:
-            connection, made = self._again
-            return producer_again, (type(self), connection, *made)
-        if self._made is None:
-            raise IllegalStateError("this producer cannot be pickled; pickle its connection")
-        return reduce_producer(self, self._made)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_again" or name.startswith("__") or "_again" not in self.__dict__:
-            raise AttributeError(f"Producer has no attribute {name!r}")
-        connection, made = self.__dict__.pop("_again")
-        try:
-            connection.session()._adopt(self, made)
-        except BaseException:
-            self.__dict__["_again"] = (connection, made)
-            raise
-        return getattr(self, name)
+        self._made = made
 
     def send(
         self,
@@ -136,18 +121,16 @@ class Producer(HeaderHints):
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
-            return self._core._connection.io.run(work)
+            return self.session._run(work)
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
-            sent = target.put(body, header, shared, None, urgent=False)
-            assert sent is not None
-            return sent
+            return put(target, body, header, shared, None, self._timeout_s, urgent=False)
         waiter: Future[str] = Future()
-        target.put(body, header, shared, waiter, urgent=True)
+        put(target, body, header, shared, waiter, urgent=True)
         try:
-            return waiter.result(self._timeout_s)
-        except FutureTimeoutError:
+            return result(waiter, self._timeout_s)
+        except TimeoutError:
             raise unconfirmed(target, waiter, self._timeout_s) from None
 
     def send_async(
@@ -183,9 +166,9 @@ class Producer(HeaderHints):
         if dedup_id is not None:
             check_window(target)
         if self._callbacks.full:
-            self._callbacks.wait_for_room()
+            room_for_callbacks(self._callbacks)
         waiter = SendFuture(self._callbacks)
-        target.put(body, header, shared, waiter, urgent=False)
+        put(target, body, header, shared, waiter, urgent=False)
         return waiter
 
     def send_many(
@@ -205,13 +188,13 @@ class Producer(HeaderHints):
         The first refusal is raised, after the others have been settled.
         """
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
+        target = self._target(destination)
         count, futures = 0, []
-        for messages, future in self._target(destination).put_many(bodies, shared, each):
+        for messages, future in with_room(target, target.put_many(bodies, shared, each)):
             count += messages
             futures.append(future)
         if not self._core.transacted:
-            for future in futures:
-                future.exception()
+            all_done(futures)
             for future in futures:
                 future.result()
         return count
@@ -248,9 +231,8 @@ class Producer(HeaderHints):
         given_up = False
         for settled in self._core.settled_futures():
             while not given_up and not settled.done():
-                wait([settled], closing_s(self._core))
-                given_up = not settled.done() and self._core.throttled
-        self._core._connection.io.run(self._core.close())
+                given_up = not done_within(settled, closing_s(self._core)) and self._core.throttled
+        self.session._run(self._core.close())
         self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(self._core)
@@ -285,25 +267,9 @@ class Consumer(Unpicklable):
         if session._core.comes_back and session._core.unsettled:
             session._come_back()
         message = core.take_one()
-        if message is None:  # Whose "take_one" it is changes when the consumer gets members on other brokers meanwhile.
-            message = self._wait_for(lambda: core.take_one(), timeout)  # noqa: PLW0108
+        if message is None:  # "take_one" is looked up on every pass: joining a broker replaces it.
+            message = arrival(core, lambda: core.take_one(), timeout)  # noqa: PLW0108
         return message
-
-    def _wait_for(self, take: Callable[[], T | None], timeout: float | None) -> T | None:
-        """What ``take`` gives as soon as it gives something; None when the time is over or the consumer closed."""
-        core = self._core
-        if not core._connection.started:
-            core._connection.warn_unless_started()
-        left, since_ns = timeout, core._connection.clock.monotonic_ns()
-        while core.wait(left) and not core.closed:
-            found = take()
-            if found is not None and found != []:
-                return found
-            if timeout is not None:  # What was there went to somebody else, or had expired.
-                left = timeout - (core._connection.clock.monotonic_ns() - since_ns) / 1e9
-                if left <= 0:
-                    return None
-        return None
 
     def receive_nowait(self) -> Message | None:
         """The next message if one is in the buffer."""
@@ -326,7 +292,7 @@ class Consumer(Unpicklable):
         self.session._come_back()
         found = core.take(max)
         if not found:
-            found = self._wait_for(lambda: core.take(max), timeout) or []
+            found = arrival(core, lambda: core.take(max), timeout) or []
         return found
 
     def on_message(
@@ -376,7 +342,7 @@ class Consumer(Unpicklable):
             self.session._come_back()
         self._core.shut()
         with contextlib.suppress(ConnectionLostError):
-            self._core._connection.io.run(self._core.close())
+            self.session._run(self._core.close())
         self.session._consumers.discard(self)
 
     def _closed(self) -> bool:
@@ -414,21 +380,27 @@ class Browser(Unpicklable):
         self.closed = False
         self._make = make
         self._passes: list[BrowserCore] = []
-        self._fresh: BrowserCore | None = self._open()
+        self._fresh: BrowserCore | None = None
 
     def _open(self) -> BrowserCore:
         core = self._make()
-        core._connection.io.run(core.open())
+        self.session._run(core.open())
         self._passes.append(core)
         return core
 
     def __iter__(self) -> Iterator[Message]:
         """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
         require_open(self.closed)
-        core, self._fresh = self._fresh or self._open(), None
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Message]:
+        core, self._fresh = self._fresh, None
+        if core is None:
+            core = self._open()
         try:
-            while chunk := core._connection.io.run(core.fetch()):
-                yield from chunk
+            while chunk := self.session._run(core.fetch()):
+                for message in chunk:
+                    yield message
         finally:
             self._end(core)
 
@@ -436,7 +408,7 @@ class Browser(Unpicklable):
         if core in self._passes:
             self._passes.remove(core)
         with contextlib.suppress(ConnectionLostError):
-            core._connection.io.run(core.close())
+            self.session._run(core.close())
 
     def close(self) -> None:
         """End it, and every pass that is under way."""

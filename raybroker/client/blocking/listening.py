@@ -1,17 +1,17 @@
-"""The thread of a blocking session with listeners, and what ends each of their calls."""
+# Generated from raybroker/client/aio/listening.py: change that file, then run `python -m tests.tidy.blocking_face`.
+"""The calls of a session's listeners, and what ends each of them."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
-from collections.abc import Awaitable
 from typing import Protocol
 
 from raybroker.client.blocking.handles import Consumer, HandleSession
+from raybroker.client.blocking.serving import Serving
+from raybroker.client.blocking.waiting import run
 from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
-from raybroker.client.listener.handler import Handler, give_up, judge, require_result
+from raybroker.client.listener.handler import Handler, give_up, judge
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 log = logging.getLogger("raybroker.listener")
@@ -26,10 +26,7 @@ class ListeningSession(HandleSession, Protocol):
 
 
 class Listening:
-    """Calls listeners serially, one message at a time, for all consumers of a session.
-
-    A coroutine that a listener returns is run to its end on an event loop of this thread.
-    """
+    """Calls listeners serially, one message at a time, for all consumers of a session."""
 
     def __init__(self, session: ListeningSession) -> None:
         self._session = session
@@ -37,35 +34,29 @@ class Listening:
         self._batching: Batching | None = None
         if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
-        self._runner: asyncio.Runner | None = None
-        self._wake = threading.Event()
-        self._core.listen(self._wake.set)
-        self._thread = threading.Thread(target=self._serve, name="raybroker-session", daemon=True)
-        self._thread.start()
+        self._serving = Serving()
+        self._core.listen(self._serving.wake)
+        self._serving.begin(self._serve)
 
     def work(self) -> None:
         """Something may have come."""
-        self._wake.set()
+        self._serving.wake()
 
     def stop(self) -> None:
         """End after the call that runs; the session says that it is closed."""
-        self._wake.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._serving.wake()
+        self._serving.ended()
 
     def _serve(self) -> None:
         session = self._session
         while not session.closed:
-            self._wake.wait()
-            self._wake.clear()
+            self._serving.woken()
             busy = True
             while busy and not session.closed:
                 busy = False
                 for consumer in list(session._consumers.kept):
                     busy = self._serve_one(consumer) or busy
             self._commit()
-        if self._runner is not None:
-            self._runner.close()
 
     def _serve_one(self, consumer: Consumer) -> bool:
         """Hand one message to the listener; False when there is none."""
@@ -84,10 +75,10 @@ class Listening:
             return False
         self._core.in_hand = message
         try:
-            result = handler.function(message)
-            if result is not None:
-                self._run(handler, result)
-        except BaseException as error:  # noqa: BLE001 - whatever ends a call is its message's failure, not the thread's
+            self._serving.call(handler, message)
+        except BaseException as error:  # What ends a call is its message's failure.
+            if self._serving.is_ended_by(error):
+                raise
             self._failed(handler, message, error)
         else:
             self._returned()
@@ -95,14 +86,6 @@ class Listening:
             self._core.in_hand = None
             self._core.call_ended()
         return True
-
-    def _run(self, handler: Handler, result: object) -> None:
-        if isinstance(result, Awaitable):
-            if self._runner is None:
-                self._runner = asyncio.Runner()
-            self._runner.run(_awaited(result))
-        else:
-            require_result(handler.function, result)
 
     def _returned(self) -> None:
         if self._batching is None:
@@ -136,12 +119,8 @@ class Listening:
         if self._batching is not None:
             self._batching.failed(in_call=not verdict.rejects)
         try:
-            self._core.connection.io.run(give_up(self._core, message, verdict, batched=batched))
+            run(self._core.connection.io, give_up(self._core, message, verdict, batched=batched))
         except ConnectionLostError:  # The message comes again by that.
             pass
         except BrokerError as fault:
             self._uncertain(fault)
-
-
-async def _awaited(result: Awaitable[object]) -> None:
-    await result

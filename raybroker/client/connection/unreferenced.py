@@ -7,12 +7,11 @@ before it is closed, and closing the session waits for that.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from raybroker.client.connection.io_thread import IoThread
@@ -67,11 +66,6 @@ class Handles(Generic[H]):
             self._closing.discard(closing)
 
     def closing(self) -> list[Future[None]]:
-        """Of handles that were let go of and are not closed yet."""
+        """Of handles that were let go of and are not closed yet; each bounds itself."""
         with self._lock:
             return list(self._closing)
-
-    def wait(self) -> None:
-        """Until those are closed; each bounds itself."""
-        with contextlib.suppress(KeyError):
-            wait(self.closing())

@@ -1,0 +1,122 @@
+"""How the asynchronous handles wait: on the application's event loop, for work on the IO loop and for other threads.
+
+:mod:`raybroker.client.blocking.waiting` has the same names for a thread that blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from raybroker.client.connection.callbacks import Callbacks
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.pickled import Unpicklable
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.unnamed import AnyProducer
+from raybroker.client.session.opening import AnyConsumer, no_room
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+CANCELLABLE: Final = True
+"""Whoever waits may be cancelled."""
+ProducerBase = Unpicklable
+"""A producer cannot travel: its copy could not be opened without an ``await``."""
+
+
+def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+    """Start work on the IO loop, at once; what is returned waits for it."""
+    return asyncio.wrap_future(io.submit(work))
+
+
+async def result(future: Future[T], timeout_s: float | None = None) -> T:
+    """The result of a future; when the time is over, cancels it and raises TimeoutError."""
+    return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+
+
+async def all_done(futures: Iterable[Future[Any]]) -> None:
+    """Wait for all of these, whatever becomes of them."""
+    await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+
+
+async def done_within(future: Future[Any], timeout_s: float) -> bool:
+    """Wait for a future, whatever becomes of it; False when the time is over."""
+    await asyncio.wait([asyncio.wrap_future(future)], timeout=timeout_s)
+    return future.done()
+
+
+async def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[T], timeout_s: float | None) -> T:
+    """Start ``sending``, and wait for it and for the answer; raises TimeoutError."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await run(io, sending)
+            return await asyncio.wrap_future(answer)
+    finally:
+        answer.cancel()
+
+
+def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> Callable[[E], object] | None:
+    """The handler, to be called from the IO thread on the loop that runs now; when that loop has ended, never."""
+    loop = asyncio.get_running_loop()
+
+    def call(event: E) -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(handler, event)  # type: ignore[arg-type]
+
+    return call if handler is not None else None
+
+
+async def put(
+    target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None,
+    timeout_s: float | None = None, *, urgent: bool,
+) -> str:  # fmt: skip
+    """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                sent = target.put(body, header, shared, waiter, urgent=urgent, block=False)
+                if sent is not None:
+                    return sent
+                await asyncio.wrap_future(target.room_future())
+    except TimeoutError:
+        raise no_room(target, timeout_s) from None
+
+
+async def with_room(
+    target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]
+) -> AsyncIterator[tuple[int, Future[str]]]:
+    """What ``put_many`` yields; each part is asked for once there is room for it."""
+    while True:
+        await asyncio.wrap_future(target.room_future())
+        part = next(parts, None)
+        if part is None:
+            return
+        yield part
+
+
+async def room_for_callbacks(callbacks: Callbacks) -> None:
+    """Wait while too many callbacks wait to be run."""
+    await asyncio.to_thread(callbacks.wait_for_room)
+
+
+async def arrival(core: AnyConsumer, take: Callable[[], T | None], timeout_s: float | None) -> T | None:
+    """What ``take`` gives as soon as it gives something; None when the time is over or the consumer is closed."""
+    core._connection.warn_unless_started()
+    loop = asyncio.get_running_loop()
+    left, since_s = timeout_s, loop.time()
+    while True:
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(core.arrival_future()), left)
+        except TimeoutError:
+            return None
+        if core.closed:
+            return None
+        found = take()
+        if found:
+            return found
+        if timeout_s is not None:  # Another consumer took the messages that had arrived, or they had expired.
+            left = timeout_s - (loop.time() - since_s)

@@ -1,0 +1,100 @@
+"""How the blocking handles wait: the user's thread blocks, for work on the IO loop and for other threads.
+
+Written by hand, with the names of :mod:`raybroker.client.aio.waiting`, from which the generated handles differ by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from typing import Any, Final, TypeVar
+
+from raybroker.client.connection.callbacks import Callbacks
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.pickled import PicklableProducer
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.unnamed import AnyProducer
+from raybroker.client.session.opening import AnyConsumer
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+CANCELLABLE: Final = False
+ProducerBase = PicklableProducer
+
+
+def run(io: IoThread, work: Coroutine[Any, Any, T]) -> T:
+    """Run work on the IO loop and wait for it."""
+    return io.run(work)
+
+
+def result(future: Future[T], timeout_s: float | None = None) -> T:
+    """The result of a future; raises TimeoutError when the time is over."""
+    return future.result(timeout_s)
+
+
+def all_done(futures: Iterable[Future[Any]]) -> None:
+    """Wait for all of these, whatever becomes of them."""
+    for future in futures:
+        with contextlib.suppress(CancelledError):
+            future.exception()
+
+
+def done_within(future: Future[Any], timeout_s: float) -> bool:
+    """Wait for a future, whatever becomes of it; False when the time is over."""
+    wait([future], timeout_s)
+    return future.done()
+
+
+def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[T], timeout_s: float | None) -> T:
+    """Start ``sending``, and wait for it and for the answer; raises TimeoutError."""
+    sent = io.submit(sending)
+    try:
+        sent.result(timeout_s)
+        return answer.result(timeout_s)
+    finally:
+        sent.cancel()
+        answer.cancel()
+
+
+def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> Callable[[E], object] | None:
+    """The handler, to be called from the IO thread in a thread of the connection's own."""
+    return core.callbacks.wrap(handler)
+
+
+def put(
+    target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None,
+    timeout_s: float | None = None, *, urgent: bool,
+) -> str:  # fmt: skip
+    """Have a producer accept a message, as soon as there is room; the producer bounds the wait itself."""
+    sent = target.put(body, header, shared, waiter, urgent=urgent)
+    assert sent is not None
+    return sent
+
+
+def with_room(target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]) -> Iterator[tuple[int, Future[str]]]:
+    """What ``put_many`` yields, which waits for room itself."""
+    return parts
+
+
+def room_for_callbacks(callbacks: Callbacks) -> None:
+    """Wait while too many callbacks wait to be run."""
+    callbacks.wait_for_room()
+
+
+def arrival(core: AnyConsumer, take: Callable[[], T | None], timeout_s: float | None) -> T | None:
+    """What ``take`` gives as soon as it gives something; None when the time is over or the consumer is closed."""
+    core._connection.warn_unless_started()
+    clock = core._connection.clock
+    left, since_ns = timeout_s, clock.monotonic_ns()
+    while core.wait(left) and not core.closed:
+        found = take()
+        if found:
+            return found
+        if timeout_s is not None:  # Another consumer took the messages that had arrived, or they had expired.
+            left = timeout_s - (clock.monotonic_ns() - since_ns) / 1e9
+            if left <= 0:
+                return None
+    return None
