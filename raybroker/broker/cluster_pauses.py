@@ -55,9 +55,7 @@ class Pausing:
                 await self._everywhere("pause_destination", args)
         return len(keys)
 
-    async def resume_destination(
-        self, type: str | None = None, name: str | None = None, which: str = "all"
-    ) -> int:
+    async def resume_destination(self, type: str | None = None, name: str | None = None, which: str = "all") -> int:
         """As Destinations.resume, on all brokers; how many destinations. Raises as :meth:`pause_destination`."""
         check_pause(which, 0, "resumed")
         kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))

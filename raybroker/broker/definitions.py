@@ -47,9 +47,7 @@ class Definitions:
         found = self._agreed().destinations.get(key)
         return dict(found) if found is not None else None
 
-    async def create_destination(
-        self, type: str, name: str, attributes: Row, if_exists: str = "error"
-    ) -> str:
+    async def create_destination(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:
         key: Key = (check_destination_type(type), name)
 
         async def update() -> None:
@@ -149,9 +147,7 @@ class Definitions:
                 if key == ("topic", fields.get("topic")):
                     await self._propose(Change("destroy_subscription", subscription))
 
-    async def destroy_subscription(
-        self, name: str, client_id: str | None = None, topic: str | None = None
-    ) -> None:
+    async def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         key = (client_id or "", name)
         known = self._agreed().subscriptions.get(key)
         if known is None or topic not in (None, known.get("topic")):

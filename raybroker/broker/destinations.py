@@ -166,9 +166,7 @@ class Destinations:
         await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
         return len(keys)
 
-    async def resume_destination(
-        self, type: str | None = None, name: str | None = None, which: str = "all"
-    ) -> int:
+    async def resume_destination(self, type: str | None = None, name: str | None = None, which: str = "all") -> int:
         """Resume one destination, or all (of a type); how many."""
         check_pause(which, 0, "resumed")
         keys = self._chosen(type, name, "resumed")

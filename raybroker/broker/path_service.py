@@ -76,9 +76,7 @@ class PathService:
 
     # ---- what brokers ask
 
-    async def routes(
-        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]
-    ) -> dict[str, str]:
+    async def routes(self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]) -> dict[str, str]:
         """Unit → broker; a new unit goes to the next of the live brokers in turn. The producer holds them from now on.
 
         Raises OrderError when no broker is live.

@@ -7,7 +7,7 @@ from typing import Any
 
 from raybroker.cli.exits import UsageError
 from raybroker.model.errors import BrokerError
-from raybroker.model.names import DestinationType, check_destination_name
+from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting import Setting
 from raybroker.model.settings import check_attribute_names, lookup, settings_of
 
@@ -20,7 +20,7 @@ def checked_name(option: str, name: str, *, wildcards: bool = False) -> str:
         raise UsageError(f"{option}: {error}") from None
 
 
-def checked_attributes(given: Mapping[str, str], kind: DestinationType | None) -> dict[str, Any]:
+def checked_attributes(given: Mapping[str, str], kind: str) -> dict[str, Any]:
     """Attributes of a destination, as the text they are; raises UsageError for a name or a value that none has.
 
     Whether they go together, and with what is there, is for the broker to say.
@@ -28,8 +28,7 @@ def checked_attributes(given: Mapping[str, str], kind: DestinationType | None) -
     try:
         for name, value in given.items():
             lookup(name, "destination").parse(value)
-        if kind is not None:
-            check_attribute_names(given, kind)
+        check_attribute_names(given, check_destination_type(kind))
     except BrokerError as error:
         raise UsageError(f"-o: {error}") from None
     return dict(given)

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import output
 from raybroker.cli.answers import show_one, without
+from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import Attributes, Cluster, Json, attributes
+from raybroker.client.admin.admin import Admin
 from raybroker.config import Config
 from raybroker.config.brokers import MASTER, plan_of
 from raybroker.model.errors import ConfigError, IllegalStateError
@@ -22,34 +24,31 @@ ClusterFile = Annotated[
 ]
 
 
-@groups["query"].command("cls")
-def query_cls(cluster: Cluster = "default", json: Json = False) -> None:
+@command("query", "cls")
+def query_cls(admin: Admin, json: Json = False) -> None:
     """Show the cluster as its home broker sees it, and the configuration change record."""
-    with connecting.administering(cluster) as admin:
-        found = admin.query_cluster()
+    found = admin.query_cluster()
     show_one(found, json=json, shown=lambda row: without(row, "brokers"), record="configuration change record")
 
 
-@groups["reload"].command("cls")
-def reload_cls(config: ClusterFile = None, cluster: Cluster = "default") -> None:
+@command("reload", "cls")
+def reload_cls(admin: Admin, config: ClusterFile = None, cluster: Cluster = "default") -> None:
     """Have all brokers take the list of brokers from a cluster file: raybroker reload cls --config cluster.toml"""
     try:
         plan = plan_of(Config.load(cluster_file=config))
     except ConfigError as error:
         raise UsageError(str(error)) from None
-    with connecting.administering(cluster) as admin:
-        told = admin.reload_cluster(plan.names)
+    told = admin.reload_cluster(plan.names)
     output.say(f"cluster {cluster}: brokers {', '.join(plan.names)}; told {', '.join(told)}")
 
 
-@groups["changemaster"].command("cls")
-def changemaster_cls(option: Attributes = None, cluster: Cluster = "default") -> None:
+@command("changemaster", "cls")
+def changemaster_cls(admin: Admin, option: Attributes = None, cluster: Cluster = "default") -> None:
     """Move the record to another broker: raybroker changemaster cls -o imq.cluster.masterbroker=b2"""
     given = attributes(option)
     if set(given) != {MASTER}:
         raise UsageError(f"changemaster cls: give -o {MASTER}=BROKER and nothing else")
-    with connecting.administering(cluster) as admin:
-        answer = admin.change_master(given[MASTER])
+    answer = admin.change_master(given[MASTER])
     if answer["result"] != "OK":
         raise IllegalStateError(f"{answer['result']}: {answer['text']}")
     output.say(f"the master of cluster {cluster} is {given[MASTER]}")
@@ -75,12 +74,11 @@ def write_new(file: Path, data: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-@groups["backup"].command("cls")
-def backup_cls(file: File, cluster: Cluster = "default") -> None:
+@command("backup", "cls")
+def backup_cls(admin: Admin, file: File) -> None:
     """Write the configuration change record to a file: raybroker backup cls -f record.backup"""
     check_new(file)
-    with connecting.administering(cluster) as admin:
-        data = admin.backup_record()
+    data = admin.backup_record()
     write_new(file, data)
     output.say(f"wrote {len(data)} bytes to {file}")
 

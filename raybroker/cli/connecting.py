@@ -10,7 +10,8 @@ used: it takes any Ray of the machine, and tries for minutes to reach one that i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 from raybroker.client.admin.admin import Admin
@@ -72,9 +73,15 @@ def connected(cluster: str, broker: str | None = None, *, started: bool = False)
 
 @contextmanager
 def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
-    """``conn.admin()`` for one command, of that broker or of any."""
-    with connected(cluster, broker) as connection:
-        yield connection.admin()
+    """``conn.admin()`` for one command, of that broker or of any; it connects when it is first called."""
+    with ExitStack() as opened:
+
+        @cache
+        def admin() -> Admin:
+            made: Admin = opened.enter_context(connected(cluster, broker)).admin()
+            return made
+
+        yield Admin(lambda verb, args: admin()._call(verb, args))
 
 
 def brokers(cluster: str) -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import output
 from raybroker.cli.answers import show_list, show_one
-from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, Force, Json, ask, attributes
+from raybroker.cli.command import command
+from raybroker.cli.objects import Force, Json, ask, attributes
+from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
     "name": "name", "queue": "queue", "to": "to", "qos": "qos", "state": "state", "forwarded": "forwarded",
@@ -18,8 +19,9 @@ COLUMNS: Final = {
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the agent.")]
 
 
-@groups["create"].command("saf")
+@command("create", "saf")
 def create_saf(
+    admin: Admin,
     name: Name,
     queue: Annotated[str, typer.Option("-q", "--queue", metavar="NAME", help="The queue that it takes from.")],
     to: Annotated[str, typer.Option("--to", metavar="CLUSTER/QUEUE", help="Where it puts.")],
@@ -27,41 +29,36 @@ def create_saf(
         list[str] | None,
         typer.Option("-o", metavar="NAME=VALUE", help="Such as qos=At-least-once or windowSize=100. Repeatable."),
     ] = None,
-    cluster: Cluster = "default",
 ) -> None:
     """Forward a queue to another cluster: raybroker create saf -n eu -q orders --to eu-cluster/orders
 
     A message is taken from the queue here when it is stored there, and none comes twice.
     """
     given = attributes(attribute)
-    with connecting.administering(cluster) as admin:
-        admin.create_forwarding(name, queue, to, **given)
+    admin.create_forwarding(name, queue, to, **given)
     output.say(f"created forwarding agent {name}")
 
 
-@groups["list"].command("saf")
-def list_saf(cluster: Cluster = "default", json: Json = False) -> None:
+@command("list", "saf")
+def list_saf(admin: Admin, json: Json = False) -> None:
     """List forwarding agents."""
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_forwardings()
+    rows = admin.list_forwardings()
     show_list(
         rows, COLUMNS, empty="no agents", json=json,
         shown=lambda row: {"forwarded": "", "retries": "", "error": "", **row},
     )  # fmt: skip
 
 
-@groups["query"].command("saf")
-def query_saf(name: Name, cluster: Cluster = "default", json: Json = False) -> None:
+@command("query", "saf")
+def query_saf(admin: Admin, name: Name, json: Json = False) -> None:
     """Show one forwarding agent."""
-    with connecting.administering(cluster) as admin:
-        found = admin.query_forwarding(name)
+    found = admin.query_forwarding(name)
     show_one(found, json=json)
 
 
-@groups["destroy"].command("saf")
-def destroy_saf(name: Name, force: Force = False, cluster: Cluster = "default") -> None:
+@command("destroy", "saf")
+def destroy_saf(admin: Admin, name: Name, force: Force = False) -> None:
     """End a forwarding agent; what it has not forwarded stays in its queue."""
     ask(force, f"destroy forwarding agent {name}?")
-    with connecting.administering(cluster) as admin:
-        admin.destroy_forwarding(name)
+    admin.destroy_forwarding(name)
     output.say(f"destroyed forwarding agent {name}")

@@ -13,9 +13,11 @@ import typer
 from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, things, without
 from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
+from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
+    AnyType,
     Attributes,
     Cluster,
     Force,
@@ -28,6 +30,7 @@ from raybroker.cli.objects import (
     moment,
     until_ms,
 )
+from raybroker.client.admin.admin import Admin
 
 DESTINATION_COLUMNS: Final = {
     "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
@@ -51,7 +54,6 @@ class IfExists(StrEnum):
 
 
 PAUSES: Final = ("PRODUCERS", "CONSUMERS", "ALL", "INSERTION")
-AnyType = Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")]
 PausedName = Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="This one; without it: all.")]
 Broker = Annotated[str | None, typer.Option("-b", "--broker", metavar="NAME", help="This broker alone.")]
 Properties = Annotated[
@@ -61,8 +63,9 @@ Properties = Annotated[
 Which = Annotated[str, typer.Option("-pst", "--pause-type", metavar="|".join(PAUSES), help="What of it.")]
 
 
-@groups["create"].command("dst", epilog=attributes_help())
+@command("create", "dst", epilog=attributes_help())
 def create_dst(
+    admin: Admin,
     name: Name,
     type: Type = "q",
     option: Attributes = None,
@@ -70,93 +73,79 @@ def create_dst(
         IfExists, typer.Option("--if-exists", help="Refuse, leave it as it is, or give it the attributes.")
     ] = IfExists.error,
     idempotent: Annotated[bool, typer.Option("--idempotent", help="The same as --if-exists keep.")] = False,
-    cluster: Cluster = "default",
 ) -> None:
     """Create a destination: raybroker create dst -t q -n JMSQueue -o consumerFlowLimit=20
 
     All attributes stand below with their defaults and bounds.
     """
-    kind = destination_type(type)
-    given = checked_attributes(attributes(option), kind)
+    given = checked_attributes(attributes(option), type)
     checked_name("-n", name)
     if idempotent and if_exists is IfExists.update:
         raise UsageError("--idempotent is --if-exists keep; give one of them")
     what = "keep" if idempotent else if_exists.value
-    with connecting.administering(cluster) as admin:
-        done = admin.create_destination(kind, name, if_exists=what, **given)
-    output.say(f"{done} {kind} {name}")
+    done = admin.create_destination(type, name, if_exists=what, **given)
+    output.say(f"{done} {type} {name}")
 
 
-@groups["list"].command("dst")
+@command("list", "dst")
 def list_dst(
+    admin: Admin,
     type: AnyType = None,
     temporary: Annotated[bool, typer.Option("-tmp", "--temporary", help="Show temporary ones as well.")] = False,
-    cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """List destinations with their counts."""
-    kind = None if type is None else destination_type(type)
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_destinations(kind, temporary=temporary)
+    rows = admin.list_destinations(type, temporary=temporary)
     show_list(rows, DESTINATION_COLUMNS, empty="no destinations", json=json)
 
 
-@groups["query"].command("dst")
-def query_dst(name: Name, type: Type = "q", cluster: Cluster = "default", json: Json = False) -> None:
+@command("query", "dst")
+def query_dst(admin: Admin, name: Name, type: Type = "q", json: Json = False) -> None:
     """Show attributes, state and counts of one destination."""
-    kind = destination_type(type)
-    with connecting.administering(cluster) as admin:
-        found = admin.query_destination(kind, name)
+    found = admin.query_destination(type, name)
     show_one(found, json=json, attributes="attributes")
 
 
-@groups["update"].command("dst", epilog=attributes_help())
-def update_dst(name: Name, type: Type = "q", option: Attributes = None, cluster: Cluster = "default") -> None:
+@command("update", "dst", epilog=attributes_help())
+def update_dst(admin: Admin, name: Name, type: Type = "q", option: Attributes = None) -> None:
     """Change attributes, all or none: raybroker update dst -t q -n JMSQueue -o maxNumMsgs=1000"""
-    kind = destination_type(type)
-    changes = checked_attributes(attributes(option), kind)
+    changes = checked_attributes(attributes(option), type)
     checked_name("-n", name)
     if not changes:
         raise UsageError("update dst: nothing to change; give -o attribute=value")
-    with connecting.administering(cluster) as admin:
-        admin.update_destination(kind, name, **changes)
-    output.say(f"updated {kind} {name}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
+    admin.update_destination(type, name, **changes)
+    output.say(f"updated {type} {name}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
 
 
-@groups["destroy"].command("dst")
-def destroy_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
+@command("destroy", "dst")
+def destroy_dst(admin: Admin, name: Name, type: Type = "q", force: Force = False) -> None:
     """Remove a destination with its messages."""
-    kind = destination_type(type)
-    ask(force, f"destroy {kind} {name} with its messages?")
-    with connecting.administering(cluster) as admin:
-        admin.destroy_destination(kind, name)
-    output.say(f"destroyed {kind} {name}")
+    ask(force, f"destroy {type} {name} with its messages?")
+    admin.destroy_destination(type, name)
+    output.say(f"destroyed {type} {name}")
 
 
-@groups["adopt"].command("dst")
-def adopt_dst(name: Name, type: Type = "q", cluster: Cluster = "default") -> None:
+@command("adopt", "dst")
+def adopt_dst(admin: Admin, name: Name, type: Type = "q") -> None:
     """Put an orphaned destination into the record again, with its messages: raybroker adopt dst -t q -n orders
 
     After restore cls, list dst shows what was created after the backup as ORPHANED; destroy dst drops it instead.
     """
-    kind = destination_type(type)
-    with connecting.administering(cluster) as admin:
-        admin.adopt_destination(kind, name)
-    output.say(f"adopted {kind} {name}")
+    admin.adopt_destination(type, name)
+    output.say(f"adopted {type} {name}")
 
 
-@groups["purge"].command("dst")
-def purge_dst(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
+@command("purge", "dst")
+def purge_dst(admin: Admin, name: Name, type: Type = "q", force: Force = False) -> None:
     """Discard the messages that no consumer holds."""
-    kind = destination_type(type)
-    ask(force, f"discard the messages of {kind} {name}?")
-    with connecting.administering(cluster) as admin:
-        admin.purge_destination(kind, name)
-    output.say(f"purged {kind} {name}")
+    ask(force, f"discard the messages of {type} {name}?")
+    admin.purge_destination(type, name)
+    output.say(f"purged {type} {name}")
 
 
-@groups["pause"].command("dst")
+@command("pause", "dst")
 def pause_dst(
+    admin: Admin,
     name: PausedName = None,
     type: AnyType = None,
     which: Which = "ALL",
@@ -164,7 +153,6 @@ def pause_dst(
         str | None,
         typer.Option("--until", metavar="WHEN", help="Resume by itself: 10m from now, or 2030-01-31T12:00."),
     ] = None,
-    cluster: Cluster = "default",
 ) -> None:
     """Pause one destination, or all: raybroker pause dst -t q -n orders -pst CONSUMERS --until 10m
 
@@ -173,38 +161,26 @@ def pause_dst(
     """
     kind, what = _paused(name, type, which)
     until_ms_ = 0 if until is None else until_ms("--until", until)
-    with connecting.administering(cluster) as admin:
-        count = admin.pause_destination(kind, name, what, until_ms=until_ms_)
+    count = admin.pause_destination(kind, name, what, until_ms=until_ms_)
     output.say(f"paused {what} of {_those(kind, name, count)}" + (f" until {moment(until_ms_)}" if until_ms_ else ""))
 
 
-@groups["resume"].command("dst")
-def resume_dst(
-    name: PausedName = None,
-    type: AnyType = None,
-    which: Which = "ALL",
-    cluster: Cluster = "default",
-) -> None:
+@command("resume", "dst")
+def resume_dst(admin: Admin, name: PausedName = None, type: AnyType = None, which: Which = "ALL") -> None:
     """Resume one destination, or all: raybroker resume dst -t q -n orders -pst CONSUMERS"""
     kind, what = _paused(name, type, which)
-    with connecting.administering(cluster) as admin:
-        count = admin.resume_destination(kind, name, what)
+    count = admin.resume_destination(kind, name, what)
     output.say(f"resumed {what} of {_those(kind, name, count)}")
 
 
-@groups["reset"].command("dst")
-def reset_dst(
-    name: PausedName = None,
-    type: AnyType = None,
-    cluster: Cluster = "default",
-) -> None:
+@command("reset", "dst")
+def reset_dst(admin: Admin, name: PausedName = None, type: AnyType = None) -> None:
     """Count from zero what query dst shows, of one destination or all: raybroker reset dst -t q -n orders
 
     Messages in and out, refused, expired and so on, peaks, consumers, time over thresholds. Metrics count on.
     """
     kind = None if type is None and name is None else destination_type(type or "queue")
-    with connecting.administering(cluster) as admin:
-        count = admin.reset_destination(kind, name)
+    count = admin.reset_destination(kind, name)
     output.say(f"counts of {_those(kind, name, count)} are zero")
 
 
@@ -220,33 +196,30 @@ def _those(kind: str | None, name: str | None, count: int) -> str:
     return f"{kind} {name}" if name is not None else things(count, kind or "destination")
 
 
-@groups["list"].command("con")
+@command("list", "con")
 def list_con(
+    admin: Admin,
     destination: Annotated[
         str | None, typer.Option("-d", "--destination", "-n", metavar="NAME", help="Only those of this destination.")
     ] = None,
     type: AnyType = None,
-    cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """List consumers: limit, granted, unacknowledged, sent."""
-    kind = None if type is None else destination_type(type)
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_consumers(destination, kind)
+    rows = admin.list_consumers(destination, type)
     show_list(
         rows, CONSUMER_COLUMNS, empty="no consumers", json=json, shown=lambda row: {**row, "id": str(row["id"])}
     )
 
 
-@groups["query"].command("con")
+@command("query", "con")
 def query_con(
+    admin: Admin,
     id: Annotated[int, typer.Option("-n", "--id", metavar="ID", help="The id that list con shows.")],
-    cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """Show one consumer."""
-    with connecting.administering(cluster) as admin:
-        found = admin.query_consumer(id)
+    found = admin.query_consumer(id)
     show_one(found, json=json)
 
 
@@ -261,8 +234,9 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
     )  # fmt: skip
 
 
-@groups["query"].command("bkr")
+@command("query", "bkr")
 def query_bkr(
+    admin: Admin,
     broker: Broker = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each property, its value and its origin.")] = False,
     cluster: Cluster = "default",
@@ -273,15 +247,14 @@ def query_bkr(
         columns = {"property": "property", "value": "value", "origin": "origin"}
         show_list(connecting.explain(cluster, broker), columns, empty="no properties", json=json)
         return
-    with connecting.administering(cluster, broker) as admin:
-        found = admin.query_broker()
+    found = admin.query_broker()
     show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr")
     for host in found["hosts"] if not json else ():
         output.fields(without(host, "host"), title=f"host {host['host']}")
 
 
-@groups["update"].command("bkr")
-def update_bkr(broker: Broker = None, option: Properties = None, cluster: Cluster = "default") -> None:
+@command("update", "bkr")
+def update_bkr(admin: Admin, broker: Broker = None, option: Properties = None) -> None:
     """Change properties while brokers run, of one or all: raybroker update bkr -o imq.log.level=WARNING
 
     They hold at once and after the next start too, until the configuration itself says something else than it does
@@ -290,8 +263,7 @@ def update_bkr(broker: Broker = None, option: Properties = None, cluster: Cluste
     changes = attributes(option, such_as="imq.log.level=WARNING")
     if not changes:
         raise UsageError("update bkr: nothing to change; give -o property=value")
-    with connecting.administering(cluster, broker) as admin:
-        found = admin.update_broker(changes, broker)
+    found = admin.update_broker(changes, broker)
     shown = ", ".join(f"{key}={value}" for key, value in changes.items())
     for name, row in sorted(found["brokers"].items()):
         output.say(f"updated broker {name}: {shown}")

@@ -31,7 +31,12 @@ class BodyType(StrEnum):
     bytes = "bytes"
 
 
-DestinationType = Annotated[str, typer.Option("-t", "--destination-type", metavar="q|t", help="Queue or topic.")]
+DestinationType = Annotated[
+    str,
+    typer.Option(
+        "-t", "--destination-type", metavar="q|t", help="Queue or topic.", parser=objects.destination_type
+    ),
+]
 
 
 def send(
@@ -65,8 +70,7 @@ def send(
     broker's imq.autocreate.queue or imq.autocreate.topic allows it. A topic with nobody subscribed keeps nothing.
     """
     given = properties(property)
-    kind = objects.destination_type(destination_type)
-    checked_name("DEST", destination, wildcards=kind == "topic")
+    checked_name("DEST", destination, wildcards=destination_type == "topic")
     options: dict[str, Any] = {"persistent": persistent}
     if ttl is not None:
         options["ttl_ms"] = duration_ms("--ttl", ttl)
@@ -77,7 +81,7 @@ def send(
     bodies = [_body(part, type) for part in _parts(body, type, lines)] * count
     with connecting.connected(cluster) as connection:
         session = connection.session()
-        producer = session.producer(_destination(session, kind, destination), **options)
+        producer = session.producer(_destination(session, destination_type, destination), **options)
         futures = [producer.send_async(one, properties=given) for one in bodies]
         for future in futures:
             future.result()
@@ -136,17 +140,16 @@ def receive(
     --timeout it waits until there are enough; with it, the command ends with code 1 when not one message came. --json
     prints one object a line, with id, properties and more.
     """
-    kind = objects.destination_type(destination_type)
-    checked_name("DEST", destination, wildcards=kind == "topic")
-    if browse and kind == "topic":
+    checked_name("DEST", destination, wildcards=destination_type == "topic")
+    if browse and destination_type == "topic":
         raise UsageError("--browse: a topic keeps nothing to look at; browse a queue")
     if browse and timeout is not None:
         raise UsageError("--browse: it waits for nothing; leave --timeout out")
     with connecting.connected(cluster, started=True) as connection:
         if not create and not is_pattern(destination):
-            _require_there(connection.admin(), kind, destination)
+            _require_there(connection.admin(), destination_type, destination)
         session = connection.session(ack="client")
-        place = _destination(session, kind, destination)
+        place = _destination(session, destination_type, destination)
         if browse:
             taken = _look(session, place, selector, count or 0, json)
         else:

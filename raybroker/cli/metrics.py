@@ -18,7 +18,7 @@ import typer
 from raybroker.cli import connecting, output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, Json, Name, Type, destination_type
+from raybroker.cli.objects import Cluster, Json, Name, Type
 from raybroker.metrics.block import look as counted
 from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.exposition import Snapshot
@@ -60,17 +60,16 @@ def metrics_dst(
     cluster: Cluster = "default", json: Json = False,
 ) -> None:  # fmt: skip
     """Show counts of one destination, again and again: raybroker metrics dst -t q -n orders -m rts"""
-    wanted = destination_type(type)
     columns = _columns(kind, DESTINATION_KINDS)
 
     def look(admin: Any) -> dict[str, dict[str, Any]]:
         found = {
             row["broker"]: destination_body(one)
             for row in admin.metrics(name) for one in row["destinations"]
-            if (one["type"], one["name"]) == (wanted, name)
+            if (one["type"], one["name"]) == (type, name)
         }  # fmt: skip
         if not found:
-            raise InvalidDestinationError(f"{wanted} {name!r} does not exist")
+            raise InvalidDestinationError(f"{type} {name!r} does not exist")
         return found
 
     _show(look, kind, columns, interval, samples, cluster, json)

@@ -43,7 +43,6 @@ Cluster = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the destination.")]
-Type = Annotated[str, typer.Option("-t", "--type", metavar="q|t", help="Type of the destination: queue or topic.")]
 Attributes = Annotated[
     list[str] | None,
     typer.Option("-o", "--option", metavar="ATTR=VALUE", help="Such as consumerFlowLimit=20. Repeatable."),
@@ -102,6 +101,17 @@ def destination_type(text: str) -> DestinationType:
         return check_destination_type(text)
     except InvalidDestinationError as error:
         raise UsageError(f"-t: {error}") from None
+
+
+Type = Annotated[
+    str,
+    typer.Option(
+        "-t", "--type", metavar="q|t", help="Type of the destination: queue or topic.", parser=destination_type
+    ),
+]
+AnyType = Annotated[
+    str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.", parser=destination_type)
+]
 
 
 def attributes(texts: Sequence[str] | None, such_as: str = "consumerFlowLimit=20") -> dict[str, str]:

@@ -8,8 +8,10 @@ import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, without
+from raybroker.cli.command import command
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, Force, Json, Type, ask, destination_type, moment, properties
+from raybroker.cli.objects import AnyType, Cluster, Force, Json, Type, ask, moment, properties
+from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
 COLUMNS: Final = {
@@ -38,29 +40,25 @@ def create_sch(
 
     What is missed while the broker is down, or the destination full, is made up for by one message.
     """
-    kind, given = destination_type(type), properties(property)
+    given = properties(property)
     with connecting.connected(cluster) as connection:
         session = connection.session()
-        producer = session.producer(session.topic(destination) if kind == "topic" else session.queue(destination))
-        id_ = producer.send(
-            body, given, schedule=when, timezone=timezone, repeat=repeat, catch_up=catch_up
-        )  # fmt: skip
+        producer = session.producer(session.topic(destination) if type == "topic" else session.queue(destination))
+        id_ = producer.send(body, given, schedule=when, timezone=timezone, repeat=repeat, catch_up=catch_up)
     output.say(f"created schedule {id_}")
 
 
-@groups["list"].command("sch")
+@command("list", "sch")
 def list_sch(
+    admin: Admin,
     destination: Annotated[
         str | None, typer.Option("-d", "--destination", metavar="NAME", help="Only those of this destination.")
     ] = None,
-    type: Annotated[str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.")] = None,
-    cluster: Cluster = "default",
+    type: AnyType = None,
     json: Json = False,
 ) -> None:
     """List recurring schedules, those that come next first."""
-    kind = None if type is None else destination_type(type)
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_schedules(destination, kind)
+    rows = admin.list_schedules(destination, type)
     show_list(rows, COLUMNS, empty="no schedules", json=json, shown=_shown)
 
 
@@ -69,11 +67,10 @@ def _shown(row: Row) -> Row:
     return {**row, "fired": fired, "next": moment(row["next_ms"])}
 
 
-@groups["query"].command("sch")
-def query_sch(id: ScheduleId, cluster: Cluster = "default", json: Json = False) -> None:
+@command("query", "sch")
+def query_sch(admin: Admin, id: ScheduleId, json: Json = False) -> None:
     """Show one schedule."""
-    with connecting.administering(cluster) as admin:
-        found = admin.query_schedule(id)
+    found = admin.query_schedule(id)
     show_one(found, json=json, shown=_in_full)
 
 
@@ -82,10 +79,9 @@ def _in_full(row: Row) -> Row:
     return without(row, *(f"{name}_ms" for name in times)) | times
 
 
-@groups["destroy"].command("sch")
-def destroy_sch(id: ScheduleId, force: Force = False, cluster: Cluster = "default") -> None:
+@command("destroy", "sch")
+def destroy_sch(admin: Admin, id: ScheduleId, force: Force = False) -> None:
     """End a schedule: raybroker destroy sch -n ID; what it has sent stays."""
     ask(force, f"destroy schedule {id}?")
-    with connecting.administering(cluster) as admin:
-        admin.destroy_schedule(id)
+    admin.destroy_schedule(id)
     output.say(f"destroyed schedule {id}")

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.admin.verbs import MessagePage
-from raybroker.cli import archive, connecting, output
+from raybroker.cli import archive, output
 from raybroker.cli.answers import things
+from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.groups import groups
 from raybroker.cli.messages import plain_body
-from raybroker.cli.objects import Cluster, Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
+from raybroker.cli.objects import Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
 from raybroker.client.admin.admin import Admin, pages
 from raybroker.model.block import Block
 from raybroker.model.listing import Row
@@ -36,13 +36,13 @@ All = Annotated[bool, typer.Option("--all", help="All of them.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
 
 
-@groups["list"].command("msg")
+@command("list", "msg")
 def list_msg(
+    admin: Admin,
     name: Name,
     type: Type = "q",
     selector: Selector = None,
     most: Annotated[int, typer.Option("--max", metavar="N", help="At most so many; 0: all.", min=0)] = 100,
-    cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """Look at the messages of a destination, oldest first; nothing is taken.
@@ -50,9 +50,7 @@ def list_msg(
     Of dead messages the last column says why: the reason, and the exception of their consumer if there was one. --json
     shows all properties, with the exception's traceback as RAYBROKER_TRACEBACK.
     """
-    kind = destination_type(type)
-    with connecting.administering(cluster) as admin:
-        rows = _browse(admin, kind, name, selector, most, BODY_BYTES if json else 4 * PREVIEW_CHARS)
+    rows = _browse(admin, type, name, selector, most, BODY_BYTES if json else 4 * PREVIEW_CHARS)
     if json:
         output.as_json([{**row, "body": plain_body(row["body"])} for row in rows])
     else:
@@ -98,130 +96,118 @@ def _why_dead(properties: dict[str, Any]) -> str:
     return f"{reason}: {more}" if more else str(reason)
 
 
-@groups["delete"].command("msg")
+@command("delete", "msg")
 def delete_msg(
+    admin: Admin,
     name: Name,
     type: Type = "q",
     selector: Selector = None,
     id: Ids = None,
     all: All = False,
     force: Force = False,
-    cluster: Cluster = "default",
 ) -> None:
     """Delete messages: raybroker delete msg -n mq.sys.dmq -s "JMSPriority < 3"
 
     The destination's consumers have to be paused, unless it is mq.sys.dmq.
     """
-    kind = destination_type(type)
     _require_choice("delete", selector, id, all)
-    ask(force, f"delete messages of {kind} {name}?")
-    with connecting.administering(cluster) as admin:
-        count = admin.delete_messages(kind, name, selector, id)
-    output.say(f"deleted {things(count, 'message')} of {kind} {name}")
+    ask(force, f"delete messages of {type} {name}?")
+    count = admin.delete_messages(type, name, selector, id)
+    output.say(f"deleted {things(count, 'message')} of {type} {name}")
 
 
-@groups["move"].command("msg")
+@command("move", "msg")
 def move_msg(
+    admin: Admin,
     name: Name,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Where they go.")],
     type: Type = "q",
     to_type: Annotated[
-        str | None, typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.")
+        str | None,
+        typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.", parser=destination_type),
     ] = None,
     selector: Selector = None,
     id: Ids = None,
     all: All = False,
-    cluster: Cluster = "default",
 ) -> None:
     """Move messages: raybroker move msg -n orders --to archive --all
 
     The destination's consumers have to be paused, unless it is mq.sys.dmq. What fails half way may leave duplicates.
     """
-    kind = destination_type(type)
-    target_kind = kind if to_type is None else destination_type(to_type)
     _require_choice("move", selector, id, all)
-    with connecting.administering(cluster) as admin:
-        count = admin.move_messages(kind, name, to, target_kind, selector, id)
-    output.say(f"moved {things(count, 'message')} of {kind} {name} to {target_kind} {to}")
+    count = admin.move_messages(type, name, to, to_type or type, selector, id)
+    output.say(f"moved {things(count, 'message')} of {type} {name} to {to_type or type} {to}")
 
 
-@groups["retry"].command("msg")
+@command("retry", "msg")
 def retry_msg(
+    admin: Admin,
     name: Annotated[
         str, typer.Option("-n", "--name", metavar="NAME", help="The queue they died into.")
     ] = DEAD_MESSAGE_QUEUE,
     type: Type = "q",
     selector: Selector = None,
     id: Ids = None,
-    cluster: Cluster = "default",
 ) -> None:
     """Send dead messages back to where each died: raybroker retry msg -s "price > 5"
 
     One that died in a subscription of a topic goes to that alone. One whose destination or subscription is gone stays.
     """
-    kind = destination_type(type)
-    with connecting.administering(cluster) as admin:
-        count = admin.retry_messages(kind, name, selector, id)
-        rows = _browse(admin, kind, name, selector, 0, 0)
-    output.say(f"sent {things(count, 'message')} of {kind} {name} back")
+    count = admin.retry_messages(type, name, selector, id)
+    rows = _browse(admin, type, name, selector, 0, 0)
+    output.say(f"sent {things(count, 'message')} of {type} {name} back")
     left = sum(row["state"] != "delivered" and (not id or row["id"] in id) for row in rows)
     if left:
         output.say(f"{things(left, 'message')} not sent back: the destination or the subscription is gone")
 
 
-@groups["skip"].command("msg")
-def skip_msg(name: Name, type: Type = "q", force: Force = False, cluster: Cluster = "default") -> None:
+@command("skip", "msg")
+def skip_msg(admin: Admin, name: Name, type: Type = "q", force: Force = False) -> None:
     """Skip what is damaged: raybroker skip msg -n orders
 
     A damaged message halts its destination; query dst names it. Skipping lets the destination go on with the messages
     behind it. What can still be read of a damaged one goes to mq.sys.dmq as a record.
     """
-    kind = destination_type(type)
-    ask(force, f"skip the damaged messages of {kind} {name}?")
-    with connecting.administering(cluster) as admin:
-        count = admin.skip_messages(kind, name)
-    output.say(f"skipped {things(count, 'message')} of {kind} {name}")
+    ask(force, f"skip the damaged messages of {type} {name}?")
+    count = admin.skip_messages(type, name)
+    output.say(f"skipped {things(count, 'message')} of {type} {name}")
 
 
-@groups["export"].command("msg")
+@command("export", "msg")
 def export_msg(
+    admin: Admin,
     file: File,
     name: Name,
     type: Type = "q",
     selector: Selector = None,
     force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it is there.")] = False,
-    cluster: Cluster = "default",
 ) -> None:
     """Copy messages to a file: raybroker export msg -n orders orders.msgs"""
-    kind = destination_type(type)
     archive.check_target(file, overwrite=force)
     counted = 0
 
     def blocks(admin: Admin) -> Iterator[bytes]:
         nonlocal counted
-        for page in pages(lambda start: admin.export_messages(kind, name, selector, start=start)):
+        for page in pages(lambda start: admin.export_messages(type, name, selector, start=start)):
             for block in page["blocks"]:
                 counted += Block(block).count
                 yield bytes(block)
 
-    with connecting.administering(cluster) as admin:
-        size = archive.write(file, blocks(admin), overwrite=force)
-    output.say(f"exported {things(counted, 'message')} of {kind} {name} to {file} ({size} bytes)")
+    size = archive.write(file, blocks(admin), overwrite=force)
+    output.say(f"exported {things(counted, 'message')} of {type} {name} to {file} ({size} bytes)")
 
 
-@groups["import"].command("msg")
-def import_msg(file: File, name: Name, type: Type = "q", cluster: Cluster = "default") -> None:
+@command("import", "msg")
+def import_msg(admin: Admin, file: File, name: Name, type: Type = "q") -> None:
     """Put the messages of a file into a destination: raybroker import msg -n orders orders.msgs
 
     The file is checked before anything is sent.
     """
-    kind = destination_type(type)
     archive.check(file)
     count = 0
-    with connecting.administering(cluster) as admin:
-        for blocks in _batches(archive.read(file)):
-            count += admin.import_messages(kind, name, blocks)
-    output.say(f"imported {things(count, 'message')} into {kind} {name}")
+    for blocks in _batches(archive.read(file)):
+        count += admin.import_messages(type, name, blocks)
+    output.say(f"imported {things(count, 'message')} into {type} {name}")
 
 
 def _batches(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:

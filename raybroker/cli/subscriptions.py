@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import output
 from raybroker.cli.answers import show_list
-from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, Force, Json, TopicOption, ask
+from raybroker.cli.command import command
+from raybroker.cli.objects import Force, Json, TopicOption, ask
+from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
     "name": "name", "client_id": "client id", "topic": "topic", "state": "state", "messages": "messages",
@@ -21,42 +22,39 @@ ClientID = Annotated[
 ]
 
 
-@groups["list"].command("dur")
-def list_dur(topic: TopicOption = None, cluster: Cluster = "default", json: Json = False) -> None:
+@command("list", "dur")
+def list_dur(admin: Admin, topic: TopicOption = None, json: Json = False) -> None:
     """List subscriptions: messages that wait in each, and whether somebody uses it."""
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_subscriptions(topic)
+    rows = admin.list_subscriptions(topic)
     show_list(
         rows, COLUMNS, empty="no subscriptions", json=json,
         shown=lambda row: {**row, "state": "ACTIVE" if row["active"] else "INACTIVE"},
     )  # fmt: skip
 
 
-@groups["purge"].command("dur")
+@command("purge", "dur")
 def purge_dur(
+    admin: Admin,
     name: SubscriptionName,
     client_id: ClientID = None,
     topic: TopicOption = None,
     force: Force = False,
-    cluster: Cluster = "default",
 ) -> None:
     """Discard the messages of a durable subscription: raybroker purge dur -n audit -c billing"""
     ask(force, f"discard the messages of subscription {name}?")
-    with connecting.administering(cluster) as admin:
-        admin.purge_subscription(name, client_id, topic)
+    admin.purge_subscription(name, client_id, topic)
     output.say(f"purged subscription {name}")
 
 
-@groups["destroy"].command("dur")
+@command("destroy", "dur")
 def destroy_dur(
+    admin: Admin,
     name: SubscriptionName,
     client_id: ClientID = None,
     topic: TopicOption = None,
     force: Force = False,
-    cluster: Cluster = "default",
 ) -> None:
     """End a durable subscription with its messages: raybroker destroy dur -n audit -c billing"""
     ask(force, f"end subscription {name} with its messages?")
-    with connecting.administering(cluster) as admin:
-        admin.destroy_subscription(name, client_id, topic)
+    admin.destroy_subscription(name, client_id, topic)
     output.say(f"destroyed subscription {name}")

@@ -6,31 +6,30 @@ from typing import Annotated, Final
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import output
 from raybroker.cli.answers import show_list, things
+from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.groups import groups
-from raybroker.cli.objects import Attributes, Cluster, Force, Json, ask, attributes
+from raybroker.cli.objects import Attributes, Force, Json, ask, attributes
+from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
 COLUMNS: Final = {"name": "name", "attributes": "attributes"}
 TemplateName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the template.")]
 
 
-@groups["create"].command("tpl")
-def create_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster = "default") -> None:
+@command("create", "tpl")
+def create_tpl(admin: Admin, name: TemplateName, option: Attributes = None) -> None:
     """Create a template: raybroker create tpl -n small -o maxNumMsgs=100; then create dst … -o template=small"""
     given = attributes(option)
-    with connecting.administering(cluster) as admin:
-        admin.create_template(name, **given)
+    admin.create_template(name, **given)
     output.say(f"created template {name}")
 
 
-@groups["list"].command("tpl")
-def list_tpl(cluster: Cluster = "default", json: Json = False) -> None:
+@command("list", "tpl")
+def list_tpl(admin: Admin, json: Json = False) -> None:
     """List templates with their attributes."""
-    with connecting.administering(cluster) as admin:
-        rows = admin.list_templates()
+    rows = admin.list_templates()
     show_list(rows, COLUMNS, empty="no templates", json=json, shown=_shown)
 
 
@@ -39,21 +38,19 @@ def _shown(row: Row) -> Row:
     return {**row, "attributes": attributes}
 
 
-@groups["update"].command("tpl")
-def update_tpl(name: TemplateName, option: Attributes = None, cluster: Cluster = "default") -> None:
+@command("update", "tpl")
+def update_tpl(admin: Admin, name: TemplateName, option: Attributes = None) -> None:
     """Change a template and the destinations that have not set those attributes themselves."""
     changes = attributes(option)
     if not changes:
         raise UsageError("update tpl: nothing to change; give -o attribute=value")
-    with connecting.administering(cluster) as admin:
-        count = admin.update_template(name, **changes)
+    count = admin.update_template(name, **changes)
     output.say(f"updated template {name} and {things(count, 'destination')}")
 
 
-@groups["destroy"].command("tpl")
-def destroy_tpl(name: TemplateName, force: Force = False, cluster: Cluster = "default") -> None:
+@command("destroy", "tpl")
+def destroy_tpl(admin: Admin, name: TemplateName, force: Force = False) -> None:
     """Remove a template; destinations keep what they took from it."""
     ask(force, f"remove template {name}?")
-    with connecting.administering(cluster) as admin:
-        admin.destroy_template(name)
+    admin.destroy_template(name)
     output.say(f"destroyed template {name}")

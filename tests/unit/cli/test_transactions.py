@@ -45,7 +45,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
     found = FakeAdmin()
 
     @contextmanager
-    def administering(cluster: str) -> Any:
+    def administering(cluster: str, broker: str | None) -> Any:
         yield found
 
     monkeypatch.setattr(connecting, "administering", administering)
