@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.client.connection.factory import connect, connect_xa
-from raybroker.client.forwarding.agent import Agent
+from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.forwarding import Forwarding
@@ -33,7 +33,7 @@ class AgentActor:
 
     def __init__(self, cluster: str, name: str, definition: Forwarding) -> None:
         attributes: dict[str, Any] = {"raybroker.reconnect.timeout_ms": RECONNECT_MS}
-        self._agent = Agent(
+        self._agent = ForwardingAgent(
             name, definition, lambda: connect(cluster=cluster, **attributes),
             lambda: connect_xa(cluster=definition.cluster, **attributes),
         )  # fmt: skip

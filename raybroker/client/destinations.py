@@ -84,42 +84,35 @@ class Topic(Destination):
         return cls(check_destination_name(name, allow_reserved=system, allow_wildcards=True))
 
 
-class TemporaryQueue(Queue):
+class _Temporary:
+    """What a temporary queue and a temporary topic have in common, beside a destination."""
+
+    _plain: ClassVar[type[Destination]]
+
+    def __init__(self, name: str, owner: object, delete: Callable[[Any], Any]) -> None:
+        self.name = name
+        self.owner = owner
+        self._delete = delete
+
+    def __reduce__(self) -> Any:
+        """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
+        return self._plain, (self.name,)
+
+    def delete(self) -> Any:
+        """End it now; raises IllegalStateError while a consumer is open on it."""
+        return self._delete(self)
+
+
+class TemporaryQueue(_Temporary, Queue):
     """A queue that ends with its connection; only that connection may receive from it."""
 
-    __slots__ = ("_delete", "owner")
-
-    def __init__(self, name: str, owner: object, delete: Callable[[Destination], Any]) -> None:
-        super().__init__(name)
-        self.owner = owner
-        self._delete = delete
-
-    def __reduce__(self) -> Any:
-        """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
-        return Queue, (self.name,)
-
-    def delete(self) -> Any:
-        """End it now; raises IllegalStateError while a consumer is open on it."""
-        return self._delete(self)
+    _plain = Queue
 
 
-class TemporaryTopic(Topic):
+class TemporaryTopic(_Temporary, Topic):
     """A topic that ends with its connection; only that connection may receive from it."""
 
-    __slots__ = ("_delete", "owner")
-
-    def __init__(self, name: str, owner: object, delete: Callable[[Destination], Any]) -> None:
-        super().__init__(name)
-        self.owner = owner
-        self._delete = delete
-
-    def __reduce__(self) -> Any:
-        """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
-        return Topic, (self.name,)
-
-    def delete(self) -> Any:
-        """End it now; raises IllegalStateError while a consumer is open on it."""
-        return self._delete(self)
+    _plain = Topic
 
 
 Temporary = TemporaryQueue | TemporaryTopic

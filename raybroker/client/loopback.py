@@ -17,7 +17,7 @@ from typing import Any
 from raybroker.broker.broker import Broker
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import ALONE, Place, View
+from raybroker.client.connection.directory import ALONE, Place, Subscription, View
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.config import Config
@@ -147,18 +147,8 @@ class LoopbackDirectory:
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
         await self._broker.destroy_temporary(kind, name, owner)
 
-    async def subscribe(
-        self,
-        topic: str,
-        client_id: str | None,
-        name: str,
-        *,
-        durable: bool = True,
-        shared: bool = False,
-        selector: str | None = None,
-        no_local: bool = False,
-    ) -> None:
-        await self._broker.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+    async def subscribe(self, subscription: Subscription) -> None:
+        await self._broker.subscribe(*subscription)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._broker.unsubscribe(client_id, name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.forwarding.agent import Agent
+from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.errors import InvalidDestinationError
 from raybroker.model.forwarding import forwarding
 from tests.contracts.cluster_rig import ClusterRig
@@ -56,7 +56,7 @@ class Two:
         return found
 
 
-class DyingAgent(Agent):
+class DyingAgent(ForwardingAgent):
     """``crash_at``: the call at which it dies, the first time that it comes there."""
 
     crash_at = ""
@@ -91,7 +91,7 @@ class Agent:
     def __init__(self, two: Two, name: str, crash_at: str, attributes: dict[str, Any]) -> None:
         self.two = two
         self.opened: list[Any] = []
-        kind = DyingAgent if crash_at else Agent
+        kind = DyingAgent if crash_at else ForwardingAgent
         self.relay = kind(name, forwarding(attributes), self._own, self._other)
         if isinstance(self.relay, DyingAgent):
             self.relay.crash_at = crash_at
@@ -119,7 +119,7 @@ class Agent:
         """What the death of a process does to its connections."""
         for connection in self.opened:
             core = connection._core
-            core.closed = True
+            core.tasks.closed = True
 
             def cut(core: Any = core) -> None:
                 for channel in core.channels.all():

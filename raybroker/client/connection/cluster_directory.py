@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from raybroker.client.connection.directory import BrokerRow, Place, View
+from raybroker.client.connection.directory import BrokerRow, Place, Subscription, View
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError
 from raybroker.model.names import home_of_temporary
 
@@ -78,6 +78,12 @@ class ClusterDirectory:
             raise BrokerGoneError(f"broker {home} does not answer; {self._home} is asked from now on") from None
         finally:
             self._waiting.pop(call, None)
+
+    async def _ask_at(self, broker: str | None, method: str, *args: Any) -> Any:
+        """Ask a broker; None: the home broker."""
+        if broker and broker != self._home:
+            return await self._calls.call(broker, method, *args)
+        return await self._ask(method, *args)
 
     async def doubt(self, home: str, patience_s: float) -> None:
         """Unless our home broker answers within ``patience_s`` seconds, another one is asked from now on.
@@ -159,35 +165,16 @@ class ClusterDirectory:
         await self._calls.call(home_of_temporary(name) or self._home, "destroy_temporary", kind, name, owner)
 
     async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
-        if broker and broker != self._home:
-            version, names = await self._calls.call(broker, "matching", pattern)
-        else:
-            version, names = await self._ask("matching", pattern)
+        version, names = await self._ask_at(broker, "matching", pattern)
         return version, names
 
     async def changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
-        if broker and broker != self._home:
-            return int(await self._calls.call(broker, "changed", version, timeout_s))
-        return int(await self._ask("changed", version, timeout_s))
+        return int(await self._ask_at(broker, "changed", version, timeout_s))
 
     # ---- subscriptions ---------------------------------------------------------------------------------------------
 
-    async def subscribe(
-        self,
-        topic: str,
-        client_id: str | None,
-        name: str,
-        *,
-        durable: bool = True,
-        shared: bool = False,
-        selector: str | None = None,
-        no_local: bool = False,
-    ) -> None:
-        args = {
-            "topic": topic, "client_id": client_id, "name": name, "durable": durable, "shared": shared,
-            "selector": selector, "no_local": no_local,
-        }  # fmt: skip
-        await self._ask("subscribe", args)
+    async def subscribe(self, subscription: Subscription) -> None:
+        await self._ask("subscribe", subscription._asdict())
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._ask("unsubscribe", client_id, name)
@@ -195,14 +182,11 @@ class ClusterDirectory:
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
     async def brokers(self, broker: str | None = None) -> View:
-        found = await (self._calls.call(broker, "brokers") if broker else self._ask("brokers"))
-        version, home, rows = found
+        version, home, rows = await self._ask_at(broker, "brokers")
         return View(version, home, tuple(BrokerRow(*row) for row in rows))
 
     async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
-        if broker:
-            return int(await self._calls.call(broker, "brokers_changed", version, timeout_s))
-        return int(await self._ask("brokers_changed", version, timeout_s))
+        return int(await self._ask_at(broker, "brokers_changed", version, timeout_s))
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
         return dict(await self._ask("members", kind, name))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from raybroker.transport.link import Link
 
@@ -49,6 +49,18 @@ class View:
     version: int
     home: str
     members: tuple[BrokerRow, ...]
+
+
+class Subscription(NamedTuple):
+    """A named subscription of a topic, as the broker knows it."""
+
+    topic: str
+    client_id: str | None
+    name: str
+    durable: bool
+    shared: bool
+    selector: str | None
+    no_local: bool
 
 
 ALONE = View(0, "", (BrokerRow("", "UP", True),))
@@ -112,17 +124,7 @@ class Directory(Protocol):
         """Remove one before that; raises IllegalStateError while it has consumers, and for other owners."""
         ...
 
-    async def subscribe(
-        self,
-        topic: str,
-        client_id: str | None,
-        name: str,
-        *,
-        durable: bool = True,
-        shared: bool = False,
-        selector: str | None = None,
-        no_local: bool = False,
-    ) -> None:
+    async def subscribe(self, subscription: Subscription) -> None:
         """Before a named subscription is opened: creates a missing topic as :meth:`locate` and ends an unused
         subscription of the same identity that is another one. May be repeated.
 

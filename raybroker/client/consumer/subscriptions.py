@@ -11,6 +11,7 @@ import contextlib
 from typing import Any, Final
 
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.directory import Subscription
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
@@ -59,24 +60,17 @@ async def open_consumer(
                 f"the durable subscription {wanted['name']!r} needs a client id, which it is known by together with its"
                 " name: connect with client_id=…, or set imqConfiguredClientID"
             )
-        await connection.tasks.with_retry(destination.name, lambda: _announce(session, destination, options, wanted))
+        announced = Subscription(
+            destination.name, connection.client_id, wanted["name"], durable=True, shared=wanted["shared"],
+            selector=options.selector, no_local=options.no_local,
+        )  # fmt: skip
+        await connection.tasks.with_retry(destination.name, lambda: connection.directory.subscribe(announced))
     if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
         several = MultiBrokerConsumer(session, destination, options)
         await several.open()
         return several
     create = destination not in connection.temporaries
     return await ConsumerCore(session, destination, options).open(create=create)
-
-
-async def _announce(
-    session: SessionCore, topic: Destination, options: ConsumerOptions, wanted: dict[str, Any]
-) -> None:
-    """Tell the broker which durable subscription is about to be opened; it ends what of that identity is in the way."""
-    connection = session.connection
-    await connection.directory.subscribe(
-        topic.name, connection.client_id, wanted["name"], durable=True, shared=wanted["shared"],
-        selector=options.selector, no_local=options.no_local,
-    )  # fmt: skip
 
 
 async def unsubscribe(session: SessionCore, name: str) -> None:

@@ -65,7 +65,7 @@ class _OwnConnection(Connection):
     _transactions = AgentTransactions
 
 
-class Agent:
+class ForwardingAgent:
     """One agent. ``own`` and ``other`` connect to the two clusters, and may raise a BrokerError.
 
     It runs in a thread of its own, see :meth:`run`; :meth:`stop` and :meth:`row` may be called from any other.

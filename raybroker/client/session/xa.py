@@ -248,13 +248,8 @@ class XaTransactions(SessionTransactions):
     # ---- the manager's part ------------------------------------------------------------------------------------------
 
     async def prepare(self, xid: Xid) -> int:
-        branch = self._found(xid, "prepare", IDLE)
-        if branch.doomed:
-            reason = branch.doomed
-            await self._forget(branch)
-            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
+        branch = await self._committable(xid, "prepare")
         try:
-            branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
             waiting = await self._prepare(branch, list(branch.hosts), "", {})
         except BrokerError as error:
             await self._forget(branch)
@@ -266,17 +261,22 @@ class XaTransactions(SessionTransactions):
         branch.state = PREPARED
         return XA_OK
 
+    async def _committable(self, xid: Xid, call: str) -> Branch:
+        """The branch, which is IDLE; raises XARolledBackError for one that could only be rolled back, and was by that.
+        """
+        branch = self._found(xid, call, IDLE)
+        if reason := branch.doomed:
+            await self._forget(branch)
+            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
+        branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
+        return branch
+
     async def commit_branch(self, xid: Xid, one_phase: bool) -> None:
         if not one_phase:
             await self._settle(xid, commit=True)
             return
-        branch = self._found(xid, "commit", IDLE)
-        if branch.doomed:
-            reason = branch.doomed
-            await self._forget(branch)
-            raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
+        branch = await self._committable(xid, "commit")
         try:
-            branch.numbers = dict.fromkeys(branch.hosts, BY_KEY)
             await self._decide(branch, {})
         except UNKNOWN:
             self.branches.pop(xid, None)
