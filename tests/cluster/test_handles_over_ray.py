@@ -13,7 +13,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.client.session import transaction
-from raybroker.client.session.transaction import Work
+from raybroker.client.session.transaction import SessionTransactions
 from raybroker.errors import BrokerError, IllegalStateError, NoClusterError
 from tests.contracts import (
     test_browsers,
@@ -222,7 +222,7 @@ def test_what_a_client_decided_and_told_nobody_else_is_finished_by_the_broker(
             channel.link.abort()
         return 0
 
-    monkeypatch.setattr(transaction, "tell", die)
+    monkeypatch.setattr(transaction, "broadcast", die)
     session.commit()
     monkeypatch.undo()
     connection = broker.connect()
@@ -242,10 +242,10 @@ def test_a_host_that_is_killed_between_the_phases_learns_the_outcome(
     session = connection.session(transacted=True)
     for name in hosts:
         session.producer(name).send("out")
-    prepare = Work._prepare
+    prepare = SessionTransactions._prepare
     killed: list[str] = []
 
-    async def killing(self: Work, *arguments: Any) -> Any:
+    async def killing(self: SessionTransactions, *arguments: Any) -> Any:
         found = await prepare(self, *arguments)
         key = found[0].place.key
         os.kill(pids[key.partition("@")[0].split("/")[-1]], signal.SIGKILL)
@@ -253,7 +253,7 @@ def test_a_host_that_is_killed_between_the_phases_learns_the_outcome(
         return found
 
     pids = cluster.pids()
-    monkeypatch.setattr(Work, "_prepare", killing)
+    monkeypatch.setattr(SessionTransactions, "_prepare", killing)
     session.commit()
     monkeypatch.undo()
     assert len(killed) == 1
