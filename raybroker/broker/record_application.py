@@ -17,7 +17,7 @@ from raybroker.broker.placement import Placement
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Templates
 from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
-from raybroker.engine.destination_registry import PAUSES
+from raybroker.engine.destination_administration import PAUSES
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type

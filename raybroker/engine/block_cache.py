@@ -9,6 +9,7 @@ stay opened.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final
 
 from raybroker.engine.ports import Store
@@ -20,23 +21,23 @@ OPENED_BYTES_MAX: Final = 32 << 20
 """Opened blocks that wait for their next piece; the latest one stays whatever its size."""
 
 
-class Payloads:
+class BlockCache:
     """``budget_bytes``: how much of persistent blocks is kept in memory."""
 
     def __init__(self, store: Store, budget_bytes: int) -> None:
         self._store = store
-        self._budget_bytes = budget_bytes
+        self.budget_bytes = budget_bytes
         self._kept: dict[tuple[int, int], Buffer] = {}
         self._opened: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._opened_bytes = 0
         self.kept_bytes = 0
         self.read_back = 0
 
-    def put(self, destination: int, ordinal: int, view: memoryview, *, stored: bool) -> bool:
+    def put(self, destination: int, ordinal: int, block: Block, *, stored: bool) -> bool:
         """Keep a new block, which is nowhere else until it is durable; True when it should go then."""
-        self._kept[destination, ordinal] = view
-        self.kept_bytes += view.nbytes
-        return stored and self.kept_bytes > self._budget_bytes
+        self._kept[destination, ordinal] = block.view
+        self.kept_bytes += block.view.nbytes
+        return stored and self.kept_bytes > self.budget_bytes
 
     def get(self, destination: int, ordinal: int) -> Block:
         """The block; raises StoreError when it has to be read and cannot be."""
@@ -60,7 +61,7 @@ class Payloads:
 
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
-        if self.kept_bytes > self._budget_bytes:
+        if self.kept_bytes > self.budget_bytes:
             data = self._kept.pop((destination, ordinal), None)
             if data is not None:
                 self.kept_bytes -= memoryview(data).nbytes
@@ -74,6 +75,13 @@ class Payloads:
         block = self._opened.pop(key, None)
         if block is not None:
             self._opened_bytes -= block.view.nbytes
+
+    def retire(self, destination: int, ordinals: Collection[int], *, stored: bool) -> None:
+        """Nobody will ask for these blocks again; those that are ``stored`` are durably known to be dead."""
+        for ordinal in ordinals:
+            self.drop(destination, ordinal)
+        if stored:
+            self._store.free(destination, ordinals)
 
     def _open(self, key: tuple[int, int], block: Block) -> None:
         self._opened[key] = block

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import Selector, compile_selector, normalised
+from raybroker.engine.block_reader import BlockReader
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.ports import Codec
 from raybroker.model.block import Block
-from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
-
-if TYPE_CHECKING:
-    from raybroker.engine.host import Host
+from raybroker.model.errors import InvalidDestinationError
 
 
 class Seen(NamedTuple):
@@ -41,9 +41,21 @@ def look(home: Destination, states: Sequence[str]) -> list[Seen]:
 class Browser:
     """A snapshot of what waited when it was made; what was consumed since is left out."""
 
-    def __init__(self, host: Host, home: Destination, selector: str | None, states: Sequence[str]) -> None:
-        self._host = host
+    def __init__(
+        self,
+        home: Destination,
+        selector: str | None,
+        states: Sequence[str],
+        registry: DestinationRegistry,
+        blocks: BlockReader,
+        codec: Codec,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._home = home
+        self._registry = registry
+        self._blocks = blocks
+        self._codec = codec
+        self._now_ms = now_ms
         text = normalised(selector)
         self._selector: Selector | None = compile_selector(text) if text is not None else None
         self._todo = list(reversed(look(home, states)))
@@ -55,7 +67,7 @@ class Browser:
 
     def next(self, most: int) -> Iterator[tuple[Seen, Block]]:
         """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
-        if self._host.destinations.get((self._home.kind, self._home.name)) is not self._home:
+        if not self._registry.has(self._home):
             raise InvalidDestinationError(f"{self._home.kind} {self._home.name} was destroyed")
         held = self._home.block_index.held
         while self._todo and most > 0:
@@ -64,25 +76,17 @@ class Browser:
             if block_held is None:
                 continue
             mask = seen.mask & ~block_held.done
-            mask &= ~block_held.expired(mask, self._host.clock.now_ms())
+            mask &= ~block_held.expired(mask, self._now_ms())
             if not mask:
                 continue
-            block = self._read(seen.ordinal)
+            block = self._blocks.read(self._home, seen.ordinal)  # A damaged one is left out.
             if block is None:
                 continue
             if self._selector is not None:
-                mask = self._selector.pick(self._host.codec.content(block), mask, seen.attempts)
+                mask = self._selector.pick(self._codec.content(block), mask, seen.attempts)
             some = pk.lowest(mask, most) if mask else 0
             if mask & ~some:
                 self._todo.append(seen._replace(mask=mask & ~some))
             if some:
                 most -= some.bit_count()
                 yield seen._replace(mask=some), block
-
-    def _read(self, ordinal: int) -> Block | None:
-        """None for a damaged one: its destination is halted, and the browser shows the rest."""
-        try:
-            return self._host.payloads.get(self._home.number, ordinal)
-        except StoreDamagedError as error:
-            self._host.halt(self._home, error)
-            return None

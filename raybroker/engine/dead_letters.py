@@ -7,58 +7,83 @@ it.  What the target does not take is tried again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.destination_registry import DMQ
-from raybroker.engine.executor import Step
-from raybroker.engine.overrides import columns_of, in_default_unit
-from raybroker.engine.ports import Death
+from raybroker.engine.block_reader import BlockReader
+from raybroker.engine.destination_registry import DMQ, DestinationRegistry
+from raybroker.engine.executor import Executor, Step, unawaited
+from raybroker.engine.life_cycle import LifeCycle
+from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.ports import Clock, Codec, Death, Forward
 from raybroker.engine.subscription_keys import subscription_key
+from raybroker.engine.wakeups import Retries
 from raybroker.model.block import Block
-from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.failure import parted
-
-if TYPE_CHECKING:
-    from raybroker.engine.host import Host
-
-AGAIN_MS: Final = 5_000
-"""How long to wait before offering dead messages again that were not taken."""
+from raybroker.model.settings import ConfigView
 
 
-class Burial:
-    """``waiting``: what no target has taken yet."""
+class DeadLetters:
+    """Takes dead messages out of their destinations.
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._next_seq = 1
-        self._again_at_ms = 0
-        self.waiting: list[tuple[Destination, DeadLetter]] = []
+    broker   its name, for what is written on dead messages
+    forward  the way to destinations of other hosts
+    life     the log of messages' lives
+    refused  what no target has taken yet
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        blocks: BlockReader,
+        own: OwnSends,
+        codec: Codec,
+        clock: Clock,
+        config: ConfigView,
+        *,
+        broker: str,
+        forward: Forward | None,
+        life: LifeCycle,
+        refused: Retries[tuple[Destination, DeadLetter]],
+        report: Callable[[str], None],
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._blocks = blocks
+        self._own = own
+        self._codec = codec
+        self._clock = clock
+        self._config = config
+        self._broker = broker
+        self._forward = forward
+        self._life = life
+        self._not_taken = refused
+        self._report = report
+
+    def died(self, home: Destination, effect: DeadLetter) -> None:
+        """The effect: messages of ``home`` have died."""
+        self._executor.later(partial(self.bury, home, effect))
 
     def bury(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
-        """Messages of ``home`` have died; ``again``: that was told before, and no target took them yet."""
-        host = self._host
+        """Move dead messages; ``again``: they were told before, and no target took them yet."""
         queue = home.queues.get(effect.queue)
-        if host.destinations.get((home.kind, home.name)) is not home or queue is None:
+        if queue is None or not self._registry.has(home):
             return
         if not queue.dead_letters.masks.get(effect.ordinal, 0) & effect.mask:
             return
-        try:
-            block = host.payloads.get(home.number, effect.ordinal)
-        except StoreDamagedError as error:
-            host.halt(home, error)
-            return
-        except StoreError as error:
-            host.fail(error)
+        block = self._blocks.read(home, effect.ordinal)
+        if block is None:
             return
         if not again:
             home.counters.expired += effect.mask.bit_count() if effect.reason == "EXPIRED" else 0
             self._log(home, effect, block)
-            if host.meters.life.wanted(home):
-                host.meters.life.died(home, effect, block)
+            if self._life.wanted(home):
+                self._life.died(home, effect, block)
         for target, mask, truncate in self._sorted(home, effect, block):
             part = effect._replace(mask=mask)
             if target is None:
@@ -67,18 +92,18 @@ class Burial:
                 self._send(home, part, block, target, truncate)
 
     def _done(self, home: Destination, effect: DeadLetter) -> None:
-        if self._host.destinations.get((home.kind, home.name)) is home:
-            self._host.perform(home, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
+        if self._registry.has(home):
+            self._executor.perform(home, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
 
     # ---- where to --------------------------------------------------------------------------------------------------
 
     def _sorted(self, home: Destination, effect: DeadLetter, block: Block) -> list[tuple[str | None, int, bool]]:
         """The messages by where they go and whether their bodies are cut."""
         usual = self._target(home, effect.reason)
-        cut = bool(self._host.config["imq.destination.DMQ.truncateBody"])
+        cut = bool(self._config["imq.destination.DMQ.truncateBody"])
         groups: dict[tuple[str | None, bool], int] = {}
         for index in pk.indexes(effect.mask):
-            keep, _, truncate = self._host.codec.wish(block, index)
+            keep, _, truncate = self._codec.wish(block, index)
             target = usual
             if home.name == DMQ:
                 target = None
@@ -107,67 +132,52 @@ class Burial:
 
     def _log(self, home: Destination, effect: DeadLetter, block: Block) -> None:
         logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"
-        always = bool(self._host.config["imq.destination.logDeadMsgs"])
+        always = bool(self._config["imq.destination.logDeadMsgs"])
         for index in pk.indexes(effect.mask):
             if logging:
                 policy = home.attributes.expirationLoggingPolicy
-                self._host.report(self._host.codec.expiry_record(block, index, policy, home.name))
-            wish = self._host.codec.wish(block, index)[1]
+                self._report(self._codec.expiry_record(block, index, policy, home.name))
+            wish = self._codec.wish(block, index)[1]
             if always if wish is None else wish:
-                id_ = self._host.codec.content(block).header(index, "JMSMessageID")
+                id_ = self._codec.content(block).header(index, "JMSMessageID")
                 named = id_ or f"without an id, {index} of block {effect.ordinal},"
                 text = f"[B2148] message {named} of {home.kind} {home.name} is dead: {effect.reason} {_why(effect)}"
-                self._host.report(text.rstrip())
+                self._report(text.rstrip())
 
     # ---- the way there ---------------------------------------------------------------------------------------------
 
     def _send(self, home: Destination, effect: DeadLetter, block: Block, name: str, truncate: bool) -> None:
-        host = self._host
-        target = host.destinations.get(("queue", name))
+        target = self._registry.destinations.get(("queue", name))
         sizes = [block.lengths[index] for index in pk.indexes(effect.mask)]
         if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes):
             for index in pk.indexes(effect.mask):
                 self._send(home, effect._replace(mask=1 << index), block, name, truncate)
             return
-        origin = home.kind, home.name
+        identity = self._own.identity
         own = effect.reason in ("UNDELIVERABLE", "ERROR")  # Of other reasons a message dies for all subscriptions.
         death = Death(
-            effect.reason, effect.comment, effect.attempts, origin, host.broker, effect.failure,
-            subscription_key(home, home.queues[effect.queue], host.identity) if own else "",
+            effect.reason, effect.comment, effect.attempts, (home.kind, home.name), self._broker, effect.failure,
+            subscription_key(home, home.queues[effect.queue], identity) if own else "",
         )  # fmt: skip
-        seq = self.take_seqs(effect.mask.bit_count())
-        data = host.codec.dead_block(
-            block, effect.mask, death, producer=host.identity, first_seq=seq, now_ms=host.clock.now_ms(),
-            truncate=truncate,
+        data = self._codec.dead_block(
+            block, effect.mask, death, producer=identity, first_seq=self._own.take_seqs(effect.mask.bit_count()),
+            now_ms=self._clock.now_ms(), truncate=truncate,
         )  # fmt: skip
-        self.deliver(home, effect, "queue", name, Block(data))
-
-    def take_seqs(self, count: int) -> int:
-        """Sequence numbers for ``count`` messages that the host itself sends."""
-        seq = self._next_seq
-        self._next_seq += count
-        return seq
-
-    def deliver(self, home: Destination, effect: DeadLetter, kind: str, name: str, block: Block) -> None:
-        """Put ``block`` into a destination, in place of the messages of ``effect``."""
-        host = self._host
-        target = host.destinations.get((kind, name))
         if target is not None:
-            if not self._here(home, effect, target, block):
-                self._refused(home, effect, f"{kind} {name} does not take it now")
-        elif host.forward is not None:
-            host.forward(kind, name, bytes(block.view), lambda ok: self._forwarded(home, effect, name, ok))
+            if not self._here(home, effect, target, Block(data)):
+                self._refused(home, effect, f"queue {name} does not take it now")
+        elif self._forward is not None:
+            self._forward("queue", name, data, partial(self._forwarded, home, effect, name))
         elif name == DMQ:
             self._done(home, effect)
         else:
-            self._refused(home, effect, f"{kind} {name} does not exist")
+            self._refused(home, effect, f"queue {name} does not exist")
 
     def _here(self, home: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
-        host = self._host
-        if not host.has_room(block.view.nbytes) or not target.admission.would_take(block.lengths):
+        if not self._executor.has_room(block.view.nbytes) or not target.admission.would_take(block.lengths):
             return False
         settled = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
-        host.perform_all([own_send(host, target, block), Step(home, settled)], (), _nobody)
+        self._executor.perform_all([self._own.step(target, block), Step(home, settled)], (), unawaited)
         return True
 
     def _forwarded(self, home: Destination, effect: DeadLetter, name: str, ok: bool) -> None:
@@ -178,26 +188,18 @@ class Burial:
 
     def _refused(self, home: Destination, effect: DeadLetter, why: str) -> None:
         """The error destination is full or missing: what is persistent stays, and is offered again."""
-        host = self._host
         block = home.block_index.held.get(effect.ordinal)
         if block is None:
             return
-        host.report(f"dead messages of {home.kind} {home.name} cannot be moved: {why}")
-        if not block.persistent:
+        self._report(f"dead messages of {home.kind} {home.name} cannot be moved: {why}")
+        if block.persistent:
+            self._not_taken.add((home, effect))
+        else:
             self._done(home, effect)
-            return
-        self.waiting.append((home, effect))
-        if not self._again_at_ms:
-            self._again_at_ms = host.clock.now_ms() + AGAIN_MS
-            host.wake(0, self._again_at_ms)
 
-    def again(self, now_ms: int) -> None:
+    def tick(self, now_ms: int) -> None:
         """Offer again what was not taken."""
-        if not self._again_at_ms or now_ms < self._again_at_ms:
-            return
-        self._again_at_ms = 0
-        waiting, self.waiting = self.waiting, []
-        for home, effect in waiting:
+        for home, effect in self._not_taken.due(now_ms):
             self.bury(home, effect, again=True)
 
 
@@ -205,21 +207,3 @@ def _why(effect: DeadLetter) -> str:
     """In one line: what the destination says, and what the consumer said of the last attempt."""
     summary = parted(effect.failure)[0]
     return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"
-
-
-def own_send(
-    host: Host, target: Destination, block: Block, *, moved: bool = True, only: int | None = None
-) -> Step:
-    """The host itself puts a block into one of its destinations; ``moved``, ``only``: as in command.Send."""
-    codec = host.codec
-    block = in_default_unit(codec, target.attributes, target.kind, target.name, block)
-    persistent = block.persistent and host.definition(target).owner is None
-    send = cmd.Send(
-        0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False,
-        moved=moved, only=only,
-    )
-    return Step(target, send, block)
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""

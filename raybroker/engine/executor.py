@@ -1,12 +1,34 @@
-"""One command on its way to a destination."""
+"""The path of every command: step the destination, append what it recorded, release what that allows.
+
+An executor is not thread safe: one thread (an event loop) calls it, and the committer posts back into that thread.
+What follows from an effect is deferred until no command is under way, so that it never comes between an effect and the
+record of that effect.
+
+After a store error the executor is stopped for good: it performs, appends and releases nothing more.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
+from raybroker.core.outcome import Effect, Outcome
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.effect_dispatcher import EffectDispatcher
+from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.runner import Runner
+from raybroker.engine.wakeups import Wakeups
 from raybroker.model.block import Block
+from raybroker.model.errors import BrokerError, StoreError, StoreFullError
+from raybroker.model.record import BLOCK, NOTE, Entry
+
+Done = Callable[[], None]
+Performed = Callable[[Destination], None]
+"""Hears of every command that a destination has carried out."""
 
 
 class Step(NamedTuple):
@@ -15,3 +37,236 @@ class Step(NamedTuple):
     home: Destination
     command: cmd.Command
     block: Block | None = None
+
+
+class Executor:
+    """``failure``: why it has stopped.
+
+    effects    who carries out the effects of outcomes
+    observers  called after each command, before what the command has caused
+    kept       called with a block that a destination took
+    damaged    called with a block whose headers a destination needed and could not read
+    checkpoint the entry with the state of all destinations, made when the store asks for one
+    failed     called once, with the error that stopped the executor
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        cache: BlockCache,
+        wakeups: Wakeups,
+        effects: EffectDispatcher,
+        *,
+        observers: Sequence[Performed],
+        kept: Callable[[Destination, Outcome, Block], None],
+        damaged: Callable[[Destination, int], None],
+        checkpoint: Callable[[], Entry],
+        failed: Callable[[BrokerError], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.failure: BrokerError | None = None
+        self._store = store
+        self._now_ms = clock.now_ms
+        self._cache = cache
+        self._wake = wakeups.wake
+        self._handlers = effects.handlers
+        self._observers = tuple(observers)
+        self._kept = kept
+        self._damaged = damaged
+        self._checkpoint_entry = checkpoint
+        self._failed = failed
+        self._report = report
+        self._checkpointing = False
+        self._performing = 0
+        self._settling = False
+        self._deferred: deque[Callable[[], object]] = deque()
+        self._committer: Committer
+        self._runner: Runner
+
+    def start(self, committer: Committer) -> None:
+        self._committer = committer
+        self._runner = Runner(committer)
+
+    def fail(self, error: BrokerError) -> None:
+        """Stop for good, and release nothing more."""
+        if self.failure is None:
+            self.failure = error
+            self._failed(error)
+
+    def require_running(self) -> None:
+        if self.failure is not None:
+            raise StoreError(f"the host has stopped: {self.failure}")
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
+        """Step, append, release. Raises what the core raises; then nothing has changed."""
+        if self.failure is not None:
+            return None
+        self._performing += 1
+        try:
+            outcome = home.step(command, now_ms=self._now_ms())
+            records: Sequence[Entry] = outcome.records
+            effects, ordinal = outcome.after_durable, outcome.accepted
+            durable = partial(self._release, home, effects) if effects else None
+            if ordinal is not None:
+                assert block is not None
+                records, crowded = self._keep(home, outcome, block)
+                if crowded:
+                    durable = partial(self._release_and_demote, home, effects, ordinal)
+            if outcome.immediate:
+                self._release(home, outcome.immediate)
+            self._runner.append(records, durable)
+            self._after(home, outcome)
+        finally:
+            self._performing -= 1
+        self._settle_down()
+        return outcome
+
+    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Done) -> list[Outcome]:
+        """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
+
+        All effects wait for that: nothing is seen of what may not have been.
+        """
+        outcomes: list[Outcome] = []
+        if self.failure is not None:
+            return outcomes
+        self._performing += 1
+        try:
+            records: list[Entry] = []
+            now_ms = self._now_ms()
+            for home, command, block in steps:
+                outcome = home.step(command, now_ms=now_ms)
+                outcomes.append(outcome)
+                if block is not None:
+                    records += self._keep(home, outcome, block)[0]
+                else:
+                    records += self._with_bytes(home, outcome.records)
+            self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, done))
+            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._after(home, outcome)
+        finally:
+            self._performing -= 1
+        self._settle_down()
+        return outcomes
+
+    def append(self, entries: Sequence[Entry], done: Done) -> None:
+        """Write entries; ``done`` once they, and everything before them, are durable."""
+        self._runner.append(entries, lambda: done() if self.failure is None else None)
+
+    def note(self, number: int, meta: bytes, done: Done) -> None:
+        """Write one journal record of a destination."""
+        self.append([Entry(NOTE, number, 0, meta)], done)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether the store would take so much more; refusing early keeps room for acknowledgements."""
+        return self._store.has_room(self._committer.pending_bytes + nbytes)
+
+    # ---- deferral --------------------------------------------------------------------------------------------------
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when no command is under way, after what was deferred before."""
+        self._deferred.append(action)
+        self._settle_down()
+
+    def undisturbed(self, action: Done) -> None:
+        """Call ``action`` at once; what it defers comes after all of it."""
+        self._performing += 1
+        try:
+            action()
+        finally:
+            self._performing -= 1
+        self._settle_down()
+
+    def _settle_down(self) -> None:
+        if self._settling or not self._deferred:
+            return
+        self._settling = True
+        try:
+            while self._deferred and not self._performing and self.failure is None:
+                self._deferred.popleft()()
+        finally:
+            self._settling = False
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write the state of all destinations, so that the store can forget what came before."""
+        self._checkpointing = True
+        self.append([self._checkpoint_entry()], self._checkpoint_done)
+
+    def _checkpoint_done(self) -> None:
+        self._checkpointing = False
+
+    def disk_full(self, error: StoreFullError) -> None:
+        """What was decided cannot be written now; a checkpoint takes the place of the records before it."""
+        if not self._checkpointing and self.failure is None:
+            self._report(f"[B2158] {error}; what is decided waits until there is room")
+            self.checkpoint()
+
+    # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _after(self, home: Destination, outcome: Outcome) -> None:
+        for observer in self._observers:
+            observer(home)
+        if outcome.wake_at is not None:
+            self._wake(home.number, outcome.wake_at)
+        if outcome.unfinished:
+            self._wake(home.number, self._now_ms())
+        for ordinal in outcome.damaged:
+            self.later(partial(self._damaged, home, ordinal))
+        if not self._checkpointing and self._store.checkpoint_due():
+            self.checkpoint()
+
+    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
+        """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
+        ordinal = outcome.accepted
+        if ordinal is None:
+            return outcome.records, False
+        held = home.block_index.held.get(ordinal)
+        crowded = self._cache.put(home.number, ordinal, block, stored=held is not None and held.stored)
+        self._kept(home, outcome, block)
+        return [
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
+            for e in outcome.records
+        ], crowded  # fmt: skip
+
+    def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
+        """Records of blocks that came before and waited for their transaction."""
+        return [
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, (self._cache.get(home.number, e.ordinal).view,))
+            if e.kind == BLOCK
+            else e
+            for e in records
+        ]
+
+    def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
+        """All of them, before anything that follows from one of them."""
+        if self.failure is not None:
+            return
+        handlers = self._handlers
+        self._performing += 1
+        try:
+            for effect in effects:
+                handlers[type(effect)](home, effect)
+        finally:
+            self._performing -= 1
+        self._settle_down()
+
+    def _release_and_demote(self, home: Destination, effects: Sequence[Effect], ordinal: int) -> None:
+        self._release(home, effects)
+        self._cache.demote(home.number, ordinal)
+
+    def _release_all(self, steps: Sequence[Step], outcomes: Sequence[Outcome], done: Done) -> None:
+        for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+            self._release(home, [*outcome.immediate, *outcome.after_durable])
+            for entry in outcome.records:
+                if entry.kind == BLOCK:
+                    self._cache.demote(entry.destination, entry.ordinal)
+        if self.failure is None:
+            done()
+
+
+def unawaited() -> None:
+    """For who does not wait until something is durable."""

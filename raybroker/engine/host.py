@@ -1,8 +1,8 @@
 """A destination host: the destinations that share one store, and the way from a command to its effects.
 
-``perform`` is the path of everything that happens: step the core, append what it recorded, release what it allows.  A
-host knows nothing of sockets or Ray; it runs in an actor, in the loopback and in the simulator alike.  It is not thread
-safe: one thread (an event loop) calls it, and the committer posts back into that thread.
+This file composes the parts of a host, and is the only one that knows all of them; each part gets the few others that
+it works with.  A host knows nothing of sockets or Ray; it runs in an actor, in the loopback and in the simulator alike.
+It is not thread safe: one thread (an event loop) calls it, and the committer posts back into that thread.
 
 After a store error the host *fails stop*: no further effect is released, every peer is told and closed, and the owner's
 ``failed`` callback decides about the process.
@@ -10,41 +10,50 @@ After a store error the host *fails stop*: no further effect is released, every 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
-from raybroker.core.durable import records as notes
-from raybroker.core.outcome import DeadLetter, Effect, Outcome
-from raybroker.core.selector.content import Content
-from raybroker.engine.attachments import Attachment, Outbox, Release
-from raybroker.engine.block_cache import Payloads
-from raybroker.engine.checkpoint import Definition, encode_checkpoint, read_back
-from raybroker.engine.consumer_watch import Watching
-from raybroker.engine.dead_letters import Burial
-from raybroker.engine.destination_registry import Catalogue
-from raybroker.engine.executor import Step
-from raybroker.engine.message_composition import Composing
+from raybroker.core.durable import records
+from raybroker.core.outcome import Compose, DeadLetter, Idle, Retire
+from raybroker.engine.attachments import Attachments
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.block_intake import BlockIntake
+from raybroker.engine.block_reader import BlockReader
+from raybroker.engine.checkpoint import encode_checkpoint, read_back
+from raybroker.engine.client_effects import ClientEffects
+from raybroker.engine.connection_requests import ConnectionRequests
+from raybroker.engine.consumer_requests import ConsumerRequests
+from raybroker.engine.consumer_watch import ConsumerWatch
+from raybroker.engine.counter_baselines import CounterBaselines
+from raybroker.engine.dead_letters import DeadLetters
+from raybroker.engine.destination_administration import DestinationAdministration
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.effect_dispatcher import EffectDispatcher
+from raybroker.engine.executor import Executor, unawaited
+from raybroker.engine.inspection import Inspection
+from raybroker.engine.life_cycle import LifeCycle
+from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.message_composition import MessageComposition
+from raybroker.engine.message_moves import MessageMoves
 from raybroker.engine.meters import Meters
+from raybroker.engine.metrics import MetricRows
+from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.quarantine import Quarantine
-from raybroker.engine.runner import Runner
+from raybroker.engine.schedule_requests import ScheduleRequests
 from raybroker.engine.schedules import Schedules
+from raybroker.engine.session import Operation, Session, SessionParts
+from raybroker.engine.sessions import Sessions
+from raybroker.engine.transaction_requests import TransactionRequests
 from raybroker.engine.transactions import Transactions
-from raybroker.engine.transfer import Handing
-from raybroker.model.block import Block
-from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, InvalidDestinationError, StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, NOTE, Entry
+from raybroker.engine.transfer import Transfer
+from raybroker.engine.wakeups import Retries, Wakeups
+from raybroker.engine.watch_requests import WatchRequests
+from raybroker.model.errors import BrokerError
+from raybroker.model.record import NOTE, Entry
 from raybroker.model.settings import ConfigView
-
-if TYPE_CHECKING:
-    from raybroker.engine.session import Session
-
-ATTACHMENT_BITS = 40
-"""Attachments of one life of a host; the bits above are its incarnation, so numbers are never used twice."""
 
 
 class Host:
@@ -79,330 +88,197 @@ class Host:
         self.clock = clock
         self.config = config
         self.codec = codec
-        self.broker = broker
-        self.identity = identity
-        self.forward = forward
-        self.report = report or _unheard
-        self.catalogue = Catalogue(self)
-        self.destinations = self.catalogue.destinations
-        self.definitions = self.catalogue.definitions
-        self.attachments: dict[int, Attachment] = {}
-        self.sessions: dict[Session, None] = {}
-        """A set in order of arrival, so that the same things happen in the same order every time."""
-        self.halted: dict[int, StoreDamagedError] = {}
-        """Destinations with a message that the store cannot give back whole: nobody is served until that is skipped, or
-        the destination purged."""
-        self.failure: BrokerError | None = None
-        self.payloads = Payloads(store, config["raybroker.memory.block_cache_bytes"])
         self.incarnation = incarnation
-        self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
-        self.transactions = Transactions(self)
-        self.burial = Burial(self)
-        self.quarantine = Quarantine(self)
-        self.schedules = Schedules(self)
-        self.handing = Handing(self)
-        self.composing = Composing(self)
-        self.watching = Watching(self)
-        self.meters = Meters(self, timing=config["raybroker.metrics.timing"])
-        self.idle = idle
-        self._next_attachment = (incarnation << ATTACHMENT_BITS) + 1
-        self._wakes: dict[int, int] = {}
-        self._alarm = alarm
-        self._checkpointing = False
+        self.report = report or _unheard
+        self._broker = broker
+        self._forward = forward
+        self._idle = idle
         self._failed = failed
-        self._releasing = Release(self)
-        self._performing = 0
-        self._settling = False
-        self._later: deque[Callable[[], None]] = deque()
-        self._committer: Committer
-        self._runner: Runner
+        self.registry = DestinationRegistry()
+        self.attachments = Attachments(incarnation)
+        self.sessions = Sessions()
+        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"])
+        self.own = OwnSends(self.registry, codec, identity)
+        self.watch = ConsumerWatch(self.attachments)
+        self._wakeups = Wakeups(alarm)
+        self._compose_executor()
+        self._compose_messages()
+        self._compose_administration()
+        self._compose_sessions()
+
+    # ---- composition -----------------------------------------------------------------------------------------------
+
+    def _compose_executor(self) -> None:
+        """What carries commands out, and what is counted of them."""
+        life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
+        timing = self.config["raybroker.metrics.timing"]
+        self.meters = Meters(self.clock, life, self.report, broker=self._broker, timing=timing)
+        self._effects = EffectDispatcher()
+        self.executor = Executor(
+            self.store, self.clock, self.cache, self._wakeups, self._effects,
+            observers=(self.watch.look, self.meters.thresholds.look), kept=self.meters.kept,
+            damaged=self._check_block, checkpoint=self._checkpoint,
+            failed=self._tell_failure, report=self.report,
+        )  # fmt: skip
+        self.blocks = BlockReader(self.executor, self.registry, self.attachments, self.cache, self.codec)
+
+    def _compose_messages(self) -> None:
+        """What puts messages into destinations and takes them out, and who carries out which effect."""
+        executor, registry, own, codec, clock = self.executor, self.registry, self.own, self.codec, self.clock
+        dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._wakeups, clock.now_ms)
+        self.dead_letters = DeadLetters(
+            executor, registry, self.blocks, own, codec, clock, self.config, broker=self._broker,
+            forward=self._forward, life=self.meters.life, refused=dead, report=self.report,
+        )  # fmt: skip
+        full: Retries[tuple[Destination, Compose]] = Retries(self._wakeups, clock.now_ms)
+        self.composition = MessageComposition(
+            executor, registry, self.blocks, own, codec, full, self.dead_letters.bury
+        )  # fmt: skip
+        self.schedules = Schedules(executor, registry, self.cache, own, self._wakeups, codec, clock, self.report)
+        self.transactions = Transactions(
+            executor, registry, self.attachments, self._wakeups, self.meters, clock, self.config, self.report
+        )
+        self.transfer = Transfer(
+            executor, registry, self.transactions, self.cache, own, self._wakeups, codec, clock
+        )  # fmt: skip
+        self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
+        self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters)
+        self._effects.register(self.outgoing.handlers())
+        self._effects.register({
+            DeadLetter: self.dead_letters.died, Compose: self.composition.completed, Retire: self._retire,
+            Idle: self._destination_idle,
+        })  # fmt: skip
+
+    def _compose_administration(self) -> None:
+        """What administrators ask of a host."""
+        self.settings = LiveSettings(
+            self.config, self.clock, self.registry, self._wakeups, self.meters.thresholds.take
+        )  # fmt: skip
+        self.baselines = CounterBaselines(self.meters, self.clock)
+        self.metrics = MetricRows(
+            self.store, self.clock, self.registry, self.cache, self.transactions, self.schedules, self.meters,
+            self.baselines,
+        )  # fmt: skip
+        self.inspection = Inspection(
+            self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker
+        )  # fmt: skip
+        self.quarantine = Quarantine(
+            self.executor, self.registry, self.cache, self.store, self.own, self.codec, self.clock, self.settings,
+            broker=self._broker, forward=self._forward,
+        )  # fmt: skip
+        self.administration = DestinationAdministration(
+            self.executor, self.registry, self.attachments, self.cache, self.blocks, self._wakeups, self.clock,
+            self.config, self.settings, self.transactions, self.schedules, self.quarantine, self.meters,
+            destroyed=self.metrics.destroyed, idle=self._idle, report=self.report,
+        )  # fmt: skip
+
+    def _compose_sessions(self) -> None:
+        connections = ConnectionRequests(
+            self.sessions, self.registry, self.attachments, self.clock, self.administration.found, self.report,
+            incarnation=self.incarnation,
+        )  # fmt: skip
+        consumers = ConsumerRequests(
+            self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
+        )
+        operations: Mapping[str, Operation] = {
+            **connections.operations(),
+            **consumers.operations(),
+            **TransactionRequests(self.transactions, self.meters).operations(),
+            **ScheduleRequests(self.schedules, self.attachments, self.clock).operations(),
+            **WatchRequests(self.registry, self.watch).operations(),
+        }
+        intake = BlockIntake(self.executor, self.registry, self.codec, self.clock)
+        self._session_parts = SessionParts(
+            self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
+            operations, self.watch.left, self.administration.lost,
+        )  # fmt: skip
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
+    def open_session(self, peer: Peer) -> Session:
+        """For a connection that has authenticated; who opens it closes it when the connection ends."""
+        return Session(self._session_parts, peer)
+
+    @property
+    def failure(self) -> BrokerError | None:
+        """Why the host has stopped; None while it runs."""
+        return self.executor.failure
+
     def start(self, committer: Committer) -> None:
         """Rebuild every destination from the store, then take commands. Raises StoreDamagedError."""
-        self._committer = committer
-        self._runner = Runner(committer)
+        self.executor.start(committer)
         found = read_back(self.store.recover())
         self.transactions.restore(found.transactions)
-        gone = self.catalogue.restore(found)
+        gone = self.administration.restore(found)
         if gone:
-            self.append([Entry(NOTE, n, 0, notes.encode(notes.GONE, 0)) for n in gone], _nobody)
+            entries = [Entry(NOTE, number, 0, records.encode(records.GONE, 0)) for number in gone]
+            self.executor.append(entries, unawaited)
         self.transactions.recovered()
         self.schedules.restore(found.schedules)
-
-    def fail(self, error: BrokerError) -> None:
-        """Stop for good: tell every peer why, release nothing more."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        for session in list(self.sessions):
-            session.peer.close(error.code, str(error))
-        if self._failed is not None:
-            self._failed(error)
 
     def tick(self) -> None:
         """Let whatever act whose time has come; called about once a second, and when the alarm says so."""
         now_ms = self.clock.now_ms()
-        for number in [n for n, at in self._wakes.items() if at <= now_ms]:
-            self._wakes.pop(number, None)
-            home = self.catalogue.by_number(number)
+        for number in self._wakeups.due(now_ms):
+            self._wakeups.forget(number)
+            home = self.registry.by_number(number)
             if home is not None:
-                self.perform(home, cmd.Tick())
-            self.catalogue.forget_dormant(number)
-        self.catalogue.end_orphans(now_ms)
+                self.executor.perform(home, cmd.Tick())
+            self.administration.forget_dormant(number)
+        self.administration.end_orphans(now_ms)
         self.transactions.tick(now_ms)
-        for tick in (self.burial.again, self.schedules.tick, self.handing.tick, self.composing.again):
-            tick(now_ms)
-        if self._alarm is not None and self._wakes:
-            self._alarm(min(self._wakes.values()))
+        for part in (self.dead_letters, self.schedules, self.transfer, self.composition):
+            part.tick(now_ms)
+        self._wakeups.remind()
 
-    def wake(self, number: int, at_ms: int) -> None:
-        """Destination ``number`` wants a Tick then."""
-        before = self._wakes.get(number)
-        if before is None or at_ms < before:
-            self._wakes[number] = at_ms
-            if self._alarm is not None:
-                self._alarm(at_ms)
+    def count(self) -> None:
+        """Take counters and averages further; called about once a second."""
+        self.meters.tick(self.registry.destinations.values())
 
-    def unwake(self, number: int) -> None:
-        self._wakes.pop(number, None)
+    def reconfigured(self) -> None:
+        """The configuration has changed."""
+        self.settings.take()
+        self.transactions.configure()
 
-    # ---- destinations ----------------------------------------------------------------------------------------------
-
-    def find(self, kind: str, name: str) -> Destination:
-        """A destination that can be used. Raises InvalidDestinationError, or StoreDamagedError when it is halted."""
-        found = self.named(kind, name)
-        if found.number in self.halted:
-            raise self.halted[found.number]
-        return found
-
-    def named(self, kind: str, name: str) -> Destination:
-        found = self.destinations.get((kind, name))
-        if found is None:
-            raise InvalidDestinationError(f"{kind} {name!r} does not exist; create it, or allow imq.autocreate.{kind}")
-        return found
-
-    def definition(self, home: Destination) -> Definition:
-        return self.definitions[home.number]
-
-    # ---- the path of every command ---------------------------------------------------------------------------------
-
-    def attach(
-        self, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False
-    ) -> Attachment:
-        """A number for a new producer or consumer; the caller then performs Attach… and detaches if that raises."""
-        attachment = Attachment(self._next_attachment, home, peer, handle, outbox, eager=eager)
-        self._next_attachment += 1
-        self.attachments[attachment.number] = attachment
-        return attachment
-
-    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
-        """Step, append, release. Raises what the core raises; then nothing has changed."""
-        if self.failure is not None:
-            return None
-        self._performing += 1
-        try:
-            outcome = home.step(command, now_ms=self.clock.now_ms())
-            records: Sequence[Entry] = outcome.records
-            after, release = outcome.after_durable, lambda e: self._release(home, e)
-            if outcome.accepted is not None:
-                assert block is not None
-                records, crowded = self._keep(home, outcome, block)
-                if crowded:
-                    after, release = [*after, _DONE], lambda e: self._release_and_demote(home, outcome, e)
-            self._runner.carry(records, after, outcome.immediate, release)
-            self._after(home, outcome)
-        finally:
-            self._performing -= 1
-        self._settle_down()
-        return outcome
-
-    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Callable[[], None]) -> list[Outcome]:
-        """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
-
-        All effects wait for that: nothing is seen of what may not have been.
-        """
-        outcomes: list[Outcome] = []
-        if self.failure is not None:
-            return outcomes
-        self._performing += 1
-        try:
-            records: list[Entry] = []
-            now_ms = self.clock.now_ms()
-            for home, command, block in steps:
-                outcome = home.step(command, now_ms=now_ms)
-                outcomes.append(outcome)
-                if block is not None:
-                    records += self._keep(home, outcome, block)[0]
-                else:
-                    records += self._attach_bytes(home, outcome)
-            self._runner.carry((*records, *extra), (_DONE,), (), lambda _: self._done(steps, outcomes, done))
-            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
-                self._after(home, outcome)
-        finally:
-            self._performing -= 1
-        self._settle_down()
-        return outcomes
-
-    def _done(self, steps: Sequence[Step], outcomes: Sequence[Outcome], done: Callable[[], None]) -> None:
-        for (home, _, _), outcome in zip(steps, outcomes, strict=True):
-            self._release(home, [*outcome.immediate, *outcome.after_durable])
-            for entry in outcome.records:
-                if entry.kind == BLOCK:
-                    self.payloads.demote(entry.destination, entry.ordinal)
-        if self.failure is None:
-            done()
-
-    def later(self, action: Callable[[], None]) -> None:
-        """Do this when no command is under way: what follows from an effect must not come between it and its record."""
-        self._later.append(action)
-        self._settle_down()
-
-    def _settle_down(self) -> None:
-        if self._settling:
-            return
-        self._settling = True
-        try:
-            while self._later and not self._performing and self.failure is None:
-                self._later.popleft()()
-        finally:
-            self._settling = False
-
-    def _after(self, home: Destination, outcome: Outcome) -> None:
-        self.watching.look(home)
-        self.meters.thresholds.look(home)
-        if outcome.wake_at is not None:
-            self.wake(home.number, outcome.wake_at)
-        if outcome.unfinished:
-            self.wake(home.number, self.clock.now_ms())
-        for ordinal in outcome.damaged:
-            self.later(lambda o=ordinal: self._damaged(home, o))  # type: ignore[misc]
-        if not self._checkpointing and self.store.checkpoint_due():
-            self._checkpoint()
-
-    def _damaged(self, home: Destination, ordinal: int) -> None:
-        try:
-            self.payloads.get(home.number, ordinal)
-        except StoreDamagedError as error:
-            self.halt(home, error)
-        except StoreError as error:
-            self.fail(error)
-
-    def has_room(self, nbytes: int) -> bool:
-        """Whether the store would take so much more; refusing early keeps room for acknowledgements."""
-        return self.store.has_room(self._committer.pending_bytes + nbytes)
-
-    def writable(self, outbox: Outbox) -> None:
-        """A connection can take more: hand over what waited for it, before anything that follows from that."""
-        self._performing += 1
-        try:
-            self._releasing.writable(outbox)
-        finally:
-            self._performing -= 1
-        self._settle_down()
+    def state(self) -> dict[str, Any]:
+        """The host's store and memory, for administrators."""
+        stats, homes = self.store.stats(), self.registry.destinations.values()
+        return {
+            "incarnation": self.incarnation,
+            "failure": str(self.failure) if self.failure else None,
+            "destinations": len(homes),
+            "connections": len(self.sessions.open),
+            "transactions": len(self.transactions.by_number),
+            "messages": sum(home.block_index.messages for home in homes),
+            "bytes": sum(home.block_index.bytes_held for home in homes),
+            "cached_bytes": self.cache.kept_bytes,
+            "read_back": self.cache.read_back,
+            "store": {name: getattr(stats, name) for name in stats.__slots__},
+        }
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
-        """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
-        if outcome.accepted is None:
-            return outcome.records, False
-        held = home.block_index.held.get(outcome.accepted)
-        stored = held is not None and held.stored
-        crowded = self.payloads.put(home.number, outcome.accepted, block.view, stored=stored)
-        self.meters.kept(home, outcome, block)
-        return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
-            for e in outcome.records
-        ], crowded  # fmt: skip
+    def _checkpoint(self) -> Entry:
+        registry = self.registry
+        return encode_checkpoint(registry.next_number, self.transactions.log, self.schedules.log, registry.rows())
 
-    def _release_and_demote(self, home: Destination, outcome: Outcome, effects: Sequence[Effect]) -> None:
-        self._release(home, effects)
-        if effects and effects[-1] is _DONE and outcome.accepted is not None:
-            self.payloads.demote(home.number, outcome.accepted)
+    def _tell_failure(self, error: BrokerError) -> None:
+        """Tell every peer why the host has stopped."""
+        for session in list(self.sessions.open):
+            session.peer.close(error.code, str(error))
+        if self._failed is not None:
+            self._failed(error)
 
-    def _attach_bytes(self, home: Destination, outcome: Outcome) -> list[Entry]:
-        """Records of blocks that came before and waited for their transaction."""
-        return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, (self.payloads.get(home.number, e.ordinal).view,))
-            if e.kind == BLOCK
-            else e
-            for e in outcome.records
-        ]
+    def _check_block(self, home: Destination, ordinal: int) -> None:
+        """A block's headers could not be read: a damaged block halts its destination."""
+        self.blocks.read(home, ordinal)
 
-    def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
-        """All of them, before anything that follows from one of them."""
-        if self.failure is not None:
-            return
-        self._performing += 1
-        try:
-            for effect in effects:
-                if effect is _DONE:
-                    continue
-                if isinstance(effect, DeadLetter):
-                    self._later.append(lambda e=effect: self.burial.bury(home, e))  # type: ignore[misc]
-                else:
-                    self._releasing.effect(home, effect)
-        finally:
-            self._performing -= 1
-        self._settle_down()
+    def _retire(self, home: Destination, effect: Retire) -> None:
+        self.cache.retire(home.number, effect.ordinals, stored=effect.persistent)
 
-    def halt(self, home: Destination, error: StoreDamagedError) -> None:
-        """A message is damaged, not absent: its destination stops and says so, all others go on."""
-        if home.number in self.halted or self.destinations.get((home.kind, home.name)) is not home:
-            return
-        self.halted[home.number] = error
-        ended = [a for a in self.attachments.values() if a.home is home]
-        for attachment in ended:
-            del self.attachments[attachment.number]
-            attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
-        for attachment in ended:
-            self.perform(home, cmd.DetachConsumer(attachment.number))
-            self.perform(home, cmd.DetachProducer(attachment.number, forget=False))
-
-    def read_headers(self, home: Destination, ordinal: int) -> Content | None:
-        """Headers of a held block; None when the store cannot give it back."""
-        try:
-            return self.codec.content(self.payloads.get(home.number, ordinal))
-        except StoreError:
-            return None
-
-    def _checkpoint(self) -> None:
-        """Write the state of all destinations, so that the store can forget what came before."""
-        self._checkpointing = True
-
-        def done() -> None:
-            self._checkpointing = False
-
-        rows = self.catalogue.rows()
-        number, schedules = self.catalogue.next_number, self.schedules.log
-        self.append([encode_checkpoint(number, self.transactions.log, schedules, rows)], done)
-
-    def disk_full(self, error: StoreFullError) -> None:
-        """What was decided cannot be written now; a checkpoint takes the place of the notes before it."""
-        if not self._checkpointing and self.failure is None:
-            self.report(f"[B2158] {error}; what is decided waits until there is room")
-            self._checkpoint()
-
-    def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
-        self.append([Entry(NOTE, number, 0, meta)], done)
-
-    def append(self, entries: list[Entry], done: Callable[[], None]) -> None:
-        """Write entries; ``done`` once they, and everything before them, are durable."""
-        self._runner.carry(entries, (_DONE,), (), lambda _: done() if self.failure is None else None)
-
-    def require_running(self) -> None:
-        if self.failure is not None:
-            raise StoreError(f"the host has stopped: {self.failure}")
-
-
-_DONE = DeadLetter(0, 0, 0, 0, "", "")
-"""Stands in the place of an effect where only the moment of its release matters."""
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""
+    def _destination_idle(self, home: Destination, effect: Idle) -> None:
+        if self._idle is not None:
+            self._idle(home.kind, home.name)
 
 
 def _unheard(line: str) -> None:

@@ -12,57 +12,121 @@ from raybroker.core.destination import Destination
 from raybroker.core.queue import Queue
 from raybroker.core.topic import Topic
 from raybroker.core.unit_of_work import PARTS
-from raybroker.engine import counter_baselines
-from raybroker.engine.host import Host
+from raybroker.engine.attachments import Attachments
+from raybroker.engine.counter_baselines import CounterBaselines
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.schedules import Schedules
 from raybroker.engine.unit_figures import unit_figures
 from raybroker.model.errors import InvalidDestinationError
 
 
-def state_of(host: Host, home: Destination) -> str:
-    """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
-    if home.number in host.halted:
-        return "HALTED"
-    producing = "production" in home.paused or "insertion" in home.paused
-    consuming = "consumption" in home.paused
-    if producing and consuming:
-        return "PAUSED"
-    return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
+class Inspection:
+    """Rows of plain values, as the administrators' interface names them."""
 
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        schedules: Schedules,
+        baselines: CounterBaselines,
+        *,
+        broker: str,
+    ) -> None:
+        self._registry = registry
+        self._attachments = attachments
+        self._schedules = schedules
+        self._baselines = baselines
+        self._broker = broker
 
-def describe(host: Host, kind: str, name: str) -> dict[str, Any]:
-    """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
-    home = host.named(kind, name)
-    definition = host.definition(home)
-    block_index = home.block_index
-    queues = list(home.queues.values())
-    consumers = [c for queue in queues for c in queue.consumers.by_attachment.values()]
-    return {
-        "name": name,
-        "type": kind,
-        "state": state_of(host, home),
-        "paused": dict(home.paused),
-        "auto_created": definition.auto_created,
-        "temporary": definition.owner is not None,
-        "attributes": definition.attributes.as_dict(home.kind),
-        "messages": block_index.messages,
-        "bytes": block_index.bytes_held,
-        "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
-        "unacknowledged": sum(_unsettled(c) for c in consumers),
-        "delayed": sum(queue.delayed.count for queue in queues),
-        "incomplete": home.works.count,
-        "in_transaction": sum(staged.messages for staged in home.staged.values()),
-        **_current(home, consumers),
-        "dying": home.block_index.dead,
-        "producers": len(home.producers.attached),
-        "active_consumers": sum(c.active for c in consumers),
-        "backup_consumers": sum(not c.active for c in consumers),
-        "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
-        **counter_baselines.row(host, home),
-        "throttled": home.admission.slow,
-        **unit_figures(home),
-        "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
-        "schedules": sum(row.destination == home.number for row in host.schedules.log.rows.values()),
-    }
+    def state_of(self, home: Destination) -> str:
+        """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
+        if home.number in self._registry.halted:
+            return "HALTED"
+        producing = "production" in home.paused or "insertion" in home.paused
+        consuming = "consumption" in home.paused
+        if producing and consuming:
+            return "PAUSED"
+        return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
+
+    def describe(self, kind: str, name: str) -> dict[str, Any]:
+        """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
+        home = self._registry.named(kind, name)
+        definition = self._registry.definition(home)
+        block_index = home.block_index
+        queues = list(home.queues.values())
+        consumers = [c for queue in queues for c in queue.consumers.by_attachment.values()]
+        return {
+            "name": name,
+            "type": kind,
+            "state": self.state_of(home),
+            "paused": dict(home.paused),
+            "auto_created": definition.auto_created,
+            "temporary": definition.owner is not None,
+            "attributes": definition.attributes.as_dict(home.kind),
+            "messages": block_index.messages,
+            "bytes": block_index.bytes_held,
+            "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
+            "unacknowledged": sum(_unsettled(c) for c in consumers),
+            "delayed": sum(queue.delayed.count for queue in queues),
+            "incomplete": home.works.count,
+            "in_transaction": sum(staged.messages for staged in home.staged.values()),
+            **_current(home, consumers),
+            "dying": home.block_index.dead,
+            "producers": len(home.producers.attached),
+            "active_consumers": sum(c.active for c in consumers),
+            "backup_consumers": sum(not c.active for c in consumers),
+            "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
+            **self._baselines.row(home),
+            "throttled": home.admission.slow,
+            **unit_figures(home),
+            "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
+            "schedules": self._schedules.count(home),
+        }
+
+    def consumers(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """The consumers of one destination, or of all (api: ``list_consumers``)."""
+        return [
+            {
+                **_consumer(home, queue, consumer),
+                "consumer": attachment.consumer,
+                "broker": attachment.broker or self._broker,
+            }
+            for home in self._registry.matching(kind, name)
+            for queue in home.queues.values()
+            for consumer in queue.consumers.by_attachment.values()
+            for attachment in (self._attachments.by_number[consumer.attachment],)
+        ]
+
+    def consumer(self, number: int) -> dict[str, Any]:
+        """One consumer by its id; raises InvalidDestinationError when there is none."""
+        for row in self.consumers():
+            if row["id"] == number:
+                return row
+        raise InvalidDestinationError(f"there is no consumer {number}; list_consumers shows those there are")
+
+    def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
+        """Named subscriptions of one topic, or of all."""
+        return list(self._subscriptions(topic))
+
+    def _subscriptions(self, topic: str | None) -> Iterator[dict[str, Any]]:
+        for home in self._registry.matching("topic", topic):
+            for queue in home.queues.values():
+                own = queue.subscription
+                if own is None or not own.name or own == PARTS:
+                    continue
+                assert queue.owes is not None
+                yield {
+                    "topic": home.name,
+                    "client_id": own.client_id,
+                    "name": own.name,
+                    "durable": own.durable,
+                    "shared": own.shared,
+                    "selector": own.selector,
+                    "no_local": own.no_local,
+                    "active": bool(queue.consumers.by_attachment),
+                    "messages": sum(mask.bit_count() for mask in queue.owes.values()),
+                    "consumers": len(queue.consumers.by_attachment),
+                }
 
 
 def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
@@ -73,78 +137,6 @@ def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
         pending += sum(_unsettled(c) for c in consumers)
         pending += sum(staged.acknowledged for staged in home.staged.values())
     return {"current": max(home.block_index.messages - pending, 0), "pending": pending}
-
-
-def _homes(host: Host, kind: str | None, name: str | None) -> list[Destination]:
-    if kind is not None and name is not None:
-        return [host.named(kind, name)]
-    return [home for (k, n), home in host.destinations.items() if kind in (None, k) and name in (None, n)]
-
-
-def consumers(host: Host, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
-    """The consumers of one destination, or of all (api: ``list_consumers``)."""
-    return [
-        {
-            **_consumer(home, queue, consumer),
-            "consumer": attachment.consumer,
-            "broker": attachment.broker or host.broker,
-        }
-        for home in _homes(host, kind, name)
-        for queue in home.queues.values()
-        for consumer in queue.consumers.by_attachment.values()
-        for attachment in (host.attachments[consumer.attachment],)
-    ]
-
-
-def consumer(host: Host, number: int) -> dict[str, Any]:
-    """One consumer by its id; raises InvalidDestinationError when there is none."""
-    for row in consumers(host):
-        if row["id"] == number:
-            return row
-    raise InvalidDestinationError(f"there is no consumer {number}; list_consumers shows those there are")
-
-
-def subscriptions(host: Host, topic: str | None = None) -> list[dict[str, Any]]:
-    """Named subscriptions of one topic, or of all."""
-    return list(_subscriptions(host, topic))
-
-
-def _subscriptions(host: Host, topic: str | None) -> Iterator[dict[str, Any]]:
-    for home in _homes(host, "topic", topic):
-        for queue in home.queues.values():
-            own = queue.subscription
-            if own is None or not own.name or own == PARTS:
-                continue
-            assert queue.owes is not None
-            yield {
-                "topic": home.name,
-                "client_id": own.client_id,
-                "name": own.name,
-                "durable": own.durable,
-                "shared": own.shared,
-                "selector": own.selector,
-                "no_local": own.no_local,
-                "active": bool(queue.consumers.by_attachment),
-                "messages": sum(mask.bit_count() for mask in queue.owes.values()),
-                "consumers": len(queue.consumers.by_attachment),
-            }
-
-
-def host_state(host: Host) -> dict[str, Any]:
-    """The host's store and memory."""
-    stats = host.store.stats()
-    return {
-        "incarnation": host.incarnation,
-        "failure": str(host.failure) if host.failure else None,
-        "destinations": len(host.destinations),
-        "connections": len(host.sessions),
-        "transactions": len(host.transactions.by_number),
-        "messages": sum(home.block_index.messages for home in host.destinations.values()),
-        "bytes": sum(home.block_index.bytes_held for home in host.destinations.values()),
-        "cached_bytes": host.payloads.kept_bytes,
-        "read_back": host.payloads.read_back,
-        "store": {name: getattr(stats, name) for name in stats.__slots__},
-    }
 
 
 def _unsettled(consumer: Consumer) -> int:

@@ -7,17 +7,17 @@ told as a row of plain values to ``sink``, in the order of what happens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
 from raybroker.core.outcome import DeadLetter, Outcome, Sent
+from raybroker.engine.attachments import Attachment
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.sessions import Sessions
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreError
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
-    from raybroker.engine.attachments import Attachment
-    from raybroker.engine.host import Host
 
 PRODUCED: Final = "Produced"
 CONSUMED: Final = "Consumed"
@@ -36,8 +36,11 @@ Event = dict[str, Any]
 class LifeCycle:
     """``sink``: takes a row for each event; without one nothing is told."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, cache: BlockCache, codec: Codec, clock: Clock, sessions: Sessions) -> None:
+        self._cache = cache
+        self._codec = codec
+        self._clock = clock
+        self._sessions = sessions
         self.sink: Callable[[Event], None] | None = None
 
     def wanted(self, home: Destination) -> bool:
@@ -54,8 +57,7 @@ class LifeCycle:
     def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """It is about to acknowledge deliveries."""
         home = attachment.home
-        queue = home.queue_of.get(attachment.number)
-        consumer = queue.consumers.by_attachment.get(attachment.number) if queue is not None else None
+        consumer = attachment.state()
         if consumer is None:
             return
         who = {**self._who(attachment), "transaction": txn or None}
@@ -95,30 +97,28 @@ class LifeCycle:
     def of(self, home: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
         """Of messages of a held block; one that the store cannot give back has nothing to tell."""
         try:
-            block = self._host.payloads.get(home.number, ordinal)
+            block = self._cache.get(home.number, ordinal)
         except StoreError:
             return
         self._tell(home, event, block, mask, more)
 
     def _tell(self, home: Destination, event: str, block: Block, mask: int, more: Event) -> None:
         for index in pk.indexes(mask):
-            fields = self._host.codec.life(block, index, home.attributes.messageLoggingFormat)
+            fields = self._codec.life(block, index, home.attributes.messageLoggingFormat)
             self._put(home, event, {**fields, **more})
 
     def _put(self, home: Destination, event: str, fields: Event) -> None:
         assert self.sink is not None
-        clock = self._host.clock
         self.sink({
-            "event": event, "type": home.kind, "destination": home.name, "ms": clock.now_ms(),
-            "ns": clock.monotonic_ns(), **fields,
+            "event": event, "type": home.kind, "destination": home.name, "ms": self._clock.now_ms(),
+            "ns": self._clock.monotonic_ns(), **fields,
         })  # fmt: skip
 
     def _who(self, attachment: Attachment) -> Event:
         """The consumer, and the connection that it is on."""
         home = attachment.home
-        queue = home.queue_of.get(attachment.number)
-        consumer = queue.consumers.by_attachment.get(attachment.number) if queue is not None else None
-        session = next((s for s in self._host.sessions if s.peer is attachment.peer), None)
+        queue, consumer = home.queue_of.get(attachment.number), attachment.state()
+        session = self._sessions.of(attachment.peer)
         own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
         if selector is None and queue is not None and consumer is not None:

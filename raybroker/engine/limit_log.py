@@ -9,11 +9,10 @@ the line before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from raybroker.core.counters import Counters
-    from raybroker.core.destination import Destination
+from raybroker.core.counters import Counters
+from raybroker.core.destination import Destination
 
 TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one destination."""

@@ -5,30 +5,47 @@ Everything else is read where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from raybroker.core.destination import Destination
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.ports import Clock
+from raybroker.engine.wakeups import Wakeups
 from raybroker.model.bounds import message_bytes_max
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
-    from raybroker.engine.host import Host
+from raybroker.model.settings import ConfigView
 
 
-def take(host: Host) -> None:
-    """The configuration has changed."""
-    host.message_bytes_max = message_bytes_max(host.config["imq.message.max_size"])
-    host.transactions.configure()
-    now_ms = host.clock.now_ms()
-    for home in host.destinations.values():
-        give(host, home)
-        if home.block_index.messages and home.expiry.scan_ms:
-            home.expiry.next_scan_ms = now_ms
-            host.wake(home.number, now_ms)
+class LiveSettings:
+    """``given``: called with each destination that has new settings."""
 
+    def __init__(
+        self,
+        config: ConfigView,
+        clock: Clock,
+        registry: DestinationRegistry,
+        wakeups: Wakeups,
+        given: Callable[[Destination], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._registry = registry
+        self._wakeups = wakeups
+        self._given = given
+        self.message_bytes_max = message_bytes_max(config["imq.message.max_size"])
 
-def give(host: Host, home: Destination) -> None:
-    """To a destination, which reads no configuration itself."""
-    home.policy.message_bytes_max = host.message_bytes_max
-    home.policy.rollbacks_max = host.config["imq.transaction.message.maxConsecutiveRollbacks"]
-    home.expiry.scan_ms = host.config["imq.message.expiration.interval"] * 1000
-    host.meters.thresholds.take(home)
+    def take(self) -> None:
+        """The configuration has changed."""
+        self.message_bytes_max = message_bytes_max(self._config["imq.message.max_size"])
+        now_ms = self._clock.now_ms()
+        for home in self._registry.destinations.values():
+            self.give(home)
+            if home.block_index.messages and home.expiry.scan_ms:
+                home.expiry.next_scan_ms = now_ms
+                self._wakeups.wake(home.number, now_ms)
+
+    def give(self, home: Destination) -> None:
+        """To a destination, which reads no configuration itself."""
+        home.policy.message_bytes_max = self.message_bytes_max
+        home.policy.rollbacks_max = self._config["imq.transaction.message.maxConsecutiveRollbacks"]
+        home.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
+        self._given(home)

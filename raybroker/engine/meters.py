@@ -9,102 +9,38 @@ consumer makes it grow.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
-from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.window import CreditWindow, PrefetchWindow
+from raybroker.core.destination import Destination
 from raybroker.core.outcome import Outcome
-from raybroker.engine.counter_baselines import Base, consumers_now
+from raybroker.engine.attachments import Attachment
+from raybroker.engine.destination_meter import ConsumerMeter, DestinationMeter, ProducerMeter
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.engine.limit_log import LimitLog
-from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sample, Sampling, Times
+from raybroker.engine.ports import Clock
+from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sampling
 from raybroker.engine.thresholds import Thresholds
-from raybroker.model import histogram as h
-from raybroker.model.histogram import Histogram
-
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
-    from raybroker.engine.attachments import Attachment
-    from raybroker.engine.host import Host
-    from raybroker.model.block import Block
+from raybroker.model.block import Block
 
 TAGS_MANY: Final = 64
 """So many entries of a consumer are looked through before those are dropped that nobody asks for."""
 NS: Final = 1e-9
 
 
-class DestinationMeter:
-    """Of one destination that was used: see the catalogue of metrics for what the histograms count."""
-
-    __slots__ = (
-        "arrivals", "averages", "busiest_units", "consumers_peak", "consumers_total", "delivered_local",
-        "delivered_remote", "deliveries", "delivery_batch_messages", "delivery_to_ack_seconds", "keeps",
-        "largest_bytes", "prefetch_occupancy_ratio", "send_batch_messages", "send_to_store_seconds", "sends",
-        "service_seconds", "store_to_delivery_seconds",
-    )  # fmt: skip
-
-    def __init__(self, now_ns: int, sampling: Sampling) -> None:
-        self.arrivals = Times(now_ns)
-        self.sends, self.keeps, self.deliveries = Sample(sampling), Sample(sampling), Sample(sampling)
-        self.send_to_store_seconds = Histogram(h.SECONDS)
-        self.store_to_delivery_seconds = Histogram(h.SECONDS)
-        self.delivery_to_ack_seconds = Histogram(h.SECONDS)
-        self.service_seconds = Histogram(h.SERVICE_SECONDS)
-        self.send_batch_messages = Histogram(h.BATCH)
-        self.delivery_batch_messages = Histogram(h.BATCH)
-        self.prefetch_occupancy_ratio = Histogram(h.RATIO)
-        self.delivered_local = self.delivered_remote = self.largest_bytes = 0
-        self.consumers_total = self.consumers_peak = 0
-        self.averages: dict[str, Average] = {}
-        self.busiest_units: Busiest | None = None
-
-
-HISTOGRAMS: Final = (
-    "send_to_store_seconds", "store_to_delivery_seconds", "delivery_to_ack_seconds", "service_seconds",
-    "send_batch_messages", "delivery_batch_messages", "prefetch_occupancy_ratio",
-)  # fmt: skip
-"""Those of a DestinationMeter, by their keys in the catalogue."""
-
-
-class ProducerMeter:
-    """Observed blocks of one producer on their way to the disk: first sequence number, arrival and weight."""
-
-    __slots__ = ("destination", "under_way")
-
-    def __init__(self, destination: DestinationMeter) -> None:
-        self.under_way: deque[tuple[int, int, int]] = deque()
-        self.destination = destination
-
-
-class ConsumerMeter:
-    """``tags``: when deliveries left; ``home``: the consumer's home broker, "" when it did not say."""
-
-    __slots__ = ("acked_ns", "acks", "consumer", "destination", "home", "remote", "tags")
-
-    def __init__(
-        self, home: str, consumer: Consumer | None, destination: DestinationMeter, now_ns: int, *, remote: bool
-    ) -> None:
-        self.acks = Sample(destination.deliveries.sampling)
-        self.home = home
-        self.consumer = consumer
-        self.destination = destination
-        self.remote = remote
-        self.tags = Times(now_ns)
-        self.acked_ns = 0
-
-
 class Meters:
     """All meters of a host. ``timing``: histograms are kept; without, only what costs nothing is counted."""
 
-    def __init__(self, host: Host, *, timing: bool) -> None:
-        self._host = host
-        self._now_ns = host.clock.monotonic_ns
-        self.life = LifeCycle(host)
+    def __init__(
+        self, clock: Clock, life: LifeCycle, report: Callable[[str], None], *, broker: str, timing: bool
+    ) -> None:
+        self._now_ns = clock.monotonic_ns
+        self._broker = broker
+        self.life = life
         self.timing = timing
         self.sampling = Sampling()
-        self.start_ns, self.start_ms = self._now_ns(), host.clock.now_ms()
+        self.start_ns, self.start_ms = self._now_ns(), clock.now_ms()
         self.destinations: dict[int, DestinationMeter] = {}
         self.routed: dict[str, int] = {}
         """Messages handed over, by the consumer's home broker."""
@@ -112,10 +48,8 @@ class Meters:
         """Transactions."""
         self.gone: dict[str, dict[str, Any]] = {}
         """Counters and histograms of destinations that were destroyed, by type: totals of a host never shrink."""
-        self.thresholds = Thresholds(host)
-        self.limits = LimitLog(host.clock.now_ms, host.report)
-        self.bases: dict[int, Base] = {}
-        """Where administrators count from, of destinations whose counts they have set to zero."""
+        self.thresholds = Thresholds(clock.now_ms, report)
+        self.limits = LimitLog(clock.now_ms, report)
 
     def of(self, home: Destination) -> DestinationMeter:
         meter = self.destinations.get(home.number)
@@ -174,9 +108,9 @@ class Meters:
 
     def attached(self, attachment: Attachment, home_broker: str) -> None:
         """A consumer has come."""
-        destination, remote = self.of(attachment.home), home_broker not in ("", self._host.broker)
+        destination, remote = self.of(attachment.home), home_broker not in ("", self._broker)
         attachment.meter = ConsumerMeter(
-            home_broker, consumer_of(attachment), destination, self._now_ns(), remote=remote
+            home_broker, attachment.state(), destination, self._now_ns(), remote=remote
         )  # fmt: skip
         destination.consumers_total += 1
         destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.home))
@@ -290,15 +224,22 @@ class Meters:
                 averages[name] = Average(now_ns)
             averages[name].set(value, now_ns)
 
-    def tick(self) -> None:
+    def tick(self, destinations: Iterable[Destination]) -> None:
         """About once a second."""
+        destinations = list(destinations)
         self.sampling.tick()
-        self.thresholds.tick()
-        self.limits.tick(self._host.destinations.values())
+        self.thresholds.tick(destinations)
+        self.limits.tick(destinations)
         now_ns = self._now_ns()
-        for home in self._host.destinations.values():
+        for home in destinations:
             if home.number in self.destinations:
                 self.look(home, now_ns)
+
+    def forget(self, home: Destination) -> None:
+        """It is destroyed."""
+        self.destinations.pop(home.number, None)
+        self.thresholds.forget(home)
+        self.limits.forget(home)
 
     def oldest_age_s(self, home: Destination) -> float:
         """How long the oldest message is here, since the host started at most."""
@@ -309,6 +250,5 @@ class Meters:
         return (self._now_ns() - (meter.arrivals.at(ordinal) if meter is not None else self.start_ns)) * NS
 
 
-def consumer_of(attachment: Attachment) -> Consumer | None:
-    queue = attachment.home.queue_of.get(attachment.number)
-    return queue.consumers.by_attachment.get(attachment.number) if queue is not None else None
+def consumers_now(home: Destination) -> int:
+    return sum(len(queue.consumers.by_attachment) for queue in home.queues.values())

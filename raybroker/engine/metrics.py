@@ -7,24 +7,25 @@ number, or the row of a histogram.  Labels with two or more names do not occur.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED
-from raybroker.engine import counter_baselines
+from raybroker.core.destination import Destination
+from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.committer import ThreadCommitter
-from raybroker.engine.meters import HISTOGRAMS, NS, DestinationMeter
-from raybroker.engine.ports import Committer
+from raybroker.engine.counter_baselines import CounterBaselines
+from raybroker.engine.destination_meter import HISTOGRAMS, DestinationMeter
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.meters import NS, Meters
+from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.engine.samplers import Sampling
+from raybroker.engine.schedules import Schedules
 from raybroker.engine.thresholds import OF
+from raybroker.engine.transactions import Transactions
 from raybroker.model import histogram as h
 from raybroker.model.names import is_metrics_topic
-
-if TYPE_CHECKING:
-    from raybroker.core.delivery.consumers import Consumer
-    from raybroker.core.delivery.delivery_queue import DeliveryQueue
-    from raybroker.core.destination import Destination
-    from raybroker.engine.host import Host
 
 Value = Any
 Row = dict[str, Value]
@@ -51,128 +52,6 @@ COUNTERS: Final = {
     "duplicate_messages_total": "duplicates",
     "flow_control_episodes_total": "slowed",
 }
-
-
-def totals(host: Host, home: Destination) -> Row:
-    """What only grows."""
-    counters = home.counters
-    row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
-    slow_ms = counters.slow_ms + (host.clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
-    row["flow_control_seconds_total"] = slow_ms / 1000
-    row["threshold_seconds_total"] = {of: ms / 1000 for of, ms in host.meters.thresholds.total_ms(home).items()}
-    meter = host.meters.destinations.get(home.number)
-    if meter is not None:
-        row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
-        for key in HISTOGRAMS:
-            histogram: h.Histogram = getattr(meter, key)
-            if histogram.total or histogram.counts[0]:
-                row[key] = histogram.row()
-    return row
-
-
-def gauges(host: Host, home: Destination) -> Row:
-    """How it stands."""
-    block_index = home.block_index
-    rows = host.schedules.log.rows
-    schedules = sum(row.destination == home.number for row in rows.values()) if rows else 0
-    row: Row = {
-        "messages": block_index.messages,
-        "message_bytes": block_index.bytes_held,
-        "pending_messages": sum(staged.messages + staged.acknowledged for staged in home.staged.values()),
-        "oldest_message_age_seconds": host.meters.oldest_age_s(home),
-        "producers": len(home.producers.attached),
-        "subscriptions": len(home.queues) if home.kind == "topic" else 0,
-        "schedules": schedules,
-        "quota_used_ratio": quota_used(home),
-        "flow_controlled": int(home.admission.slow),
-        "over_threshold": host.meters.thresholds.over(home),
-        "paused": {
-            "producers": int("production" in home.paused),
-            "consumers": int("consumption" in home.paused),
-            "insertion": int("insertion" in home.paused),
-        },
-        "halted": int(home.number in host.halted),
-    }
-    waiting = delayed = units = 0
-    for queue in home.queues.values():
-        waiting += queue.pending.count + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
-        delayed += queue.delayed.count
-        units += len(queue.units)
-    row["ordered_units"] = units
-    row["waiting_messages"] = waiting
-    row["delayed_messages"] = delayed
-    row.update(_of_consumers(home.queues.values()))
-    return row
-
-
-def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
-    active = backup = idle = full = limit = credit = unsettled = 0
-    for queue in queues:
-        waits = queue.plain.backlog.count > 0
-        for consumer in queue.consumers.by_attachment.values():
-            unsettled += sum(item.count for item in consumer.unsettled)
-            if not consumer.active:
-                backup += 1
-                continue
-            active += 1
-            room = _room(queue, consumer)
-            idle += room > 0 and not waits
-            full += room <= 0 and waits
-            if consumer.limit > 0:
-                limit += consumer.limit
-                credit += min(consumer.window.left(), consumer.limit)
-    return {
-        "consumers": {"active": active, "backup": backup}, "idle_consumers": idle, "full_consumers": full,
-        "consumer_limit_messages": limit, "consumer_credit_messages": credit, "unacknowledged_messages": unsettled,
-    }  # fmt: skip
-
-
-def _room(queue: DeliveryQueue, consumer: Consumer) -> int:
-    """Whether it would take a message now; one in drain mode is armed while it waits for one."""
-    if consumer.attachment in queue.consumers.draining:
-        return int(consumer.armed)
-    return min(consumer.room(), UNLIMITED)
-
-
-def quota_used(home: Destination) -> float:
-    attributes, block_index = home.attributes, home.block_index
-    used = 0.0
-    if attributes.maxNumMsgs > 0:
-        used = block_index.messages / attributes.maxNumMsgs
-    if attributes.maxTotalMsgBytes > 0:
-        used = max(used, block_index.bytes_held / attributes.maxTotalMsgBytes)
-    return used
-
-
-def destination_row(host: Host, home: Destination) -> Row:
-    """Everything about one destination, with ``name``, ``type`` and ``temporary``, and what metrics messages have."""
-    attributes = home.attributes
-    peak_messages, peak_bytes = counter_baselines.peaks(host, home)
-    meter = host.meters.destinations.get(home.number)
-    row = {
-        "name": home.name,
-        "type": home.kind,
-        "temporary": host.definition(home).owner is not None,
-        **totals(host, home),
-        **gauges(host, home),
-        "peak_messages": peak_messages,
-        "peak_message_bytes": peak_bytes,
-        "active_subscriptions": sum(
-            queue.subscription is not None and (queue.subscription.durable or bool(queue.consumers.by_attachment))
-            for queue in home.queues.values()
-        ),
-        "largest_message_bytes": meter.largest_bytes if meter is not None else 0,
-    }
-    if attributes.maxNumMsgs >= 0:
-        row["limit_messages"] = attributes.maxNumMsgs
-    if attributes.maxTotalMsgBytes >= 0:
-        row["limit_bytes"] = attributes.maxTotalMsgBytes
-    if meter is not None and meter.busiest_units is not None:
-        row["unit_messages_total"] = meter.busiest_units.top()
-    if meter is not None:
-        now_ns = host.clock.monotonic_ns()
-        row["averages"] = {name: (a.average(now_ns), a.peak) for name, a in meter.averages.items()}
-    return row
 
 
 class Sum:
@@ -216,54 +95,187 @@ def _zero() -> Row:
     return row
 
 
-def keep_totals(host: Host, home: Destination) -> None:
-    """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
-    if not is_metrics_topic(home.name):
-        total = Sum()
-        total.add(home.kind, totals(host, home))
-        if home.kind in host.meters.gone:
-            total.add(home.kind, host.meters.gone[home.kind])
-        gone = total.done()[home.kind]
-        host.meters.gone[home.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
-    host.meters.destinations.pop(home.number, None)
-    host.meters.bases.pop(home.number, None)
-    host.meters.thresholds.forget(home)
-    host.meters.limits.forget(home)
+class MetricRows:
+    """The rows of a host and of its destinations."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        registry: DestinationRegistry,
+        cache: BlockCache,
+        transactions: Transactions,
+        schedules: Schedules,
+        meters: Meters,
+        baselines: CounterBaselines,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._registry = registry
+        self._cache = cache
+        self._transactions = transactions
+        self._schedules = schedules
+        self._meters = meters
+        self._baselines = baselines
+
+    def totals(self, home: Destination) -> Row:
+        """What only grows."""
+        counters = home.counters
+        row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
+        slow_ms = counters.slow_ms + (self._clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
+        row["flow_control_seconds_total"] = slow_ms / 1000
+        row["threshold_seconds_total"] = {of: ms / 1000 for of, ms in self._meters.thresholds.total_ms(home).items()}
+        meter = self._meters.destinations.get(home.number)
+        if meter is not None:
+            row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
+            for key in HISTOGRAMS:
+                histogram: h.Histogram = getattr(meter, key)
+                if histogram.total or histogram.counts[0]:
+                    row[key] = histogram.row()
+        return row
+
+    def gauges(self, home: Destination) -> Row:
+        """How it stands."""
+        block_index = home.block_index
+        row: Row = {
+            "messages": block_index.messages,
+            "message_bytes": block_index.bytes_held,
+            "pending_messages": sum(staged.messages + staged.acknowledged for staged in home.staged.values()),
+            "oldest_message_age_seconds": self._meters.oldest_age_s(home),
+            "producers": len(home.producers.attached),
+            "subscriptions": len(home.queues) if home.kind == "topic" else 0,
+            "schedules": self._schedules.count(home),
+            "quota_used_ratio": quota_used(home),
+            "flow_controlled": int(home.admission.slow),
+            "over_threshold": self._meters.thresholds.over(home),
+            "paused": {
+                "producers": int("production" in home.paused),
+                "consumers": int("consumption" in home.paused),
+                "insertion": int("insertion" in home.paused),
+            },
+            "halted": int(home.number in self._registry.halted),
+        }
+        waiting = delayed = units = 0
+        for queue in home.queues.values():
+            waiting += queue.pending.count + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
+            delayed += queue.delayed.count
+            units += len(queue.units)
+        row["ordered_units"] = units
+        row["waiting_messages"] = waiting
+        row["delayed_messages"] = delayed
+        row.update(_of_consumers(home.queues.values()))
+        return row
+
+    def destination_row(self, home: Destination) -> Row:
+        """Everything about one destination: also ``name``, ``type``, ``temporary``, and what metrics messages have."""
+        attributes = home.attributes
+        peak_messages, peak_bytes = self._baselines.peaks(home)
+        meter = self._meters.destinations.get(home.number)
+        row = {
+            "name": home.name,
+            "type": home.kind,
+            "temporary": self._registry.definition(home).owner is not None,
+            **self.totals(home),
+            **self.gauges(home),
+            "peak_messages": peak_messages,
+            "peak_message_bytes": peak_bytes,
+            "active_subscriptions": sum(
+                queue.subscription is not None and (queue.subscription.durable or bool(queue.consumers.by_attachment))
+                for queue in home.queues.values()
+            ),
+            "largest_message_bytes": meter.largest_bytes if meter is not None else 0,
+        }
+        if attributes.maxNumMsgs >= 0:
+            row["limit_messages"] = attributes.maxNumMsgs
+        if attributes.maxTotalMsgBytes >= 0:
+            row["limit_bytes"] = attributes.maxTotalMsgBytes
+        if meter is not None and meter.busiest_units is not None:
+            row["unit_messages_total"] = meter.busiest_units.top()
+        if meter is not None:
+            now_ns = self._clock.monotonic_ns()
+            row["averages"] = {name: (a.average(now_ns), a.peak) for name, a in meter.averages.items()}
+        return row
+
+    def host_row(self, committer: Committer | None) -> Row:
+        """Of the host itself: store, memory and transactions."""
+        stats, meters = self._store.stats(), self._meters
+        states = {"open": 0, "prepared": 0}
+        for transaction in self._transactions.by_number.values():
+            states["prepared" if transaction.state == "PREPARED" else "open"] += 1
+        row: Row = {
+            "routed_messages_total": dict(meters.routed),
+            "transactions": states,
+            "transactions_committed_total": meters.committed,
+            "transactions_rolled_back_total": meters.rolled_back,
+            "store_reserved_bytes": stats.reserved_bytes,
+            "store_used_bytes": stats.used_bytes,
+            "store_live_bytes": stats.live_bytes,
+            "store_segments": stats.segments,
+            "fsyncs_total": stats.syncs,
+            "fsync_seconds_total": stats.sync_ns * NS,
+            "fsync_max_seconds": stats.sync_ns_max * NS,
+            "block_cache_bytes": self._cache.kept_bytes,
+            "block_cache_limit_bytes": self._cache.budget_bytes,
+            "blocks_read_back_total": self._cache.read_back,
+        }
+        if committer is not None:
+            row["commit_pending_bytes"] = committer.pending_bytes
+            row["store_overloaded"] = int(committer.overloaded)
+        if isinstance(committer, ThreadCommitter):
+            meter = committer.meter
+            row["commit_seconds"] = meter.seconds.row()
+            row["commit_bytes"] = meter.bytes.row()
+            row["commit_batches"] = meter.batches.row()
+        return row
+
+    def destroyed(self, home: Destination) -> None:
+        """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
+        meters = self._meters
+        if not is_metrics_topic(home.name):
+            total = Sum()
+            total.add(home.kind, self.totals(home))
+            if home.kind in meters.gone:
+                total.add(home.kind, meters.gone[home.kind])
+            gone = total.done()[home.kind]
+            meters.gone[home.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
+        meters.forget(home)
+        self._baselines.forget(home)
 
 
-def chosen(host: Host, names: str) -> list[Destination]:
-    """Destinations whose name matches; ``*`` stands for any text."""
-    return [home for home in list(host.destinations.values()) if fnmatchcase(home.name, names)]
+def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
+    active = backup = idle = full = limit = credit = unsettled = 0
+    for queue in queues:
+        waits = queue.plain.backlog.count > 0
+        for consumer in queue.consumers.by_attachment.values():
+            unsettled += sum(item.count for item in consumer.unsettled)
+            if not consumer.active:
+                backup += 1
+                continue
+            active += 1
+            room = _room(queue, consumer)
+            idle += room > 0 and not waits
+            full += room <= 0 and waits
+            if consumer.limit > 0:
+                limit += consumer.limit
+                credit += min(consumer.window.left(), consumer.limit)
+    return {
+        "consumers": {"active": active, "backup": backup}, "idle_consumers": idle, "full_consumers": full,
+        "consumer_limit_messages": limit, "consumer_credit_messages": credit, "unacknowledged_messages": unsettled,
+    }  # fmt: skip
 
 
-def host_row(host: Host, committer: Committer | None) -> Row:
-    """Of the host itself: store, memory and transactions."""
-    stats, meters = host.store.stats(), host.meters
-    states = {"open": 0, "prepared": 0}
-    for transaction in host.transactions.by_number.values():
-        states["prepared" if transaction.state == "PREPARED" else "open"] += 1
-    row: Row = {
-        "routed_messages_total": dict(meters.routed),
-        "transactions": states,
-        "transactions_committed_total": meters.committed,
-        "transactions_rolled_back_total": meters.rolled_back,
-        "store_reserved_bytes": stats.reserved_bytes,
-        "store_used_bytes": stats.used_bytes,
-        "store_live_bytes": stats.live_bytes,
-        "store_segments": stats.segments,
-        "fsyncs_total": stats.syncs,
-        "fsync_seconds_total": stats.sync_ns * NS,
-        "fsync_max_seconds": stats.sync_ns_max * NS,
-        "block_cache_bytes": host.payloads.kept_bytes,
-        "block_cache_limit_bytes": host.config["raybroker.memory.block_cache_bytes"],
-        "blocks_read_back_total": host.payloads.read_back,
-    }
-    if committer is not None:
-        row["commit_pending_bytes"] = committer.pending_bytes
-        row["store_overloaded"] = int(committer.overloaded)
-    if isinstance(committer, ThreadCommitter):
-        meter = committer.meter
-        row["commit_seconds"] = meter.seconds.row()
-        row["commit_bytes"] = meter.bytes.row()
-        row["commit_batches"] = meter.batches.row()
-    return row
+def _room(queue: DeliveryQueue, consumer: Consumer) -> int:
+    """Whether it would take a message now; one in drain mode is armed while it waits for one."""
+    if consumer.attachment in queue.consumers.draining:
+        return int(consumer.armed)
+    return min(consumer.room(), UNLIMITED)
+
+
+def quota_used(home: Destination) -> float:
+    attributes, block_index = home.attributes, home.block_index
+    used = 0.0
+    if attributes.maxNumMsgs > 0:
+        used = block_index.messages / attributes.maxNumMsgs
+    if attributes.maxTotalMsgBytes > 0:
+        used = max(used, block_index.bytes_held / attributes.maxTotalMsgBytes)
+    return used

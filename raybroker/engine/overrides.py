@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from raybroker.core.blocks.block_index import PLAIN, Columns
 from raybroker.core.durable.records import PartColumn, PartKey
-from raybroker.core.unit_of_work import SINGLE
 from raybroker.engine.ports import Codec
 from raybroker.model.block import Block
 from raybroker.model.settings import DestinationAttributes
-from raybroker.model.units import default_unit
 
 
 def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
@@ -30,17 +28,10 @@ def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> C
     return Columns(block.priority, block.priorities(), block.expires(), block.deliver_at(), units, works)
 
 
-def parts_in(codec: Codec, attributes: DestinationAttributes, block: Block, now_ms: int) -> PartColumn | None:
-    """Which messages of a producer's block are parts of units of work, where the destination composes them."""
-    if attributes.unitOfWorkHandlingPolicy != SINGLE:
-        return None
+def parts_in(codec: Codec, block: Block, now_ms: int) -> PartColumn | None:
+    """Which messages of a block are parts of units of work, for a destination that composes them."""
     keys = codec.works(block)
     return None if keys is None else PartColumn(now_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
-
-
-def in_default_unit(codec: Codec, attributes: DestinationAttributes, kind: str, name: str, block: Block) -> Block:
-    """The block with the destination's own unit of order on messages that have none, if it has one."""
-    return codec.in_unit(block, default_unit(kind, name)) if attributes.unitOfOrder else block
 
 
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:

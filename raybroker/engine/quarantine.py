@@ -8,18 +8,18 @@ the dead message queue on another host, before they go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
-from raybroker.engine.dead_letters import own_send
-from raybroker.engine.destination_registry import DMQ
-from raybroker.engine.executor import Step
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.destination_registry import DMQ, DestinationRegistry
+from raybroker.engine.executor import Executor, Step
+from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.ports import Clock, Codec, Forward, Store
 from raybroker.model.block import Block
 from raybroker.model.errors import ResourceAllocationError, StoreDamagedError, StoreError
-
-if TYPE_CHECKING:
-    from raybroker.engine.host import Host
 
 
 class Damaged(NamedTuple):
@@ -33,8 +33,30 @@ class Damaged(NamedTuple):
 class Quarantine:
     """``known``: what was found when a halted destination was looked through, by its number."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        cache: BlockCache,
+        store: Store,
+        own: OwnSends,
+        codec: Codec,
+        clock: Clock,
+        settings: LiveSettings,
+        *,
+        broker: str,
+        forward: Forward | None,
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._cache = cache
+        self._store = store
+        self._own = own
+        self._codec = codec
+        self._clock = clock
+        self._settings = settings
+        self._broker = broker
+        self._forward = forward
         self.known: dict[int, list[Damaged]] = {}
 
     def look(self, home: Destination) -> Iterator[Damaged | None]:
@@ -44,21 +66,21 @@ class Quarantine:
             if held is None:
                 continue
             try:
-                self._host.payloads.check(home.number, ordinal)
+                self._cache.check(home.number, ordinal)
             except StoreDamagedError as error:
                 yield Damaged(ordinal, held.everything & ~held.done, str(error))
             else:
                 yield None
 
-    def forget(self, number: int) -> None:
+    def forget(self, home: Destination) -> None:
         """The destination goes on, is purged or gone."""
-        self.known.pop(number, None)
-        self._host.halted.pop(number, None)
+        self.known.pop(home.number, None)
+        self._registry.halted.pop(home.number, None)
 
     def legible(self, home: Destination, ordinal: int) -> bytes:
         """What is in the place of a damaged block, unverified."""
         try:
-            return self._host.store.salvage(home.number, ordinal)
+            return self._store.salvage(home.number, ordinal)
         except (StoreError, KeyError):
             return b""
 
@@ -67,35 +89,36 @@ class Quarantine:
 
         Raises ResourceAllocationError when the dead message queue does not take it. What a transaction holds stays.
         """
-        host, ordinal = self._host, damaged.ordinal
+        ordinal, own, perform = damaged.ordinal, self._own, self._executor.perform
         held = home.block_index.held.get(ordinal)
         if held is None:
-            host.append([], lambda: done(True))
+            self._executor.append([], lambda: done(True))
             return
-        record = Block(host.codec.quarantined(
-            self.legible(home, ordinal), damaged.mask, (home.kind, home.name), damaged.error, broker=host.broker,
-            producer=host.identity, seq=host.burial.take_seqs(1), now_ms=host.clock.now_ms(),
-            body_bytes_max=host.message_bytes_max if host.message_bytes_max > 0 else 1 << 30,
+        most = self._settings.message_bytes_max
+        record = Block(self._codec.quarantined(
+            self.legible(home, ordinal), damaged.mask, (home.kind, home.name), damaged.error, broker=self._broker,
+            producer=own.identity, seq=own.take_seqs(1), now_ms=self._clock.now_ms(),
+            body_bytes_max=most if most > 0 else 1 << 30,
         ))  # fmt: skip
-        target = host.destinations.get(("queue", DMQ))
+        target = self._registry.destinations.get(("queue", DMQ))
         if target is not None and not (
-            host.has_room(record.view.nbytes) and target.admission.would_take(record.lengths)
+            self._executor.has_room(record.view.nbytes) and target.admission.would_take(record.lengths)
         ):
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
-        host.perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
+        perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
         rows = [(n, mask) for n, queue in home.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))]
         gone = [Step(home, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
-        if target is not None or host.forward is None:
-            sends = [own_send(host, target, record)] if target is not None else []
-            host.perform_all([*sends, *gone], (), lambda: done(True))
+        if target is not None or self._forward is None:
+            sends = [own.step(target, record)] if target is not None else []
+            self._executor.perform_all([*sends, *gone], (), lambda: done(True))
             return
 
         def forwarded(stored: bool) -> None:
             if stored:
-                host.perform_all(gone, (), lambda: done(True))
+                self._executor.perform_all(gone, (), lambda: done(True))
                 return
             for queue, mask in rows:
-                host.perform(home, cmd.ReturnDeadLetters(queue, ordinal, mask))
+                perform(home, cmd.ReturnDeadLetters(queue, ordinal, mask))
             done(False)
 
-        host.forward("queue", DMQ, bytes(record.view), forwarded)
+        self._forward("queue", DMQ, bytes(record.view), forwarded)

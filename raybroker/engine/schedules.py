@@ -19,15 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.engine import schedule_log
-from raybroker.engine.dead_letters import own_send
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Done, Executor, unawaited
 from raybroker.engine.overrides import overridden
+from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.recurrence import Recurrence, recurrence
 from raybroker.engine.schedule_log import Row, ScheduleLog
+from raybroker.engine.wakeups import AGAIN_MS, Wakeups
 from raybroker.model.block import Block
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import (
@@ -35,17 +40,11 @@ from raybroker.model.errors import (
     ConfigError,
     InvalidDestinationError,
     MessageTooLargeError,
-    ProtocolError,
     ResourceAllocationError,
     StoreDamagedError,
     StoreError,
 )
 from raybroker.model.record import Entry
-from raybroker.model.setting import OVERRIDE_MS_MAX
-
-if TYPE_CHECKING:
-    from raybroker.engine.host import Host
-    from raybroker.engine.session import Session
 
 SCHEDULE_ID: Final = "JMS_RB_SCHEDULE_ID"
 SEQUENCE: Final = "JMS_RB_SCHEDULE_SEQUENCE"
@@ -53,23 +52,34 @@ SEQUENCE: Final = "JMS_RB_SCHEDULE_SEQUENCE"
 OCCURRENCE: Final = "JMS_RB_SCHEDULE_TIME"
 """The occurrence that it stands for, milliseconds since 1970."""
 
-AGAIN_MS: Final = 5_000
-"""How long to wait before offering a message again that the destination did not take."""
 CATCH_UP_MAX: Final = 100
 """Missed occurrences of one schedule that are made up for in one go; others are served in between."""
 REPORT_MS: Final = 10_000
 """Missed occurrences are written to the log when the first of them is older than this."""
-ID_CHARS_MAX: Final = 64
-REPEAT_MAX: Final = (1 << 31) - 1
-
-Done = Callable[[], None]
 
 
 class Schedules:
     """``log``: what a checkpoint has to know."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        cache: BlockCache,
+        own: OwnSends,
+        wakeups: Wakeups,
+        codec: Codec,
+        clock: Clock,
+        report: Callable[[str], None],
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._cache = cache
+        self._own = own
+        self._wakeups = wakeups
+        self._codec = codec
+        self._clock = clock
+        self._report = report
         self.log = ScheduleLog()
         self._when: dict[int, Recurrence] = {}
         self._due: dict[int, int] = {}
@@ -89,35 +99,34 @@ class Schedules:
         Raises ConfigError, MessageTooLargeError, ResourceAllocationError, or InvalidDestinationError for a temporary
         destination, which would not outlive the broker as its schedule does.
         """
-        host = self._host
         if self._by_id(row.id) is not None or row.id in self.log.ended:
-            host.append([], done)
+            self._executor.append([], done)
             return
-        if host.definition(home).owner is not None:
+        if self._registry.definition(home).owner is not None:
             raise InvalidDestinationError(f"{home.name} is temporary: a schedule would outlive it")
         self._check(home, row, block)
         rule = recurrence(row.expression, row.zone)
         if rule.after(row.last_ms) is None:
             raise ConfigError(f"schedule {row.expression!r} never comes")
         most = home.attributes.maxNumSchedules
-        if 0 <= most <= sum(other.destination == home.number for other in self.log.rows.values()):
+        if 0 <= most <= self.count(home):
             raise ResourceAllocationError(
                 f"{home.kind} {home.name} has its maxNumSchedules={most} schedules; destroy some or raise the limit"
             )
-        if not host.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.view.nbytes):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
         row.number, row.destination = self.log.next_number, home.number
         self.log.next_number += 1
         self.log.rows[row.number] = row
-        host.payloads.put(0, row.number, block.view, stored=True)
+        self._cache.put(0, row.number, block, stored=True)
         self._plan(row, rule)
 
         def durable() -> None:
             if row.number in self.log.rows:
-                host.payloads.demote(0, row.number)
+                self._cache.demote(0, row.number)
             done()
 
-        host.append([schedule_log.made(row, block.view)], durable)
+        self._executor.append([schedule_log.made(row, block.view)], durable)
 
     def _check(self, home: Destination, row: Row, block: Block) -> None:
         """Whether the message could be sent; raises what is wrong with it."""
@@ -137,13 +146,18 @@ class Schedules:
         if row is None:
             raise InvalidDestinationError(f"there is no schedule {id_!r}; list_schedules shows those there are")
         self._drop(row, done)
-        home = self._host.catalogue.by_number(row.destination)
+        home = self._registry.by_number(row.destination)
         if home is not None:
-            self._host.perform(home, cmd.Tick())
+            self._executor.perform(home, cmd.Tick())
 
     def _drop(self, row: Row, done: Done) -> None:
         self._end(row)
-        self._host.append([schedule_log.ended(row)], lambda: self._freed([row.number], done))
+
+        def durable() -> None:
+            self.freed([row.number])
+            done()
+
+        self._executor.append([schedule_log.ended(row)], durable)
 
     def without(self, home: Destination) -> tuple[list[Entry], list[int]]:
         """A destination is destroyed: its schedules are over. Returns what is to be written with its end, and what
@@ -155,13 +169,7 @@ class Schedules:
 
     def freed(self, blocks: list[int]) -> None:
         """It is durable that these blocks are dead."""
-        self._freed(blocks, _nobody)
-
-    def _freed(self, blocks: list[int], done: Done) -> None:
-        self._host.store.free(0, blocks)
-        for number in blocks:
-            self._host.payloads.drop(0, number)
-        done()
+        self._cache.retire(0, blocks, stored=True)
 
     def _end(self, row: Row) -> None:
         number = row.number
@@ -190,14 +198,14 @@ class Schedules:
             if number in self.log.rows:
                 self._fire_all(self.log.rows[number], now_ms)
         if self._heap:
-            self._host.wake(0, self._heap[0][0])
+            self._wakeups.wake(0, self._heap[0][0])
 
     def _plan(self, row: Row, rule: Recurrence) -> None:
         self._when[row.number] = rule
         at_ms = rule.after(row.last_ms)
         if at_ms is not None:
             if rule.every_ms:  # The clock may have been put back.
-                at_ms = min(at_ms, self._host.clock.now_ms() + rule.every_ms)
+                at_ms = min(at_ms, self._clock.now_ms() + rule.every_ms)
             self._wait_until(row, at_ms)
         self._keep(row)
 
@@ -213,7 +221,7 @@ class Schedules:
         if len(self._heap) > 2 * len(self._due) + 16:
             self._heap = [(when, number) for number, when in self._due.items()]
             heapify(self._heap)
-        self._host.wake(0, at_ms)
+        self._wakeups.wake(0, at_ms)
 
     def _fire_all(self, row: Row, now_ms: int) -> None:
         """The occurrences of one schedule that have passed."""
@@ -225,7 +233,7 @@ class Schedules:
             first_ms = min(first_ms, now_ms)
             at_ms = first_ms if row.catch_up else rule.latest(row.last_ms, now_ms) or first_ms
             if at_ms > first_ms and now_ms - first_ms >= REPORT_MS:
-                self._host.report(
+                self._report(
                     f"schedule {row.id} ({row.expression}): occurrences since {first_ms} ms were missed;"
                     " one message stands for all of them, since it was made without catch_up"
                 )
@@ -241,22 +249,21 @@ class Schedules:
 
     def _fire(self, row: Row, at_ms: int, now_ms: int, rule: Recurrence) -> bool:
         """Send the message once; False when it was not taken, and waits, or cannot be read back."""
-        host = self._host
-        home = host.catalogue.by_number(row.destination)
+        home = self._registry.by_number(row.destination)
         assert home is not None, "a schedule goes with its destination"
         try:
-            template = host.payloads.get(0, row.number)
+            template = self._cache.get(0, row.number)
         except StoreDamagedError as error:
             self._halt(row, error)
             return False
         except StoreError as error:
-            host.fail(error)
+            self._executor.fail(error)
             return False
         block = overridden(home.attributes, self._message(row, template, at_ms, now_ms), now_ms)
         why = self._not_taken(home, block)
         if why:
             if row.number not in self._waiting:
-                host.report(f"schedule {row.id}: {home.kind} {home.name} {why}; it is tried again")
+                self._report(f"schedule {row.id}: {home.kind} {home.name} {why}; it is tried again")
             self._waiting[row.number] = why
             self._wait_until(row, now_ms + AGAIN_MS)
             return False
@@ -266,8 +273,8 @@ class Schedules:
         if over:  # Before anything is written: a checkpoint that follows at once has to know.
             self._end(row)
         note = schedule_log.ended(row) if over else schedule_log.fired(row)
-        host.perform_all(
-            [own_send(host, home, block, moved=False)], (note,),
+        self._executor.perform_all(
+            [self._own.step(home, block, moved=False)], (note,),
             lambda: self.freed([row.number]) if over else None,
         )  # fmt: skip
         return True
@@ -276,26 +283,24 @@ class Schedules:
         self._halted[row.number] = error
         self._due.pop(row.number, None)
         self._keep(row)
-        self._host.report(f"schedule {row.id} is halted: {error}")
+        self._report(f"schedule {row.id} is halted: {error}")
 
     def _keep(self, row: Row) -> None:
         """Its destination is not idle as long as it has schedules."""
-        home = self._host.catalogue.by_number(row.destination)
+        home = self._registry.by_number(row.destination)
         if home is not None:
             home.kept = self.log.needs(row.destination)
 
     def _message(self, row: Row, template: Block, at_ms: int, now_ms: int) -> Block:
-        host = self._host
-        return Block(host.codec.occurrence(
-            template, {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms}, producer=host.identity,
-            first_seq=host.burial.take_seqs(1), now_ms=now_ms, ttl_ms=row.ttl_ms, delay_ms=row.delay_ms,
+        return Block(self._codec.occurrence(
+            template, {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms}, producer=self._own.identity,
+            first_seq=self._own.take_seqs(1), now_ms=now_ms, ttl_ms=row.ttl_ms, delay_ms=row.delay_ms,
         ))  # fmt: skip
 
     def _not_taken(self, home: Destination, block: Block) -> str:
-        host = self._host
-        if home.number in host.halted:
+        if home.number in self._registry.halted:
             return "is halted"
-        if not host.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.view.nbytes):
             return "has no room on the disk"
         if home.admission.slow or not home.admission.would_take(block.lengths):
             return "does not take it now"
@@ -307,22 +312,26 @@ class Schedules:
         """After the destinations. Raises StoreDamagedError."""
         log.check_complete()
         self.log = log
-        self._host.store.free(0, log.dead)
+        self._cache.retire(0, log.dead, stored=True)
         log.dead.clear()
-        for row in [r for r in log.rows.values() if self._host.catalogue.by_number(r.destination) is None]:
-            self._host.report(f"schedule {row.id} ({row.expression}) is dropped: its destination is not there")
-            self._drop(row, _nobody)
+        for row in [r for r in log.rows.values() if self._registry.by_number(r.destination) is None]:
+            self._report(f"schedule {row.id} ({row.expression}) is dropped: its destination is not there")
+            self._drop(row, unawaited)
         for row in log.rows.values():
             try:
                 self._plan(row, recurrence(row.expression, row.zone))
             except ConfigError as error:  # The time zones of this machine are others.
                 self._halt(row, error)
 
+    def count(self, home: Destination) -> int:
+        """Schedules that send there."""
+        return sum(row.destination == home.number for row in self.log.rows.values())
+
     def rows(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """What administrators see, of one destination or of all."""
         found = []
         for row in self.log.rows.values():
-            home = self._host.catalogue.by_number(row.destination)
+            home = self._registry.by_number(row.destination)
             if home is not None and kind in (None, home.kind) and name in (None, home.name):
                 found.append(self._row(row, home))
         return found
@@ -346,34 +355,3 @@ class Schedules:
             "state": "HALTED" if halted else "WAITING" if waiting else "ACTIVE",
             "reason": str(halted or waiting or ""),
         }
-
-
-def _open(session: Session, request: int, args: dict[str, Any]) -> None:
-    """A producer makes a schedule; the answer comes when it is durable."""
-    host = session.host
-    attachment = session.producers.get(int(args["handle"]))
-    if attachment is None or attachment.number not in host.attachments:
-        raise InvalidDestinationError("the producer is not attached any more")
-    block = Block(bytes(args["message"]))
-    block.check()
-    if block.count != 1:
-        raise ProtocolError(f"a schedule has one message, not {block.count}")
-    id_, repeat = str(args["id"]), int(args.get("repeat") or 0)
-    ttl_ms, delay_ms = int(args.get("ttl_ms") or 0), int(args.get("delay_ms") or 0)
-    if not 1 <= len(id_) <= ID_CHARS_MAX or not 0 <= repeat <= REPEAT_MAX:
-        raise ProtocolError(f"schedule {id_[:ID_CHARS_MAX]!r} with repeat {repeat} is not understood")
-    if not (0 <= ttl_ms <= OVERRIDE_MS_MAX and 0 <= delay_ms <= OVERRIDE_MS_MAX):
-        raise ProtocolError(f"a schedule with ttl_ms {ttl_ms} and delay_ms {delay_ms}; at most {OVERRIDE_MS_MAX}")
-    now_ms = host.clock.now_ms()
-    row = Row(
-        0, id_, 0, args["schedule"], args["timezone"], repeat, bool(args.get("catch_up")), ttl_ms, delay_ms, now_ms, 0,
-        now_ms,
-    )  # fmt: skip
-    host.schedules.add(attachment.home, row, block, lambda: session.peer.reply(request, {"id": id_}))
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""
-
-
-OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {"schedule": _open}

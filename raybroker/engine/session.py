@@ -3,41 +3,65 @@
 A *handle* numbers a producer or consumer on this connection and is chosen by the client; an *epoch* is the host's own
 number of the attachment, never used twice.  Acknowledgements and credit carry both, so what belongs to an ended
 attachment is recognised and dropped instead of settling somebody else's messages.
+
+Control requests are carried out by families of operations, each in a file of its own (``…_requests``), which are handed
+to the session as one table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.window import CREDIT_MAX
 from raybroker.core.outcome import Refused
-from raybroker.engine import consumer_watch, schedules
-from raybroker.engine import sessions_consuming as consuming
-from raybroker.engine import sessions_txn as txn
-from raybroker.engine.attachments import Attachment, Outbox
+from raybroker.engine.attachments import Attachment, Attachments, Outbox
+from raybroker.engine.block_intake import BlockIntake
 from raybroker.engine.browsing import Browser
-from raybroker.engine.host import Host
-from raybroker.engine.overrides import columns_of, in_default_unit, overridden, parts_in
+from raybroker.engine.client_effects import ClientEffects
+from raybroker.engine.executor import Executor
+from raybroker.engine.meters import Meters
 from raybroker.engine.ports import Peer
-from raybroker.engine.transactions import OPEN, Transaction
+from raybroker.engine.sessions import ClientSession, Sessions
+from raybroker.engine.transactions import OPEN, Transaction, Transactions
 from raybroker.model.block import Block
 from raybroker.model.errors import (
     BrokerError,
-    InvalidClientIDError,
     InvalidDestinationError,
     ProtocolError,
     ResourceAllocationError,
-    StoreError,
     TransactionRolledBackError,
 )
-from raybroker.model.names import require_no_metrics_topic
 
 HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
-SKEW_MS_MAX: Final = 2_000
-"""A client's clock that differs by more is written to the log."""
+
+Arguments = dict[str, Any]
+Operation = Callable[["Session", int, Arguments], None]
+"""Carries out a request of a session; it answers, or raises a BrokerError, or what malformed arguments cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """What the sessions of a host share.
+
+    operations  name of a request → who carries it out
+    leaving     called with a session that has ended, before its producers and consumers go
+    lost        called with the id of a connection that has no session any more
+    """
+
+    executor: Executor
+    attachments: Attachments
+    sessions: Sessions
+    outgoing: ClientEffects
+    intake: BlockIntake
+    meters: Meters
+    transactions: Transactions
+    operations: Mapping[str, Operation]
+    leaving: Callable[[ClientSession], None]
+    lost: Callable[[str], None]
 
 
 class Session:
@@ -46,8 +70,7 @@ class Session:
     ``connection``: id of the client's connection, which may have sessions on other hosts too.
     """
 
-    def __init__(self, host: Host, peer: Peer) -> None:
-        self.host = host
+    def __init__(self, parts: SessionParts, peer: Peer) -> None:
         self.peer = peer
         self.outbox = Outbox()
         self.producers: dict[int, Attachment] = {}
@@ -60,86 +83,41 @@ class Session:
         self.connection = ""
         self.started = True
         self.flow_open = True
-        host.sessions[self] = None
+        self._parts = parts
+        self._live = parts.attachments.by_number
+        self._perform = parts.executor.perform
+        self._command = parts.intake.command
+        self._meters = parts.meters
+        parts.sessions.open[self] = None
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
-    def call(self, request: int, op: str, args: dict[str, Any]) -> None:
+    def call(self, request: int, op: str, args: Arguments) -> None:
         """Carry out a control request; the peer gets a reply or a failure, never nothing."""
-        handler = _OPS.get(op)
+        operation = self._parts.operations.get(op)
         try:
-            if handler is None:
-                raise ProtocolError(f"unknown request {op!r}; known are {', '.join(_OPS)}")
-            if self.host.failure is not None:
-                raise StoreError(f"the host has stopped: {self.host.failure}")
-            handler(self, request, args)
+            if operation is None:
+                raise ProtocolError(f"unknown request {op!r}; known are {', '.join(self._parts.operations)}")
+            self._parts.executor.require_running()
+            operation(self, request, args)
         except BrokerError as error:
             self.peer.failed(request, error.code, str(error))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self.peer.failed(request, ProtocolError.code, f"request {op!r} is malformed: {error!r}")
 
-    def _hello(self, request: int, args: dict[str, Any]) -> None:
-        client_id, connection = args.get("client_id"), str(args.get("connection", ""))
-        if client_id and any(o.client_id == client_id and o.connection != connection for o in self.host.sessions):
-            raise InvalidClientIDError(
-                f"client id {client_id!r} is in use by another connection; close that one or choose another id"
-            )
-        self.client_id, self.connection = client_id, connection
-        skew_ms = int(args.get("now_ms", 0)) - self.host.clock.now_ms()
-        if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
-            self.host.report(
-                f"[B2102] the clock of client {client_id or connection} differs from the broker's by {skew_ms} ms:"
-                " its messages expire and are delivered at the wrong time; set the clocks"
-            )
-        self.started = bool(args.get("started", True))
-        if self.connection:
-            self.host.catalogue.found(self.connection)
-        self.peer.reply(request, {"incarnation": self.host.incarnation})
-
-    @property
-    def origin(self) -> tuple[str, str]:
-        """Who sends, for noLocal."""
-        return self.connection, self.client_id or ""
-
-    def _open_producer(self, request: int, args: dict[str, Any]) -> None:
-        handle, producer = self.new_handle(args), int(args["producer"])
-        if not 0 <= producer < 1 << 64:
-            raise ProtocolError(f"producer {producer} is not a number of 64 bits")
-        generation = int(args.get("generation", 0))
-        require_no_metrics_topic(consuming.kind_of(args), str(args["name"]))
-        home = self.host.find(consuming.kind_of(args), args["name"])
-        attachment = self.host.attach(home, self.peer, handle, self.outbox)
-        self.producers[handle] = attachment
-        self.producer_ids[handle] = producer
-        try:
-            self.perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
-        except BrokerError:
-            del self.producers[handle], self.producer_ids[handle]
-            raise
-        self.peer.reply(request, {"epoch": attachment.number, **consumer_watch.checks_of(home.attributes)})
-
-    def _close_producer(self, request: int, args: dict[str, Any]) -> None:
-        attachment = self.producers.pop(int(args["handle"]), None)
-        if attachment is not None:
-            self.detach(attachment, cmd.DetachProducer(attachment.number, forget=True))
-        self.peer.reply(request, None)
-
-    def _start(self, request: int, args: dict[str, Any]) -> None:
-        self.started = True
-        self._apply_flow()
-        self.peer.reply(request, None)
-
-    def _stop(self, request: int, args: dict[str, Any]) -> None:
-        self.started = False
-        self._apply_flow()
-        self.peer.reply(request, None)
+    def transaction(self, number: int) -> Transaction:
+        """The session's transaction of that number; the first use begins a local one."""
+        found = self.transactions.get(number)
+        if found is None:
+            found = self.transactions[number] = self._parts.transactions.begin(self)
+        return found
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
     def send(self, handle: int, floor: int, block: Block, txn_number: int = 0) -> None:
         """A block from a producer. One for a handle that is not attached is told so, message by message."""
         attachment = self.producers.get(handle)
-        if attachment is None or attachment.number not in self.host.attachments:
+        if attachment is None or attachment.number not in self._live:
             if block.persistent or txn_number:
                 self._refuse(handle, block, InvalidDestinationError.code, "the destination was destroyed")
             return
@@ -150,34 +128,32 @@ class Session:
         confirm = block.persistent or txn_number > 0
         number = 0
         if txn_number:
-            transaction = txn.opened(self, txn_number)
-            if transaction.state not in OPEN:
-                self._refuse(handle, block, TransactionRolledBackError.code, "the transaction was rolled back")
-                return
-            reason = self.host.transactions.joins(transaction, attachment.number, block.count)
-            if reason is not None:
-                transaction.refusal = transaction.refusal or ResourceAllocationError(reason)
-                self._refuse(handle, block, ResourceAllocationError.code, reason)
+            transaction = self.transaction(txn_number)
+            if not self._joins(transaction, attachment, block):
                 return
             transaction.homes[home] = None
             number = transaction.number
-        codec, attributes = self.host.codec, home.attributes
-        block = overridden(attributes, block, self.host.clock.now_ms())
-        block = in_default_unit(codec, attributes, home.kind, home.name, block)
-        room = not block.persistent or self.host.has_room(block.view.nbytes)
-        persistent = block.persistent and self.host.definition(home).owner is None
-        content = codec.content(block) if home.kind == "topic" or home.selective or number else None
-        parts = parts_in(codec, attributes, block, self.host.clock.now_ms())
-        ids = codec.dedup_ids(block) if attributes.duplicateWindowMs > 0 else None
-        command = cmd.Send(
-            attachment.number, producer, block.first_seq, block.lengths, persistent, floor, room,
-            columns_of(codec, block, parts), content, self.origin, number, ids, confirm,
+        elif confirm:
+            self._meters.sending(attachment, block.first_seq, block.count)
+        origin = self.connection, self.client_id or ""
+        command, block = self._command(
+            home, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
         )  # fmt: skip
-        if confirm and not number:
-            self.host.meters.sending(attachment, block.first_seq, block.count)
-        outcome = self.host.perform(home, command, block)
+        outcome = self._perform(home, command, block)
         if number and outcome is not None:
-            self.host.transactions.refused(number, outcome)
+            self._parts.transactions.refused(number, outcome)
+
+    def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:
+        """Whether a block may be sent in a transaction; its producer is told if not."""
+        if transaction.state not in OPEN:
+            code = TransactionRolledBackError.code
+            self._refuse(attachment.handle, block, code, "the transaction was rolled back")
+            return False
+        reason = self._parts.transactions.joins(transaction, attachment.number, block.count)
+        if reason is not None:
+            transaction.refusal = transaction.refusal or ResourceAllocationError(reason)
+            self._refuse(attachment.handle, block, ResourceAllocationError.code, reason)
+        return reason is None
 
     def _refuse(self, handle: int, block: Block, code: str, text: str) -> None:
         self.peer.sent(handle, block.first_seq, block.count, (Refused(0, block.count, code, text),))
@@ -189,7 +165,7 @@ class Session:
             if request:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
-        self.host.meters.acknowledged(attachment, ranges)
+        self._meters.acknowledged(attachment, ranges)
         self.perform(attachment, cmd.Acknowledge(attachment.number, ranges, request))
 
     def settle(
@@ -217,29 +193,30 @@ class Session:
     def credit(self, handle: int, epoch: int, count: int) -> None:
         attachment = self.consumer(handle, epoch)
         if attachment is not None:
-            self.host.meters.asked(attachment, count)
+            self._meters.asked(attachment, count)
             self.perform(attachment, cmd.Grant(attachment.number, count))
 
     def drain(self, handle: int, epoch: int, count: int) -> None:
         """The consumer is in drain mode and asks for ``count`` messages of what there is now."""
         attachment = self.consumer(handle, epoch)
         if attachment is not None:
-            self.host.meters.asked(attachment, count, drain=True)
+            self._meters.asked(attachment, count, drain=True)
             self.perform(attachment, cmd.Drain(attachment.number, min(count, CREDIT_MAX)))
 
     def flow(self, go: bool) -> None:
         """The client's buffers are full, or have room again."""
         self.flow_open = go
-        self._apply_flow()
+        self.apply_flow()
 
     def writable(self) -> None:
         """The connection can take more."""
-        self.host.writable(self.outbox)
+        self._parts.outgoing.writable(self.outbox)
 
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back, its producers may come back."""
-        self.host.sessions.pop(self, None)
-        self.host.watching.left(self)
+        parts = self._parts
+        parts.sessions.open.pop(self, None)
+        parts.leaving(self)
         self.browsers.clear()
         for attachment in self.producers.values():
             self.detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
@@ -247,15 +224,15 @@ class Session:
             self.detach(attachment, cmd.DetachConsumer(attachment.number, lost=True))
         self.producers.clear()
         self.consumers.clear()
-        self.host.transactions.closed(self)  # After its consumers are gone: what they had consumed goes to others.
+        parts.transactions.closed(self)  # After its consumers are gone: what they had consumed goes to others.
         self.transactions.clear()
         self.outbox.waiting.clear()
-        if self.connection and not any(other.connection == self.connection for other in self.host.sessions):
-            self.host.catalogue.lost(self.connection)
+        if self.connection and not parts.sessions.has_connection(self.connection):
+            parts.lost(self.connection)
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def new_handle(self, args: dict[str, Any]) -> int:
+    def new_handle(self, args: Arguments) -> int:
         handle = int(args["handle"])
         if handle in self.producers or handle in self.consumers or handle in self.browsers or not 0 <= handle < 1 << 32:
             raise ProtocolError(f"handle {handle} is not free")
@@ -265,42 +242,29 @@ class Session:
 
     def perform_attach(self, attachment: Attachment, command: cmd.AttachProducer | cmd.AttachConsumer) -> None:
         try:
-            self.host.perform(attachment.home, command)
+            self._perform(attachment.home, command)
         except BrokerError:
-            del self.host.attachments[attachment.number]
+            del self._live[attachment.number]
             raise
 
     def perform(self, attachment: Attachment, command: cmd.Command) -> None:
-        if attachment.number in self.host.attachments:
-            self.host.perform(attachment.home, command)
+        if attachment.number in self._live:
+            self._perform(attachment.home, command)
 
     def detach(self, attachment: Attachment, command: cmd.Command) -> None:
-        if self.host.attachments.pop(attachment.number, None) is not None:
-            self.host.meters.left(attachment)
-            self.host.perform(attachment.home, command)
+        if self._live.pop(attachment.number, None) is not None:
+            self._meters.left(attachment)
+            self._perform(attachment.home, command)
 
     def consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)
-        if attachment is None or attachment.number != epoch or epoch not in self.host.attachments:
+        if attachment is None or attachment.number != epoch or epoch not in self._live:
             return None
         return attachment
 
-    def _apply_flow(self) -> None:
+    def apply_flow(self) -> None:
         """Hold or let go all consumers of the connection."""
         go = self.started and self.flow_open
         for attachment in self.consumers.values():
             number = attachment.number
             self.perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))
-
-
-_OPS: Final[dict[str, Callable[[Session, int, dict[str, Any]], None]]] = {
-    "hello": Session._hello,
-    "open_producer": Session._open_producer,
-    "close_producer": Session._close_producer,
-    "start": Session._start,
-    "stop": Session._stop,
-    **consuming.OPS,
-    **txn.OPS,
-    **schedules.OPS,
-    **consumer_watch.OPS,
-}

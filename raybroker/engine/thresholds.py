@@ -8,11 +8,10 @@ not slowed by it: that is FLOW_CONTROL at the limits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-if TYPE_CHECKING:
-    from raybroker.core.destination import Destination
-    from raybroker.engine.host import Host
+from raybroker.core.destination import Destination
 
 TOLD_EVERY_MS: Final = 1000
 OF: Final = ("messages", "bytes")
@@ -30,10 +29,11 @@ class _Threshold:
 
 
 class Thresholds:
-    """Of all destinations of a host."""
+    """Of all destinations of a host. ``report`` takes a line for the log."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, now_ms: Callable[[], int], report: Callable[[str], None]) -> None:
+        self._now_ms = now_ms
+        self._report = report
         self._known: dict[int, dict[str, _Threshold]] = {}
         """Destinations that have thresholds, or had some."""
 
@@ -55,21 +55,21 @@ class Thresholds:
         ):
             over = high >= 0 and (held >= low if threshold.over else held > high)
             if over != threshold.over:
-                now_ms = self._host.clock.now_ms()
+                now_ms = self._now_ms()
                 if threshold.over:
                     threshold.total_ms += now_ms - threshold.since_ms
                 threshold.over, threshold.since_ms = over, now_ms
                 self._tell(home, known)
 
-    def tick(self) -> None:
+    def tick(self, destinations: Iterable[Destination]) -> None:
         """About once a second: what the log has not heard yet."""
-        for home in list(self._host.destinations.values()) if self._known else ():
+        for home in list(destinations) if self._known else ():
             known = self._known.get(home.number)
             if known is not None:
                 self._tell(home, known)
 
     def _tell(self, home: Destination, known: dict[str, _Threshold]) -> None:
-        now_ms = self._host.clock.now_ms()
+        now_ms = self._now_ms()
         for of, threshold in known.items():
             if threshold.told == threshold.over or now_ms - threshold.told_ms < TOLD_EVERY_MS:
                 continue
@@ -77,9 +77,9 @@ class Thresholds:
             held = home.block_index.messages if of == "messages" else home.block_index.bytes_held
             high, low = (getattr(home.attributes, of + end) for end in ("High", "Low"))
             if threshold.over:
-                self._host.report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")
+                self._report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")
             else:
-                self._host.report(f"[B1152] {home.kind} {home.name} holds {held} {of}; it was over until {of}Low={low}")
+                self._report(f"[B1152] {home.kind} {home.name} holds {held} {of}; it was over until {of}Low={low}")
 
     def over(self, home: Destination) -> dict[str, int]:
         """messages and bytes → 1 when it is over, 0 when not."""
@@ -88,7 +88,7 @@ class Thresholds:
 
     def total_ms(self, home: Destination) -> dict[str, int]:
         """messages and bytes → for how long it was over since the host started."""
-        known, now_ms = self._known.get(home.number), self._host.clock.now_ms()
+        known, now_ms = self._known.get(home.number), self._now_ms()
         if known is None:
             return dict.fromkeys(OF, 0)
         return {of: t.total_ms + (now_ms - t.since_ms if t.over else 0) for of, t in known.items()}

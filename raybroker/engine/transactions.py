@@ -19,15 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Outcome, Sent
 from raybroker.engine import transaction_log
-from raybroker.engine.executor import Step
+from raybroker.engine.attachments import Attachment, Attachments
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Done, Executor, Step, unawaited
+from raybroker.engine.meters import Meters
+from raybroker.engine.ports import Clock
+from raybroker.engine.sessions import ClientSession
 from raybroker.engine.transaction_log import TxLog
+from raybroker.engine.wakeups import Wakeups
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -36,17 +42,12 @@ from raybroker.model.errors import (
     TransactionRolledBackError,
     from_code,
 )
+from raybroker.model.settings import ConfigView
 
-if TYPE_CHECKING:
-    from raybroker.engine.attachments import Attachment
-    from raybroker.engine.host import Host
-    from raybroker.engine.session import Session
-
-Done = Callable[[], None]
 OPEN: Final = ("STARTED", "COMPLETE", "FAILED")
 TRANSACTIONS_MAX: Final = 10_000
 """Open transactions of one host."""
-Ack = tuple["Attachment", Sequence[tuple[int, int]]]
+Ack = tuple[Attachment, Sequence[tuple[int, int]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +58,7 @@ class Transaction:
     key: bytes
     kind: str
     created_ms: int
-    session: Session | None
+    session: ClientSession | None
     coordinator: str = ""
     state: str = "STARTED"
     homes: dict[Destination, None] = field(default_factory=dict)
@@ -67,8 +68,8 @@ class Transaction:
     """Consumer → last delivery and number of those that reached its application and whose acknowledgements are to come
     with the end of the transaction."""
     delay_ms: int = 0
-    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants;
-    after a restart it is not known any more."""
+    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants
+   ; after a restart it is not known any more."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
 
@@ -76,8 +77,25 @@ class Transaction:
 class Transactions:
     """``by_number``: those that have not ended. ``log``: what a checkpoint has to know."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        wakeups: Wakeups,
+        meters: Meters,
+        clock: Clock,
+        config: ConfigView,
+        report: Callable[[str], None],
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._attachments = attachments
+        self._wakeups = wakeups
+        self._meters = meters
+        self._clock = clock
+        self._config = config
+        self._report = report
         self.by_number: dict[int, Transaction] = {}
         self._by_key: dict[bytes, Transaction] = {}
         """Those that others know by a key: XA branches, and what is prepared. A commit of any other looks here too."""
@@ -86,7 +104,7 @@ class Transactions:
 
     def configure(self) -> None:
         """Take what may change from the configuration."""
-        config = self._host.config
+        config = self._config
         self._sent_max: int = config["imq.transaction.producer.maxNumMsgs"]
         self._consumed_max: int = config["imq.transaction.consumer.maxNumMsgs"]
         self._remembered_max: int = config["imq.txn.reapLimit"]
@@ -94,7 +112,7 @@ class Transactions:
 
     # ---- while it is open ------------------------------------------------------------------------------------------
 
-    def begin(self, session: Session | None, key: bytes = b"", kind: str = "local") -> Transaction:
+    def begin(self, session: ClientSession | None, key: bytes = b"", kind: str = "local") -> Transaction:
         """A new transaction of a session; an XA branch that is open already is joined."""
         if kind == "xa":
             found = self.find(key)
@@ -111,12 +129,12 @@ class Transactions:
             self.log.forget(key)
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
-        now_ms = self._host.clock.now_ms()
+        now_ms = self._clock.now_ms()
         transaction = Transaction(self.log.next_number, key, kind, now_ms, session)
         self.log.next_number += 1
         self._add(transaction)
         if self._timeout_ms:
-            self._host.wake(0, now_ms + self._timeout_ms)
+            self._wakeups.wake(0, now_ms + self._timeout_ms)
         return transaction
 
     def find(self, key: bytes) -> Transaction | None:
@@ -154,10 +172,10 @@ class Transactions:
         try:
             for attachment, ranges in acks:
                 transaction.homes[attachment.home] = None
-                self._host.meters.acknowledged(attachment, ranges, transaction.number)
-                self._host.perform(attachment.home, cmd.StageAcks(transaction.number, attachment.number, ranges))
+                self._meters.acknowledged(attachment, ranges, transaction.number)
+                self._executor.perform(attachment.home, cmd.StageAcks(transaction.number, attachment.number, ranges))
         except TransactionRolledBackError:
-            self.roll_back(transaction, _nobody)
+            self.roll_back(transaction, unawaited)
             raise
 
     # ---- how it ends -----------------------------------------------------------------------------------------------
@@ -183,10 +201,10 @@ class Transactions:
 
     def _require_not_given_up(self, transaction: Transaction, key: bytes) -> None:
         if transaction.refusal is not None:
-            self.roll_back(transaction, _nobody)
+            self.roll_back(transaction, unawaited)
             raise transaction.refusal
         if self.log.outcome(key) is False or self.log.superseded(key):
-            self.roll_back(transaction, _nobody)
+            self.roll_back(transaction, unawaited)
             raise TransactionRolledBackError("the transaction was rolled back: it took too long to commit")
         self._require_room(transaction)
 
@@ -198,8 +216,8 @@ class Transactions:
             for block in staged.blocks if staged is not None else ():
                 if block.persistent:
                     nbytes += home.block_index.held[block.ordinal].bytes_of(block.mask)
-        if nbytes and not self._host.has_room(nbytes):
-            self.roll_back(transaction, _nobody)
+        if nbytes and not self._executor.has_room(nbytes):
+            self.roll_back(transaction, unawaited)
             raise StoreFullError(
                 "the store's disk is full; the transaction was rolled back; consume messages or free space"
             )
@@ -222,7 +240,7 @@ class Transactions:
         self.log.prepared[row.number] = row
         note = transaction_log.note(transaction_log.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
         steps = [Step(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
-        self._host.perform_all(steps, (note,), lambda: done("commit"))
+        self._executor.perform_all(steps, (note,), lambda: done("commit"))
 
     def decide(self, key: bytes, commit: bool, done: Done) -> None:
         """End a prepared transaction. Saying it again is allowed; saying the opposite raises IllegalStateError, as
@@ -245,12 +263,12 @@ class Transactions:
         if known is None:
             self._never(key, done)
         else:
-            self._host.append([], done)
+            self._executor.append([], done)
 
     def _never(self, key: bytes, done: Done) -> None:
         """Write down that an unknown transaction is rolled back: a commit that is still on its way will fail."""
         self.log.remember(key, False, shared=False)
-        self._host.append([transaction_log.decided(0, key, False, False)], done)
+        self._executor.append([transaction_log.decided(0, key, False, False)], done)
 
     def conclude(self, key: bytes, done: Callable[[str], None]) -> None:
         """``done`` gets how it ended, or "prepared"; one that is open or not known ends here, rolled back."""
@@ -261,7 +279,7 @@ class Transactions:
         elif state == "started" and transaction is not None:
             self.roll_back(transaction, lambda: done("rolled_back"))
         else:
-            self._host.append([], lambda: done(state))
+            self._executor.append([], lambda: done(state))
 
     def roll_back(self, transaction: Transaction, done: Done) -> None:
         if transaction.state == "PREPARED" or transaction.state in OPEN:
@@ -273,7 +291,7 @@ class Transactions:
         number = transaction.number
         prepared = transaction.state == "PREPARED"
         transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
-        self._host.meters.ended(commit=commit)
+        self._meters.ended(commit=commit)
         self._drop(transaction)
         self.log.prepared.pop(number, None)
         extra = []
@@ -287,9 +305,9 @@ class Transactions:
             extra.append(transaction_log.note(transaction_log.HEURISTIC, number, row.key, commit, row.created_ms))
         delay_ms = 0 if commit else transaction.delay_ms
         for home in () if commit else transaction.homes:
-            self._host.meters.life.rolled_back(home, number)
+            self._meters.life.rolled_back(home, number)
         steps = [Step(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
-        self._host.perform_all(steps, extra, done)
+        self._executor.perform_all(steps, extra, done)
 
     def outcome(self, key: bytes) -> str:
         """ "committed", "rolled_back", "prepared", "started", or "unknown": never prepared here, or long ago."""
@@ -302,7 +320,7 @@ class Transactions:
     def forget(self, key: bytes, done: Done) -> None:
         """Everybody has heard how it ended."""
         known = self.log.forget(key)
-        self._host.append([transaction_log.note(transaction_log.FORGOTTEN, 0, key)] if known else [], done)
+        self._executor.append([transaction_log.note(transaction_log.FORGOTTEN, 0, key)] if known else [], done)
 
     def recoverable(self) -> list[bytes]:
         """Keys of prepared XA branches, oldest first, and of those with a heuristic outcome."""
@@ -311,11 +329,11 @@ class Transactions:
 
     # ---- when others end -------------------------------------------------------------------------------------------
 
-    def closed(self, session: Session) -> None:
+    def closed(self, session: ClientSession) -> None:
         """A session is gone: what it left open is rolled back, and comes again at once."""
         for transaction in [t for t in self.by_number.values() if t.session is session and t.state in OPEN]:
             transaction.delay_ms = 0
-            self.roll_back(transaction, _nobody)
+            self.roll_back(transaction, unawaited)
 
     def without(self, home: Destination) -> None:
         """A destination is to be destroyed; raises IllegalStateError while a prepared transaction needs it."""
@@ -340,15 +358,15 @@ class Transactions:
             return
         late = [t for t in self.by_number.values() if t.state in OPEN and t.created_ms + self._timeout_ms <= now_ms]
         for transaction in late:
-            self._host.report(f"transaction {transaction.number} was open for too long and is rolled back")
-            self.roll_back(transaction, _nobody)
+            self._report(f"transaction {transaction.number} was open for too long and is rolled back")
+            self.roll_back(transaction, unawaited)
             self._free(transaction)
 
     def _free(self, transaction: Transaction) -> None:
         """What its consumers have goes to others: they do not know that it is over."""
         for attachment, tag, _ in transaction.received.values():
-            if attachment.number in self._host.attachments:
-                self._host.perform(attachment.home, cmd.TakeBack(attachment.number, tag, transaction.delay_ms))
+            if attachment.number in self._attachments.by_number:
+                self._executor.perform(attachment.home, cmd.TakeBack(attachment.number, tag, transaction.delay_ms))
 
     # ---- restart and administration --------------------------------------------------------------------------------
 
@@ -361,11 +379,11 @@ class Transactions:
     def recovered(self) -> None:
         """The destinations are there again; autorollback ends what was prepared."""
         for transaction in list(self.by_number.values()):
-            for home in self._host.destinations.values():
+            for home in self._registry.destinations.values():
                 if transaction.number in home.staged:
                     transaction.homes[home] = None
-            if transaction.kind == "xa" and self._host.config["imq.transaction.autorollback"]:
-                self.roll_back(transaction, _nobody)
+            if transaction.kind == "xa" and self._config["imq.transaction.autorollback"]:
+                self.roll_back(transaction, unawaited)
 
     def settle(self, number: int, commit: bool, done: Done) -> None:
         """An administrator ends a transaction: commit only from PREPARED.
@@ -390,7 +408,7 @@ class Transactions:
             )
         if heuristic:
             how = "committed" if commit else "rolled back"
-            self._host.report(f"transaction {number}, a prepared XA branch, was {how} heuristically")
+            self._report(f"transaction {number}, a prepared XA branch, was {how} heuristically")
         self._decide(transaction, commit, done, heuristic=heuristic)
         if not commit:
             self._free(transaction)
@@ -422,7 +440,3 @@ def _heuristic_row(row: transaction_log.HeuristicRow) -> dict[str, Any]:
         "id": row.number, "key": row.key.hex(), "kind": "xa", "state": row.state, "client_id": None,
         "connection": None, "messages": 0, "acks": 0, "created_ms": row.created_ms, "coordinator": "",
     }  # fmt: skip
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""

@@ -15,22 +15,23 @@ what became of the transaction, rolls back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.engine import transaction_log
-from raybroker.engine.dead_letters import own_send
-from raybroker.engine.executor import Step
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Done, Executor, Step, unawaited
+from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.transactions import Transactions
+from raybroker.engine.wakeups import Wakeups
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 
-if TYPE_CHECKING:
-    from raybroker.engine.host import Host
-
-Done = Callable[[], None]
 PATIENCE_MS: Final = 60_000
 """What was set aside and nobody asks for any more is here again after so long."""
 
@@ -43,11 +44,28 @@ class _Aside(NamedTuple):
     until_ms: int
 
 
-class Handing:
+class Transfer:
     """What this host gives and takes. Transactions are known by keys that nobody else has."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        transactions: Transactions,
+        cache: BlockCache,
+        own: OwnSends,
+        wakeups: Wakeups,
+        codec: Codec,
+        clock: Clock,
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._transactions = transactions
+        self._cache = cache
+        self._own = own
+        self._wakeups = wakeups
+        self._codec = codec
+        self._clock = clock
         self._aside: dict[bytes, _Aside] = {}
 
     # ---- here ------------------------------------------------------------------------------------------------------
@@ -56,7 +74,7 @@ class Handing:
         """The first messages that wait and have no unit of order, up to both limits but at least one; as blocks."""
         if key in self._aside:
             raise IllegalStateError("messages were set aside under that key already")
-        host, held = self._host, home.block_index.held
+        held = home.block_index.held
         chosen: dict[int, int] = {}
         size, found = 0, []
         for state, run in home.queues[0].contents():
@@ -69,42 +87,40 @@ class Handing:
                 messages_max -= mask.bit_count()
                 size += block.bytes_of(mask)
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | mask
-                data = b"".join(host.payloads.get(home.number, run.ordinal).pick(mask))
+                data = b"".join(self._cache.get(home.number, run.ordinal).pick(mask))
                 carried = 0 if home.attributes.resetDeliveryCountOnForward else run.attempts
-                found.append(host.codec.delivered(data, carried) if carried else data)
+                found.append(self._codec.delivered(data, carried) if carried else data)
         if chosen:
-            host.perform(home, cmd.Remove(chosen, aside=True))
-            until_ms = host.clock.now_ms() + PATIENCE_MS
+            self._executor.perform(home, cmd.Remove(chosen, aside=True))
+            until_ms = self._clock.now_ms() + PATIENCE_MS
             self._aside[key] = _Aside(home, [(0, ordinal, mask) for ordinal, mask in chosen.items()], until_ms)
-            host.wake(0, until_ms)
+            self._wakeups.wake(0, until_ms)
         return found
 
     def give(self, key: bytes, done: Done) -> None:
         """The other host has taken them; ``done`` when that is durable. Raises IllegalStateError for what is not set
         aside any more."""
-        host = self._host
         aside = self._aside.pop(key, None)
-        if aside is None or host.destinations.get((aside.home.kind, aside.home.name)) is not aside.home:
+        if aside is None or not self._registry.has(aside.home):
             raise IllegalStateError("the messages are not set aside any more")
-        host.transactions.log.remember(key, True, shared=True)
+        self._transactions.log.remember(key, True, shared=True)
         steps = [Step(aside.home, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
-        host.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
+        self._executor.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
 
     def keep(self, key: bytes, done: Done) -> None:
         """The other host has not taken them, as far as is known, and never will: they wait here again."""
-        host = self._host
         aside = self._aside.pop(key, None)
-        if host.transactions.log.outcome(key) is not None:
-            host.append([], done)
+        if self._transactions.log.outcome(key) is not None:
+            self._executor.append([], done)
             return
-        if aside is not None and host.destinations.get((aside.home.kind, aside.home.name)) is aside.home:
+        if aside is not None and self._registry.has(aside.home):
             for row in aside.rows:
-                host.perform(aside.home, cmd.ReturnDeadLetters(*row))
-        host.transactions.decide(key, False, done)
+                self._executor.perform(aside.home, cmd.ReturnDeadLetters(*row))
+        self._transactions.decide(key, False, done)
 
     def tick(self, now_ms: int) -> None:
         for key in [key for key, aside in self._aside.items() if aside.until_ms <= now_ms]:
-            self.keep(key, _nobody)
+            self.keep(key, unawaited)
 
     # ---- there -----------------------------------------------------------------------------------------------------
 
@@ -113,23 +129,18 @@ class Handing:
 
         Raises ResourceAllocationError when they do not all fit, IllegalStateError when the transaction has ended.
         """
-        host = self._host
-        if host.transactions.find(key) is not None:
-            host.append([], done)
+        if self._transactions.find(key) is not None:
+            self._executor.append([], done)
             return
-        if host.transactions.log.outcome(key) is not None:
+        if self._transactions.log.outcome(key) is not None:
             raise IllegalStateError("the transaction that hands the messages over has ended")
         sizes = [size for block in blocks for size in block.lengths]
-        if not home.admission.would_take(sizes) or not host.has_room(sum(block.view.nbytes for block in blocks)):
+        nbytes = sum(block.view.nbytes for block in blocks)
+        if not home.admission.would_take(sizes) or not self._executor.has_room(nbytes):
             raise ResourceAllocationError(f"{home.kind} {home.name} does not take {len(sizes)} more messages now")
-        transaction = host.transactions.begin(None, key)
+        transaction = self._transactions.begin(None, key)
         transaction.homes[home] = None
         for block in blocks:
-            step = own_send(host, home, block)
-            assert isinstance(step.command, cmd.Send)
-            host.perform(home, step.command._replace(txn=transaction.number), step.block)
-        host.transactions.prepare(transaction, key, coordinator, lambda vote: done())
-
-
-def _nobody() -> None:
-    """Nobody waits for it."""
+            command, own = self._own.send(home, block)
+            self._executor.perform(home, command._replace(txn=transaction.number), own)
+        self._transactions.prepare(transaction, key, coordinator, lambda vote: done())

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raybroker.config.live import live
 from raybroker.core.subscription import Subscription
-from raybroker.engine import counter_baselines, inspection, live_settings, metrics
+from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.host import Host
 from raybroker.engine.ports import Clock, Committer, Store
@@ -82,7 +82,7 @@ class HostService(HostMessages):
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
         )  # fmt: skip
-        self.service = NativeService(self.host, token=token)
+        self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self._store = store
         self._committer: Committer | None = None
         self._slow_store: SlowStoreLog | None = None
@@ -101,13 +101,13 @@ class HostService(HostMessages):
                 soon=loop.call_soon,
                 monotonic_ns=self.host.clock.monotonic_ns,
                 relieved=self.service.relieved,
-                failed=self.host.fail,
-                full=self.host.disk_full,
+                failed=self.host.executor.fail,
+                full=self.host.executor.disk_full,
             )
             clock = self.host.clock
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
         else:
-            committer = InlineCommitter(self._store, failed=self.host.fail)
+            committer = InlineCommitter(self._store, failed=self.host.executor.fail)
         self._committer = committer
         self.service.use(committer)
         self.host.start(committer)
@@ -135,7 +135,7 @@ class HostService(HostMessages):
         while True:
             await asyncio.sleep(TICK_S)
             self.host.tick()
-            self.host.meters.tick()
+            self.host.count()
             if self._slow_store is not None:
                 self._slow_store.tick()
             ticks += 1
@@ -155,7 +155,7 @@ class HostService(HostMessages):
             if self._forgotten is not None:
                 self._forgotten(kind, name)
 
-        self.host.later(lambda: self.host.catalogue.destroy(name, gone, kind))
+        self.host.executor.later(lambda: self.host.administration.destroy(name, gone, kind))
 
     def _wake_at(self, at_ms: int) -> None:
         """Something is to happen then; between two ticks only if it is sooner than the next one."""
@@ -198,7 +198,7 @@ class HostService(HostMessages):
     ) -> None:
         checked = destination_attributes(attributes, type=check_destination_type(type), name=name)
         await self.durable(
-            lambda done: self.host.catalogue.create(
+            lambda done: self.host.administration.create(
                 name, checked, auto_created=auto_created, done=done, kind=type, owner=owner
             )
         )
@@ -214,56 +214,56 @@ class HostService(HostMessages):
                 if checked is None:
                     checked = destination_attributes(row["attributes"], type=kind, name=row["name"])
                     parsed[given] = checked
-                self.host.catalogue.create(row["name"], checked, auto_created=False, done=_nobody, kind=kind)
+                self.host.administration.create(row["name"], checked, auto_created=False, done=_nobody, kind=kind)
             except BrokerError as error:
                 failed.append(f"{kind} {row['name']}: {error}")
         await self._barrier()
         return failed
 
     async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.catalogue.update(name, changes, done, type))
+        await self.durable(lambda done: self.host.administration.update(name, changes, done, type))
 
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.catalogue.destroy(name, done, type))
+        await self.durable(lambda done: self.host.administration.destroy(name, done, type))
 
     async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.catalogue.purge(name, done, type))
+        await self.durable(lambda done: self.host.administration.purge(name, done, type))
 
     async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
-        row = inspection.describe(self.host, type, name)
+        row = self.host.inspection.describe(type, name)
         if row["state"] == "HALTED":
             row["damaged"] = await self.damaged_messages(type, name)
         return row
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
-        return live_units(self.host.find(type, name), names)
+        return live_units(self.host.registry.find(type, name), names)
 
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.catalogue.pause(name, which, until_ms, type, done))
+        await self.durable(lambda done: self.host.administration.pause(name, which, until_ms, type, done))
 
     async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.catalogue.resume(name, which, type, done))
+        await self.durable(lambda done: self.host.administration.resume(name, which, type, done))
 
     async def reset(self, type: str, name: str) -> None:  # noqa: A002
-        counter_baselines.reset(self.host, self.host.named(type, name))
+        self.host.baselines.reset(self.host.registry.named(type, name))
 
     async def destinations(self) -> list[dict[str, Any]]:
         return [
             {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
              "traits": d.attributes.as_dict(check_destination_type(d.kind)),
-             "paused": dict(self.host.destinations[d.key].paused)}
-            for d in self.host.definitions.values()
+             "paused": dict(self.host.registry.destinations[d.key].paused)}
+            for d in self.host.registry.definitions.values()
         ]  # fmt: skip
 
     async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
-        return inspection.consumers(self.host, type, name)
+        return self.host.inspection.consumers(type, name)
 
     async def state(self) -> dict[str, Any]:
-        return inspection.host_state(self.host)
+        return self.host.state()
 
     async def configure(self, changed: Row) -> None:
         self._config.replace(changed)
-        live_settings.take(self.host)
+        self.host.reconfigured()
 
     async def metrics(self, names: str | None) -> Row:
         """See services.ports; the loop is let go between parts, so that messages do not wait for it."""
@@ -271,17 +271,17 @@ class HostService(HostMessages):
         for kind, row in host.meters.gone.items():
             total.add(kind, row)
         # Metrics messages are not counted: their traffic is the broker's own.
-        homes = [home for home in list(host.destinations.values()) if not is_metrics_topic(home.name)]
+        homes = [home for home in list(host.registry.destinations.values()) if not is_metrics_topic(home.name)]
         rows: list[Row] = []
         stats = host.store.stats()
         disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
         for start in range(0, len(homes), METRICS_STEP):
             for home in homes[start : start + METRICS_STEP]:
-                total.add(home.kind, {**metrics.totals(host, home), **metrics.gauges(host, home)})
-                if names is not None and fnmatchcase(home.name, names) and home.number in host.definitions:
-                    rows.append({**metrics.destination_row(host, home), **disk})
+                total.add(home.kind, {**host.metrics.totals(home), **host.metrics.gauges(home)})
+                if names is not None and fnmatchcase(home.name, names) and home.number in host.registry.definitions:
+                    rows.append({**host.metrics.destination_row(home), **disk})
             await asyncio.sleep(0)
-        own = {**metrics.host_row(host, self._committer), **self.service.metrics(), **process.row("host")}
+        own = {**host.metrics.host_row(self._committer), **self.service.metrics(), **process.row("host")}
         for more in self.more_metrics:
             own.update(more())
         age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
@@ -290,19 +290,19 @@ class HostService(HostMessages):
         }
 
     async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
-        return inspection.subscriptions(self.host, name)
+        return self.host.inspection.subscriptions(name)
 
     async def subscribe(
         self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
     ) -> None:
         wanted = Subscription(client_id, name, True, shared, selector, no_local, client_id if no_local else "")
-        await self.durable(lambda done: self.host.catalogue.subscribe(topic, wanted, done))
+        await self.durable(lambda done: self.host.administration.subscribe(topic, wanted, done))
 
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.catalogue.unsubscribe(topic, client_id, name, done))
+        await self.durable(lambda done: self.host.administration.unsubscribe(topic, client_id, name, done))
 
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.catalogue.purge_subscription(topic, client_id, name, done))
+        await self.durable(lambda done: self.host.administration.purge_subscription(topic, client_id, name, done))
 
     async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
         return self.host.schedules.rows(type, name)

@@ -13,9 +13,7 @@ from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
-from raybroker.engine import message_moves
 from raybroker.engine.browsing import Seen, look
-from raybroker.engine.dead_letters import own_send
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.host import Host
 from raybroker.engine.quarantine import Damaged
@@ -27,7 +25,6 @@ from raybroker.model.errors import (
     MessageFormatError,
     ProtocolError,
     ResourceAllocationError,
-    StoreDamagedError,
     StoreError,
 )
 
@@ -46,7 +43,7 @@ class HostMessages(Durable):
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> dict[str, Any]:
         """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""
-        home = self.host.named(type, name)
+        home = self.host.registry.named(type, name)
         first = int(start or 0)
         rows: list[dict[str, Any]] = []
         at = 0
@@ -63,13 +60,13 @@ class HostMessages(Durable):
     async def delete_messages(
         self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
     ) -> int:
-        home = self.host.find(type, name)
+        home = self.host.registry.find(type, name)
         _require_movable(home)
         chosen, count = _masks(seen for seen, _ in self._chosen(home, selector, ids, MOVABLE))
         if self.host.meters.life.wanted(home):
             for ordinal, mask in chosen.items():
                 self.host.meters.life.removed(home, ordinal, mask)
-        self.host.perform(home, cmd.Remove(chosen))
+        self.host.executor.perform(home, cmd.Remove(chosen))
         await self._barrier()
         return count
 
@@ -78,16 +75,16 @@ class HostMessages(Durable):
         target_type: str | None, target: str | None,
     ) -> int:  # fmt: skip
         """To a destination of this host, with their ids, or back to where dead ones died (no target)."""
-        home = self.host.find(type, name)
+        home = self.host.registry.find(type, name)
         _require_movable(home)
         moved = 0
         for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
             if target is None:
-                moved += message_moves.revive(self.host, home, seen.ordinal, seen.mask, block)
+                moved += self.host.moves.revive(home, seen.ordinal, seen.mask, block)
             else:
-                there = self.host.find(target_type or type, target)
+                there = self.host.registry.find(target_type or type, target)
                 picked = Block(b"".join(block.pick(seen.mask)))
-                moved += message_moves.move(self.host, home, seen.ordinal, seen.mask, there, picked)
+                moved += self.host.moves.move(home, seen.ordinal, seen.mask, there, picked)
         await self._barrier()
         return moved
 
@@ -95,7 +92,7 @@ class HostMessages(Durable):
         self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
     ) -> dict[str, Any]:
         """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out. Damaged ones are left out too."""
-        home = self.host.named(type, name)
+        home = self.host.registry.named(type, name)
         first, at, size = int(start or 0), 0, 0
         blocks: list[bytes] = []
         for seen, block in self._chosen(home, selector, None, ALL_STATES):
@@ -117,25 +114,25 @@ class HostMessages(Durable):
         Raises ResourceAllocationError when the destination does not take them, InvalidDestinationError when the
         subscription is gone or does not select them.
         """
-        home = self.host.find(type, name)
+        home = self.host.registry.find(type, name)
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
         if sizes and not home.admission.would_take(sizes):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
-        if not self.host.has_room(sum(block.view.nbytes for block in found)):
+        if not self.host.executor.has_room(sum(block.view.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
         only = None
         for block in found if subscription else ():
-            queue, wanted = message_moves.wanted_of(self.host, home, subscription, block)
+            queue, wanted = self.host.moves.wanted_of(home, subscription, block)
             if queue is None or wanted.bit_count() < block.count:
                 raise InvalidDestinationError(
                     f"subscription {subscription} of {type} {name} is gone or does not select the messages any more"
                 )
             only = queue.number
-        steps = [own_send(self.host, home, block, only=only) for block in found]
+        steps = [self.host.own.step(home, block, only=only) for block in found]
 
         def start(done: Callable[[], None]) -> None:
-            self.host.perform_all(steps, (), done)
+            self.host.executor.perform_all(steps, (), done)
 
         await self.durable(start)
         return len(sizes)
@@ -144,7 +141,7 @@ class HostMessages(Durable):
 
     async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:  # noqa: A002
         """What is damaged in a halted destination; it is looked through once, a few blocks at a time."""
-        home = self.host.named(type, name)
+        home = self.host.registry.named(type, name)
         return [
             {"block": ordinal, "messages": mask.bit_count(), "error": error,
              "ids": legible_ids(self.host.quarantine.legible(home, ordinal), mask)}
@@ -153,7 +150,7 @@ class HostMessages(Durable):
 
     async def _damaged(self, home: Destination) -> list[Damaged]:
         quarantine = self.host.quarantine
-        if home.number not in self.host.halted:
+        if home.number not in self.host.registry.halted:
             return []
         if home.number not in quarantine.known:
             found: list[Damaged] = []
@@ -166,14 +163,14 @@ class HostMessages(Durable):
         return quarantine.known[home.number]
 
     async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
-        home = self.host.named(type, name)
+        home = self.host.registry.named(type, name)
         count = 0
         for damaged in await self._damaged(home):
             if not await self._skip(home, damaged):
                 raise StoreError(f"{DMQ} was not reached; {count} damaged messages were skipped, the others were not")
             count += damaged.mask.bit_count()
-        if home.number in self.host.halted:
-            self.host.quarantine.forget(home.number)
+        if home.number in self.host.registry.halted:
+            self.host.quarantine.forget(home)
             self.host.report(f"[B2165] {count} damaged messages of {type} {name} were skipped; records are in {DMQ}")
         return count
 
@@ -190,25 +187,25 @@ class HostMessages(Durable):
         await self.durable(start)
         return stored[0]
 
-    # ---- handed over to another host, see engine.handing
+    # ---- handed over to another host, see engine.transfer
 
     async def set_aside(
         self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
     ) -> list[bytes]:
-        home = self.host.find(type, name)
-        return self.host.handing.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
+        home = self.host.registry.find(type, name)
+        return self.host.transfer.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
 
     async def give(self, txn: str) -> None:
-        await self.durable(lambda done: self.host.handing.give(bytes.fromhex(txn), done))
+        await self.durable(lambda done: self.host.transfer.give(bytes.fromhex(txn), done))
 
     async def keep(self, txn: str) -> None:
-        await self.durable(lambda done: self.host.handing.keep(bytes.fromhex(txn), done))
+        await self.durable(lambda done: self.host.transfer.keep(bytes.fromhex(txn), done))
 
     async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
-        home = self.host.find(type, name)
+        home = self.host.registry.find(type, name)
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         key = bytes.fromhex(txn)
-        await self.durable(lambda done: self.host.handing.take(home, key, coordinator, found, done))
+        await self.durable(lambda done: self.host.transfer.take(home, key, coordinator, found, done))
         return sum(block.count for block in found)
 
     # ---- internals -------------------------------------------------------------------------------------------------
@@ -221,12 +218,9 @@ class HostMessages(Durable):
         wanted = set(ids) if ids is not None else None
         chooses = compile_selector(text) if text is not None else None
         for seen in look(home, states):
-            try:
-                block = self.host.payloads.get(home.number, seen.ordinal)
-            except StoreDamagedError as error:
-                self.host.halt(home, error)
+            block, mask = self.host.blocks.read(home, seen.ordinal), seen.mask
+            if block is None:
                 continue
-            mask = seen.mask
             if chooses is not None:
                 mask = chooses.pick(self.host.codec.content(block), mask, seen.attempts)
             if wanted is not None:
@@ -237,7 +231,7 @@ class HostMessages(Durable):
 
     async def _barrier(self) -> None:
         """Wait until everything done so far is durable."""
-        await self.durable(lambda done: self.host.append([], done))
+        await self.durable(lambda done: self.host.executor.append([], done))
 
 
 def _exported(index: int, data: bytes) -> Block:

@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from raybroker.engine.host import Host
-from raybroker.engine.ports import Committer, Refused
+from raybroker.engine.ports import Clock, Committer, Peer, Refused
 from raybroker.engine.session import Session
 from raybroker.model import histogram
 from raybroker.model.block import count_of
@@ -26,6 +25,7 @@ from raybroker.model.errors import (
 from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
+from raybroker.model.settings import ConfigView
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native import frames as wire
@@ -81,7 +81,7 @@ class Connection:
         self._heard = True
         self._service.packets_in += len(frames)
         if self._session is None:
-            self._session = Session(self._service.host, self)
+            self._session = self._service.open_session(self)
         session = self._session
         for frame in frames:
             if isinstance(frame, wire.Send):
@@ -137,12 +137,12 @@ class Connection:
 
     def measure(self) -> None:
         """Send a ping; its answer shows how long the way is."""
-        self._pinged = self._service.host.clock.monotonic_ns()
+        self._pinged = self._service.now_ns()
         self.link.write(wire.ping(self._pinged))
 
     def _answered(self, nonce: int) -> None:
         if nonce == self._pinged != 0:
-            self._service.round_trips.observe((self._service.host.clock.monotonic_ns() - nonce) / 1e9)
+            self._service.round_trips.observe((self._service.now_ns() - nonce) / 1e9)
             self._pinged = 0
 
     def _writable(self) -> None:
@@ -239,11 +239,13 @@ class RefusalLog:
 
 
 class NativeService:
-    """Listens for clients of one host. ``token``: what they must show."""
+    """Listens for clients of one host. ``open_session``: the host's; ``token``: what clients must show."""
 
-    def __init__(self, host: Host, *, token: bytes) -> None:
-        config = host.config
-        self.host = host
+    def __init__(
+        self, open_session: Callable[[Peer], Session], clock: Clock, config: ConfigView, *, token: bytes
+    ) -> None:
+        self.open_session = open_session
+        self.now_ns = clock.monotonic_ns
         self.token = token
         self.buffers = FrameBuffers()
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
@@ -255,7 +257,7 @@ class NativeService:
         self._server: asyncio.Server | None = None
         self.round_trips = Histogram(histogram.SECONDS)
         self.packets_in = self.opened_count = self.refused_count = 0
-        self._refusals = RefusalLog(host.clock.monotonic_ns)
+        self._refusals = RefusalLog(clock.monotonic_ns)
         self._lost = [0, 0, 0]
         """Bytes in, packets out and bytes out of connections that have ended."""
         self._ping_s: int = config["imq.ping.interval"]

@@ -118,9 +118,12 @@ class Rig:
         """Everything that a client can change."""
         host = self.host
         return (
-            {key: (home.number, snapshot(home), home.block_index.messages) for key, home in host.destinations.items()},
-            set(host.attachments),
-            len(host.sessions),
+            {
+                key: (home.number, snapshot(home), home.block_index.messages)
+                for key, home in host.registry.destinations.items()
+            },
+            set(host.attachments.by_number),
+            len(host.sessions.open),
             host.failure,
         )
 

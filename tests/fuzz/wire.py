@@ -166,8 +166,8 @@ class Service:
                 peer.transport.close()
             assert rig.host.failure is None
             purge: asyncio.Future[None] = self.loop.create_future()
-            if ("queue", QUEUE) in rig.host.destinations:
-                rig.host.catalogue.purge(QUEUE, lambda: purge.set_result(None))
+            if ("queue", QUEUE) in rig.host.registry.destinations:
+                rig.host.administration.purge(QUEUE, lambda: purge.set_result(None))
                 await purge
             assert rig.serves()
 

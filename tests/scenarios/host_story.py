@@ -56,7 +56,7 @@ class HostStory:
         except BrokerError as error:
             found = f"refused: {error.code}"
         self.rig.sync()
-        for home in self.rig.host.destinations.values():
+        for home in self.rig.host.registry.destinations.values():
             check(home)
         told = [found, *self._told(), *(f"log: {' '.join(text.split())}" for text in self.rig.reports[self._heard :])]
         self._heard = len(self.rig.reports)
@@ -95,19 +95,19 @@ class HostStory:
         self.rig.create(DMQ)
 
     def destroy(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.catalogue.destroy(words[0], lambda: None)
+        self.rig.host.administration.destroy(words[0], lambda: None)
 
     def update(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.catalogue.update(words[0], options, lambda: None)
+        self.rig.host.administration.update(words[0], options, lambda: None)
 
     def pause(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.catalogue.pause(words[0], words[1], 0)
+        self.rig.host.administration.pause(words[0], words[1], 0)
 
     def resume(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.catalogue.resume(words[0], words[1])
+        self.rig.host.administration.resume(words[0], words[1])
 
     def purge(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.catalogue.purge(words[0], lambda: None, self._kind(words[0]))
+        self.rig.host.administration.purge(words[0], lambda: None, self._kind(words[0]))
 
     def tick(self, words: list[str], options: dict[str, Any]) -> None:
         self.rig.tick(round(float(words[0]) * 1000))
@@ -156,7 +156,7 @@ class HostStory:
         return ""
 
     def _kind(self, name: str) -> str:
-        return "topic" if ("topic", name) in self.rig.host.destinations else "queue"
+        return "topic" if ("topic", name) in self.rig.host.registry.destinations else "queue"
 
     def send(self, words: list[str], options: dict[str, Any]) -> None:
         name, *bodies = [w for w in words if w != "volatile"]

@@ -7,7 +7,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raybroker.core.topic import Topic
-from raybroker.engine import message_moves
 from raybroker.engine.browsing import look
 from raybroker.engine.host import Host
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError, StoreError
@@ -68,7 +67,7 @@ class Faults:
             self._damage()
         elif name == "pause":
             machine.pause()
-        elif host is not None and home.key in host.destinations:
+        elif host is not None and home.key in host.registry.destinations:
             self._administer(name, home, host)
         if name in ("consumer_close", "consumer_release", "slow", "unsubscribe"):
             self._trouble(name, [c for m in world.machines for c in m.consumers])
@@ -82,23 +81,23 @@ class Faults:
         if world.healing:
             return
         self._retry_later()
-        home = host.destinations.get(("queue", DMQ)) if host is not None else None
-        if host is None or home is None or home.number in host.halted:
+        home = host.registry.destinations.get(("queue", DMQ)) if host is not None else None
+        if host is None or home is None or home.number in host.registry.halted:
             return
         for seen in look(home, ("waiting", "delayed", "hidden")):
             mask = seen.mask & self._retries.getrandbits(seen.mask.bit_length())
             held = home.block_index.held.get(seen.ordinal)
-            if not mask or held is None or host is not world.running or home.number in host.halted:
+            if not mask or held is None or host is not world.running or home.number in host.registry.halted:
                 continue
             try:
-                block = host.payloads.get(home.number, seen.ordinal)
+                block = host.cache.get(home.number, seen.ordinal)
                 with contextlib.suppress(ResourceAllocationError):
                     before = world.watch.seen["sent back"]
-                    count = message_moves.revive(host, home, seen.ordinal, mask, block)
+                    count = host.moves.revive(home, seen.ordinal, mask, block)
                     assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
                     self.counts["retry"] = self.counts.get("retry", 0) + count
             except StoreDamagedError as error:
-                host.halt(home, error)
+                host.blocks.halt(home, error)
             except StoreError:
                 return  # The disk is broken, and the host stops when it writes the next time.
 
@@ -113,26 +112,27 @@ class Faults:
     def purge_halted(self) -> None:
         host = self.world.running
         if host is not None:
-            for kind, name in [key for key, home in host.destinations.items() if home.number in host.halted]:
-                host.catalogue.purge(name, _nothing, kind)
+            registry = host.registry
+            for kind, name in [key for key, home in registry.destinations.items() if home.number in registry.halted]:
+                host.administration.purge(name, _nothing, kind)
 
     def make_way(self) -> None:
         """Whatever keeps messages from getting to somebody ends."""
         self.purge_halted()
         host = self.world.running
-        for kind, name in list(host.destinations) if host is not None else ():
+        for kind, name in list(host.registry.destinations) if host is not None else ():
             assert host is not None
-            home = host.destinations[kind, name]
+            home = host.registry.destinations[kind, name]
             if home.paused:
-                host.catalogue.resume(name, "all", kind)
-                host.catalogue.resume(name, "insertion", kind)
+                host.administration.resume(name, "all", kind)
+                host.administration.resume(name, "insertion", kind)
             if name == DMQ and home.attributes.maxNumMsgs >= 0:
-                host.catalogue.update(name, {"maxNumMsgs": -1}, _nothing, kind)
+                host.administration.update(name, {"maxNumMsgs": -1}, _nothing, kind)
             if kind == "queue" and home.attributes.maxNumActiveConsumers >= 0:
-                host.catalogue.update(name, {"maxNumActiveConsumers": -1}, _nothing, kind)
+                host.administration.update(name, {"maxNumActiveConsumers": -1}, _nothing, kind)
 
     def _administer(self, name: str, home: HomePlan, host: Host) -> None:
-        rng, catalogue = self.world.rng, host.catalogue
+        rng, catalogue = self.world.rng, host.administration
         if name == "purge":
             catalogue.purge(home.name, _nothing, home.kind)
         elif name == "destroy" and home.name != DMQ:
@@ -148,7 +148,7 @@ class Faults:
             catalogue.pause(home.name, which, until_ms, home.kind)
             self.world.loop.after(rng.randrange(200 * MS), self.resume, home)
         elif name == "purge_subscription" and home.kind == "topic":
-            topic = host.destinations[home.key]
+            topic = host.registry.destinations[home.key]
             assert isinstance(topic, Topic)
             named = [one for queue in topic.queues.values() if (one := queue.subscription) is not None and one.durable]
             if named:
@@ -157,9 +157,9 @@ class Faults:
 
     def resume(self, home: HomePlan) -> None:
         host = self.world.running
-        if host is not None and home.key in host.destinations:
-            host.catalogue.resume(home.name, "all", home.kind)
-            host.catalogue.resume(home.name, "insertion", home.kind)
+        if host is not None and home.key in host.registry.destinations:
+            host.administration.resume(home.name, "all", home.kind)
+            host.administration.resume(home.name, "insertion", home.kind)
 
     def _trouble(self, name: str, consumers: list[SimConsumer]) -> None:
         if not consumers:
@@ -179,7 +179,7 @@ class Faults:
     def destroy(self, host: Host, kind: str, name: str) -> bool:
         """False when a prepared transaction needs it."""
         world = self.world
-        home = host.destinations[kind, name]
+        home = host.registry.destinations[kind, name]
         twin = world.watch.twins[home.number]
         with contextlib.suppress(IllegalStateError):
             host.transactions.without(home)
@@ -187,7 +187,7 @@ class Faults:
             delta = twin.delta.__class__(home.number)
             delta.add("gone")
             world.committer.deltas.append(delta)
-            host.catalogue.destroy(name, _nothing, kind)
+            host.administration.destroy(name, _nothing, kind)
             return True
         return False
 

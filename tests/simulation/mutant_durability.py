@@ -27,25 +27,26 @@ from tests.simulation.mutation import TABLE, Mutant, Patch, at_once, mutant, wit
 
 @mutant("effects wait for their records")
 def release_before_sync(patch: Patch) -> None:
-    def carry(self: Runner, records: Any, after: Any, immediate: Any, release: Any) -> None:
-        release([*immediate, *after])
+    def append(self: Runner, records: Any, durable: Any) -> None:
+        if durable is not None:
+            durable()
         if records:
             self._committer.submit(records, lambda: None)
 
-    patch.set(Runner, "carry", carry)
+    patch.set(Runner, "append", append)
 
 
 @mutant("an effect without records waits for what was appended before it")
 def no_wait_without_records(patch: Patch) -> None:
-    old = Runner.carry
+    old = Runner.append
 
-    def carry(self: Runner, records: Any, after: Any, immediate: Any, release: Any) -> None:
+    def append(self: Runner, records: Any, durable: Any) -> None:
         if records:
-            old(self, records, after, immediate, release)
-        else:
-            release([*immediate, *after])
+            old(self, records, durable)
+        elif durable is not None:
+            durable()
 
-    patch.set(Runner, "carry", carry)
+    patch.set(Runner, "append", append)
 
 
 @mutant("one commit is in flight, so that completions are in order")

@@ -19,10 +19,9 @@ from raybroker.core.outcome import Outcome, Sent
 from raybroker.core.policy import Policy
 from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
-from raybroker.engine import dead_letters, transaction_log
-from raybroker.engine.dead_letters import Burial
-from raybroker.engine.executor import Step
-from raybroker.engine.host import Host
+from raybroker.engine import transaction_log
+from raybroker.engine.dead_letters import DeadLetters
+from raybroker.engine.executor import Executor, Step
 from raybroker.engine.transaction_log import TxLog
 from raybroker.engine.transactions import Transactions
 from tests.simulation.mutation import Patch, mutant
@@ -148,19 +147,19 @@ def buried_told_twice(patch: Patch) -> None:
 
 @mutant("dead messages go where the destination says")
 def dead_discarded(patch: Patch) -> None:
-    patch.set(Burial, "_target", lambda self, home, reason: None)
+    patch.set(DeadLetters, "_target", lambda self, home, reason: None)
 
 
 @mutant("a dead message is stored where it goes and forgotten where it was in one step")
 def dead_moved_in_two_steps(patch: Patch) -> None:
-    def here(self: Burial, home: Any, effect: Any, target: Any, block: Any) -> bool:
+    def here(self: DeadLetters, home: Any, effect: Any, target: Any, block: Any) -> bool:
         if not target.admission.would_take(block.lengths):
             return False
-        self._host.perform_all([dead_letters.own_send(self._host, target, block)], (), lambda: None)
+        self._executor.perform_all([self._own.step(target, block)], (), lambda: None)
         self._done(home, effect)
         return True
 
-    patch.set(Burial, "_here", here)
+    patch.set(DeadLetters, "_here", here)
 
 
 @mutant("the limit discards the oldest, or the lowest priority")
@@ -219,15 +218,15 @@ def decision_not_recorded(patch: Patch) -> None:
 
 @mutant("what a transaction does becomes durable at once or not at all")
 def commit_in_pieces(patch: Patch) -> None:
-    old = Host.perform_all
+    old = Executor.perform_all
 
-    def perform_all(self: Host, steps: Any, extra: Any, done: Any) -> Any:
+    def perform_all(self: Executor, steps: Any, extra: Any, done: Any) -> Any:
         outcomes = []
         for step in steps:
             outcomes += old(self, [Step(*step)], (), lambda: None)
         return outcomes + old(self, [], extra, done)
 
-    patch.set(Host, "perform_all", perform_all)
+    patch.set(Executor, "perform_all", perform_all)
 
 
 @mutant("a commit is confirmed when it is durable")

@@ -19,7 +19,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
-from raybroker.engine.attachments import Release
+from raybroker.engine.client_effects import ClientEffects
 from raybroker.engine.session import Session
 from tests.simulation.mutation import TABLE, Mutant, Patch, mutant
 
@@ -114,26 +114,24 @@ def released_late(patch: Patch) -> None:
 
 @mutant("after a release, deliveries that were decided before it are not sent any more")
 def stale_deliveries_sent(patch: Patch) -> None:
-    def tell(self: Release, attachment: Any, effect: Any) -> None:
-        if isinstance(effect, Released):
+    def released(self: ClientEffects, home: Any, effect: Released) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
             attachment.peer.released(attachment.handle, effect.request, effect.next_tag)
-        else:
-            old(self, attachment, effect)
 
-    old = Release._tell
-    patch.set(Release, "_tell", tell)
+    patch.set(ClientEffects, "_released", released)
 
 
 @mutant("what a metered connection does not take at once is kept for it")
 def metered_rest_dropped(patch: Patch) -> None:
-    old = Release._hand_over
+    old = ClientEffects._hand_over
 
-    def hand_over(self: Release, attachment: Any, effect: Any) -> None:
+    def hand_over(self: ClientEffects, attachment: Any, effect: Any) -> None:
         before = len(attachment.outbox.waiting)
         old(self, attachment, effect)
         del attachment.outbox.waiting[: len(attachment.outbox.waiting) - before]
 
-    patch.set(Release, "_hand_over", hand_over)
+    patch.set(ClientEffects, "_hand_over", hand_over)
 
 
 @mutant("a non-persistent message is delivered once")

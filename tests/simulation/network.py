@@ -11,7 +11,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raybroker.core.outcome import Refused
-from raybroker.engine.session import Session
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
 from tests.simulation.events import Loop
@@ -41,7 +40,7 @@ class Connection:
         self.rng: Random = world.rng
         self.client_open = True
         self.host_open = True
-        self.session = Session(world.host, self)
+        self.session = world.host.open_session(self)
         self._delay_max = world.plan.delay_max
         self._pipe_frames = world.plan.pipe_frames
         self._up_last = self._down_last = 0

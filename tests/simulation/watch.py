@@ -191,7 +191,7 @@ class Watch:
     def snapshot(self) -> list[Delta]:
         """What a checkpoint written now adds to the disk: everything that was taken, also what nobody wanted."""
         found = []
-        for home in self.world.host.destinations.values() if self.world.host is not None else ():
+        for home in self.world.host.registry.destinations.values() if self.world.host is not None else ():
             delta, twin = Delta(home.number), self.twins.get(home.number)
             for values in twin.unwritten.values() if twin is not None else ():
                 for value in values:
@@ -232,7 +232,7 @@ class Watch:
     def _target(self, home: Destination, reason: str) -> str | None:
         """Where the dead of a destination go, by its attributes."""
         attributes, host = home.attributes, self.world.host
-        there = host is not None and ("queue", DMQ) in host.destinations
+        there = host is not None and ("queue", DMQ) in host.registry.destinations
         if home.name == DMQ or (reason == "EXPIRED" and attributes.expirationPolicy != "Default"):
             return None
         return DMQ if attributes.useDMQ and there else None
@@ -300,9 +300,9 @@ class Watch:
         self.twins.clear()
         self.overdue.clear()
         for number, disk in self.disks.items():
-            if number not in host.definitions:
+            if number not in host.registry.definitions:
                 assert disk.gone or disk.empty, f"destination {number} is gone, with {len(disk.queues)} lanes"
-        for home in host.destinations.values():
+        for home in host.registry.destinations.values():
             disk = self._disk_of(home)
             assert not disk.gone, f"destination {home.name} is back although it was destroyed"
             self.seen["prepared at a restart"] += len(disk.waiting) + len(disk.staged)
@@ -317,7 +317,8 @@ class Watch:
     def check_scanned(self, longest: int) -> None:
         """Nothing that has expired waits longer than that, microseconds, whether anybody asks for it or not."""
         host, now, now_ms = self.world.host, self.world.loop.now, self.world.clock.now_ms()
-        alive = [twin for twin in self.twins.values() if host is not None and twin.home.number in host.definitions]
+        there = host.registry.definitions if host is not None else {}
+        alive = [twin for twin in self.twins.values() if twin.home.number in there]
         overdue = {
             (twin.home.number, queue.number, key)
             for twin in alive for queue in twin.queues.values() for _, _, key in queue.waiting

@@ -106,11 +106,11 @@ class World:
 
     def ensure(self, index: int) -> None:
         plan, host = self.plan.homes[index], self.running
-        if host is None or plan.key in host.destinations:
+        if host is None or plan.key in host.registry.destinations:
             return
         attributes = destination_attributes(plan.attributes, type=plan.kind)
-        host.catalogue.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
-        self.watch.wrap(host.destinations[plan.key])
+        host.administration.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
+        self.watch.wrap(host.registry.destinations[plan.key])
 
     def unit_of(self, value: int) -> str | None:
         """The unit of order that a message's producer has stamped on it; it has none while it is dead."""
@@ -139,7 +139,7 @@ class World:
         )  # fmt: skip
         self.committer = SimCommitter(
             self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
-            failed=host.fail, durable=self.watch.durable, snapshot=self.watch.snapshot,
+            failed=host.executor.fail, durable=self.watch.durable, snapshot=self.watch.snapshot,
         )  # fmt: skip
         host.start(self.committer)
         self.host = host
@@ -173,7 +173,7 @@ class World:
 
     def destroy(self, kind: str, name: str) -> None:
         host = self.running
-        if host is not None and (kind, name) in host.destinations and self.faults.destroy(host, kind, name):
+        if host is not None and (kind, name) in host.registry.destinations and self.faults.destroy(host, kind, name):
             self.destroyed.update(i for i, plan in enumerate(self.plan.homes) if plan.key == (kind, name))
 
     def note_destroyed(self, values: set[int]) -> None:
@@ -191,9 +191,9 @@ class World:
         host = self.running
         if host is None:
             return
-        dormant = {home.number for _, home in host.catalogue.dormant.values()}
+        dormant = {home.number for _, home in host.registry.dormant.values()}
         host.tick()
-        for number in sorted(dormant - {home.number for _, home in host.catalogue.dormant.values()}):
+        for number in sorted(dormant - {home.number for _, home in host.registry.dormant.values()}):
             self.note_destroyed(self.watch.disks[number].taken)
 
     def _sweep(self) -> None:
@@ -259,7 +259,9 @@ class World:
 
     def _drained(self) -> bool:
         host = self.host
-        if host is None or not self.committer.idle or any(h.block_index.messages for h in host.destinations.values()):
+        if host is None or not self.committer.idle:
+            return False
+        if any(home.block_index.messages for home in host.registry.destinations.values()):
             return False
         if host.transactions.by_number or not all(t.settled for m in self.machines for t in m.transactors):
             return False
@@ -272,7 +274,7 @@ class World:
             f"{home.name}: {home.block_index.messages} held, {home.block_index.dead} dying, {list(home.staged)} staged,"
             f" queue {n}: {queue.plain.backlog.count} wait, {queue.timetable.count} rest,"
             f" consumers {list(queue.consumers.by_attachment)}"
-            for home in self.host.destinations.values() for n, queue in home.queues.items()
+            for home in self.host.registry.destinations.values() for n, queue in home.queues.items()
         ]  # fmt: skip
         rows += [
             f"producer {p.state.producer}: {len(p.state.unsettled)} unsettled, {len(p.state.ready)} ready"
@@ -287,7 +289,7 @@ class World:
         self.crash()
         self.loop.run(self.loop.now + 60 * MS, EVENTS_MAX)
         assert self.host is not None
-        for home in self.host.destinations.values():
+        for home in self.host.registry.destinations.values():
             assert not home.block_index.messages, (
                 f"{home.block_index.messages} acknowledged messages are back in {home.name}"
             )

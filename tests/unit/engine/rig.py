@@ -11,7 +11,6 @@ from raybroker.content.bodies import WORK, work_rows
 from raybroker.content.headers import content_of, encode_header
 from raybroker.core.destination import Destination
 from raybroker.engine.host import Host
-from raybroker.engine.session import Session
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block, encode_block
 from raybroker.model.record import Entry
@@ -86,7 +85,7 @@ class Client:
     def __init__(self, rig: Rig, client_id: str | None = None, connection: str = "", *, started: bool = True) -> None:
         self.rig = rig
         self.peer = RecordingPeer()
-        self.session = Session(rig.host, self.peer)
+        self.session = rig.host.open_session(self.peer)
         self.epochs: dict[int, int] = {}
         self.tags: dict[tuple[int, str], int] = {}
         self._next_handle = 0
@@ -218,7 +217,7 @@ class Rig:
 
     def _idle(self, kind: str, name: str) -> None:
         self.idle.append((kind, name))
-        self.host.later(lambda: self.host.catalogue.destroy(name, lambda: None, kind))
+        self.host.executor.later(lambda: self.host.administration.destroy(name, lambda: None, kind))
 
     def _forward(self, kind: str, name: str, data: bytes, done: Callable[[bool], None]) -> None:
         self.away.append((kind, name, Block(data), done))
@@ -243,14 +242,14 @@ class Rig:
             made_of = dead_message_queue()
         else:
             made_of = destination_attributes(attributes, type="topic" if kind == "topic" else "queue")
-        self.host.catalogue.create(
+        self.host.administration.create(
             name, made_of, auto_created=auto_created, done=lambda: None, kind=kind, owner=owner
         )  # fmt: skip
         self.sync()
         return self.home(name, kind)
 
     def home(self, name: str = "q", kind: str = "queue") -> Destination:
-        return self.host.destinations[kind, name]
+        return self.host.registry.destinations[kind, name]
 
     def held(self, name: str = "q", kind: str = "queue") -> int:
         return self.home(name, kind).block_index.messages

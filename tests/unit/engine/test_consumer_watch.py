@@ -61,7 +61,7 @@ def test_a_watch_ends_with_its_destination_and_keeps_nothing_of_it() -> None:
     rig.create()
     watcher = Client(rig)
     watch(watcher, 1)
-    rig.host.catalogue.destroy("q", lambda: None, "queue")
+    rig.host.administration.destroy("q", lambda: None, "queue")
     rig.sync()
     assert [name for _, name, _ in watcher.peer.take("event")] == ["destroyed"]
     assert watcher.fails("watch_consumers", handle=2, name="q", type="queue") == "invalid_destination"
@@ -69,7 +69,7 @@ def test_a_watch_ends_with_its_destination_and_keeps_nothing_of_it() -> None:
     Client(rig).consumer()
     assert told(watcher) == []
     watcher.ok("unwatch_consumers", handle=1)
-    assert rig.host.watching._watched == {}
+    assert rig.host.watch._watched == {}
 
 
 def test_watching_is_no_use_so_an_auto_created_destination_still_goes() -> None:

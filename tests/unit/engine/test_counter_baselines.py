@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.engine import counter_baselines, inspection, metrics
+from raybroker.engine import counter_baselines
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 
 def shown(rig: Rig) -> dict[str, Any]:
-    return inspection.describe(rig.host, "queue", "q")
+    return rig.host.inspection.describe("queue", "q")
 
 
 def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
@@ -29,16 +29,16 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     assert (before["peak_messages"], before["peak_bytes"], before["messages_threshold_ms"]) == (4, 5, 2000)
     assert (before["over_threshold"], before["counted_since_ms"]) == (["messages"], started_ms)
     assert (before["total_consumers"], before["peak_consumers"]) == (1, 1)
-    metered = metrics.destination_row(rig.host, rig.home())
+    metered = rig.host.metrics.destination_row(rig.home())
 
-    counter_baselines.reset(rig.host, rig.home())
+    rig.host.baselines.reset(rig.home())
     after = shown(rig)
     assert {key: after[key] for key in (*counter_baselines.COUNTERS, "messages_threshold_ms", "total_consumers")} == {
         **dict.fromkeys(counter_baselines.COUNTERS, 0), "messages_threshold_ms": 0, "total_consumers": 0,
     }  # fmt: skip
     assert (after["messages"], after["peak_messages"], after["peak_bytes"], after["peak_consumers"]) == (1, 1, 1, 1)
     assert (after["counted_since_ms"], after["over_threshold"]) == (rig.clock.ms, ["messages"])
-    assert metrics.destination_row(rig.host, rig.home()) == metered
+    assert rig.host.metrics.destination_row(rig.home()) == metered
 
     rig.clock.ms += 500
     client.consumer()
@@ -47,10 +47,10 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     last = shown(rig)
     assert (last["messages_in"], last["bytes_in"], last["peak_messages"], last["peak_bytes"]) == (1, 2, 2, 3)
     assert (last["total_consumers"], last["peak_consumers"], last["messages_threshold_ms"]) == (1, 2, 500)
-    row = metrics.destination_row(rig.host, rig.home())
+    row = rig.host.metrics.destination_row(rig.home())
     assert (row["messages_in_total"], row["peak_messages"], row["peak_message_bytes"]) == (5, 4, 5)
-    counter_baselines.reset(rig.host, rig.home())
-    assert metrics.destination_row(rig.host, rig.home())["peak_messages"] == 4
+    rig.host.baselines.reset(rig.home())
+    assert rig.host.metrics.destination_row(rig.home())["peak_messages"] == 4
 
 
 def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
@@ -63,7 +63,7 @@ def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
     client.consumer()
     found = shown(rig)
     assert (found["total_consumers"], found["peak_consumers"], found["active_consumers"]) == (4, 3, 2)
-    counter_baselines.reset(rig.host, rig.home())
+    rig.host.baselines.reset(rig.home())
     found = shown(rig)
     assert (found["total_consumers"], found["peak_consumers"]) == (0, 2)
 
@@ -71,10 +71,10 @@ def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
 def test_what_a_destroyed_destination_was_counted_from_is_forgotten() -> None:
     rig = Rig()
     rig.create()
-    counter_baselines.reset(rig.host, rig.home())
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.baselines.reset(rig.home())
+    rig.host.administration.destroy("q", lambda: None)
     rig.sync()
-    assert rig.host.meters.bases == {}
+    assert rig.host.baselines.by_number == {}
 
 
 def test_messages_of_a_transaction_come_in_when_it_commits() -> None:
@@ -105,7 +105,7 @@ def test_current_is_without_what_is_pending() -> None:
     client.ok("txn_begin", txn=1, key=b"k" * 16)
     client.ok("txn_stage", txn=1, acks=client.acks(consumer, "a", "b"))
     assert [shown(rig)[key] for key in ("messages", "pending")] == [4, 4 - shown(rig)["current"]]
-    assert metrics.gauges(rig.host, rig.home())["pending_messages"] == 2
+    assert rig.host.metrics.gauges(rig.home())["pending_messages"] == 2
     client.ok("txn_commit", txn=1, key=b"k" * 16)
     assert shown(rig)["messages"] == 2
 
@@ -120,6 +120,6 @@ def test_dead_messages_are_moved_and_no_producer_sent_them() -> None:
     client.got()
     client.settle(consumer, "fail", "a", delay_ms=0)
     rig.sync()
-    dead = inspection.describe(rig.host, "queue", DMQ)
+    dead = rig.host.inspection.describe("queue", DMQ)
     assert (dead["messages_in"], dead["moved_in"], dead["messages"]) == (0, 1, 1)
     assert (shown(rig)["messages_in"], shown(rig)["moved_in"]) == (1, 0)

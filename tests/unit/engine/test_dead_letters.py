@@ -124,7 +124,7 @@ def test_the_dead_of_the_dead_message_queue_are_gone() -> None:
 
 def test_a_full_dead_message_queue_drops_its_oldest() -> None:  # D-24
     rig = rig_with()
-    rig.host.catalogue.update(DMQ, {"maxNumMsgs": 2}, lambda: None)
+    rig.host.administration.update(DMQ, {"maxNumMsgs": 2}, lambda: None)
     dying(rig, "a", "b", "c")
     assert rig.bodies(DMQ) == ["b", "c"]
 
@@ -223,7 +223,7 @@ def test_a_full_error_destination_gets_them_later() -> None:  # W-71
     assert any("cannot be moved" in line for line in rig.reports)
     rig.tick(5000)
     assert rig.held() == 2
-    rig.host.catalogue.update("errors", {"maxNumMsgs": 9}, lambda: None)
+    rig.host.administration.update("errors", {"maxNumMsgs": 9}, lambda: None)
     rig.tick(5000)
     assert rig.bodies("errors") == ["a", "b", "c"]
     assert rig.held() == 0
@@ -244,7 +244,7 @@ def test_what_was_not_taken_is_offered_again_after_a_restart() -> None:  # W-71
     dying(rig, "a")
     rig.sync()
     again = rig.restart()
-    again.host.catalogue.update("errors", {"maxNumMsgs": 9}, lambda: None)
+    again.host.administration.update("errors", {"maxNumMsgs": 9}, lambda: None)
     Client(again).consumer()
     assert again.bodies("errors") == ["a"]
     assert again.held() == 0
@@ -271,19 +271,19 @@ def test_dead_messages_of_a_subscription_that_has_ended_are_forgotten() -> None:
     client.settle(consumer, "fail", "a")
     rig.sync()
     client.ok("close_consumer", handle=consumer)
-    rig.host.catalogue.unsubscribe("t", "c", "d", lambda: None)
+    rig.host.administration.unsubscribe("t", "c", "d", lambda: None)
     rig.sync()
     rig.create("errors")
     rig.tick(5000)
     assert rig.held("errors") == rig.held("t", "topic") == 0
-    assert not rig.host.halted
+    assert not rig.host.registry.halted
 
 
 def test_a_queue_that_is_destroyed_takes_its_dead_along() -> None:
     rig = rig_with(errorDestination="errors")
     dying(rig, "a")
     rig.sync()
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.administration.destroy("q", lambda: None)
     rig.create("errors")
     rig.tick(5000)
     assert rig.held("errors") == 0
@@ -341,7 +341,7 @@ def test_every_subscription_buries_its_own_failures() -> None:  # W-72
 def test_a_purge_takes_the_dying_along() -> None:
     rig = rig_with(errorDestination="errors")
     dying(rig, "a")
-    rig.host.perform(rig.home(), cmd.Purge())
+    rig.host.executor.perform(rig.home(), cmd.Purge())
     rig.sync()
     assert (rig.held(), rig.home().block_index.dead) == (0, 0)
     rig.create("errors")

@@ -68,7 +68,7 @@ def test_a_consumer_that_acknowledges_what_it_never_got_harms_nobody() -> None:
 def test_a_release_on_a_destroyed_queue_is_answered() -> None:
     rig, _, _, receiver = running()
     consumer = receiver.consumer()
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.administration.destroy("q", lambda: None)
     code = receiver.fails("release", handle=consumer, epoch=receiver.epochs[consumer], credit=100)
     assert code == "invalid_destination"
 
@@ -118,14 +118,14 @@ def test_what_an_old_connection_still_had_in_its_buffers_is_not_stored_again() -
 
 def test_a_producer_that_comes_back_needs_no_second_place() -> None:
     rig, _, _, _ = running()
-    rig.host.catalogue.update("q", {"maxNumProducers": 1}, lambda: None)
+    rig.host.administration.update("q", {"maxNumProducers": 1}, lambda: None)
     Client(rig).producer(number=7)
     assert Client(rig).fails("open_producer", handle=1, name="q", producer=8) == "resource_allocation"
 
 
 def test_a_block_for_a_handle_that_is_gone_is_refused() -> None:
     rig, sender, producer, _ = running()
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.administration.destroy("q", lambda: None)
     sender.send(producer, "a", "b")
     ((_, handle, first, count, refused),) = sender.peer.take("sent")
     assert (handle, first, count) == (producer, 1, 2)
@@ -146,7 +146,7 @@ def test_nothing_is_told_before_it_is_durable() -> None:  # P-05
 def test_a_store_that_fails_stops_the_host_and_says_nothing_more() -> None:  # P-05
     rig, sender, producer, _ = running()
     sender.send(producer, "a")
-    rig.host.fail(StoreError("no disk"))
+    rig.host.executor.fail(StoreError("no disk"))
     rig.sync()
     assert sender.peer.take("sent") == []
     assert sender.peer.take("close") == [("close", "store", "no disk")]
@@ -171,7 +171,7 @@ def consumed_and_restarted() -> Rig:
 
 def test_an_empty_auto_created_queue_is_not_there_after_a_restart_but_recognises_a_retry() -> None:  # D-22
     rig = consumed_and_restarted()
-    assert ("queue", "q") not in rig.host.destinations
+    assert ("queue", "q") not in rig.host.registry.destinations
     rig.create(auto_created=True)
     sender = Client(rig)
     sender.send(sender.producer(), "a")
@@ -183,9 +183,9 @@ def test_an_empty_auto_created_queue_is_not_there_after_a_restart_but_recognises
 def test_an_empty_auto_created_queue_is_forgotten_after_its_reap_time() -> None:  # D-22
     rig = consumed_and_restarted()
     rig.tick(119_999)
-    assert rig.host.catalogue.dormant
+    assert rig.host.registry.dormant
     rig.tick(1)
-    assert not rig.host.catalogue.dormant
+    assert not rig.host.registry.dormant
     again = rig.restart()
-    assert not again.host.catalogue.dormant
-    assert not again.host.destinations
+    assert not again.host.registry.dormant
+    assert not again.host.registry.destinations

@@ -72,7 +72,7 @@ def test_what_a_full_destination_and_an_administrator_remove() -> None:
     watched.events()
     watched.client.send(watched.producer, "c")
     assert watched.events("reason") == [("Produced", None), ("Removed", "OLDEST")]
-    watched.rig.host.catalogue.purge("q", lambda: None)
+    watched.rig.host.administration.purge("q", lambda: None)
     assert watched.events("reason") == [("Removed", None)] * 2
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_told_that_nobody_wants(sink: bool) -> None:
 
 def test_it_can_be_switched_while_it_runs() -> None:
     watched = Watched()
-    watched.rig.host.catalogue.update("q", {"messageLoggingEnabled": False}, lambda: None)
+    watched.rig.host.administration.update("q", {"messageLoggingEnabled": False}, lambda: None)
     watched.client.send(watched.producer, "a")
     assert watched.events() == []
 

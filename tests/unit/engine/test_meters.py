@@ -33,7 +33,7 @@ from tests.unit.engine.rig import Client, Rig
 
 def row(rig: Rig, name: str = "q", kind: str = "queue") -> dict[str, Any]:
     home = rig.home(name, kind)
-    return metrics.destination_row(rig.host, home)
+    return rig.host.metrics.destination_row(home)
 
 
 def seconds(value: Any) -> tuple[int, float]:
@@ -197,7 +197,8 @@ def test_a_busy_host_times_some_messages_for_all_of_them() -> None:
         assert abs(count - rounds) < SAMPLE_EVERY
         assert total == 2 * count
     assert found["delivered_messages_total"]["local"] == found["messages_in_total"] == 2 * rounds
-    under_way = [a.meter.under_way for a in rig.host.attachments.values() if isinstance(a.meter, ProducerMeter)]
+    meters = [attachment.meter for attachment in rig.host.attachments.by_number.values()]
+    under_way = [meter.under_way for meter in meters if isinstance(meter, ProducerMeter)]
     assert under_way == [deque()]
 
 
@@ -240,7 +241,7 @@ def test_messages_of_before_a_restart_wait_since_the_restart() -> None:
     rig.clock.ms += 60_000
     rig = rig.restart()
     rig.clock.ms += 250
-    assert metrics.gauges(rig.host, rig.home())["oldest_message_age_seconds"] == 0.25
+    assert rig.host.metrics.gauges(rig.home())["oldest_message_age_seconds"] == 0.25
     client = Client(rig)
     client.consumer()
     assert client.got() == ["a"]
@@ -281,7 +282,7 @@ def test_remote_consumers_are_counted_by_their_home() -> None:
     client.send(client.producer(), "a", "b")
     client.got()
     assert row(rig)["delivered_messages_total"] == {"local": 0, "remote": 2}
-    assert metrics.host_row(rig.host, None)["routed_messages_total"] == {"b2": 2}
+    assert rig.host.metrics.host_row(None)["routed_messages_total"] == {"b2": 2}
 
 
 def test_flow_control_is_counted_in_time() -> None:
@@ -336,7 +337,7 @@ def test_what_a_destroyed_destination_counted_stays_in_the_sums() -> None:
         client = Client(rig)
         client.send(client.producer(name, number=ord(name)), "a", "b")
         rig.sync()
-        rig.host.catalogue.destroy(name, lambda: None)
+        rig.host.administration.destroy(name, lambda: None)
         rig.sync()
     gone = rig.host.meters.gone["queue"]
     assert (gone["messages_in_total"], sum(gone["send_to_store_seconds"][0])) == (4, 4)
@@ -355,7 +356,7 @@ def test_transactions_are_counted_by_how_they_end() -> None:
             client.ok("txn_rollback", txn=number)
         else:
             client.ok("txn_commit", txn=number, key=bytes([number]) * 16, acks=[])
-    found = metrics.host_row(rig.host, None)
+    found = rig.host.metrics.host_row(None)
     assert (found["transactions_committed_total"], found["transactions_rolled_back_total"]) == (2, 1)
 
 

@@ -89,7 +89,7 @@ def test_what_is_sent_expires_and_waits_from_its_firing_on() -> None:
     client = Client(rig)
     consumer = client.consumer()
     assert client.got(consumer) == ["tick"]
-    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
+    (block,) = [rig.host.cache.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
     assert (block.expires_of(0), block.deliver_at_of(0)) == (NOW + 15_000, NOW + 12_000)
 
 
@@ -97,7 +97,7 @@ def test_a_destination_overrides_what_a_schedule_sends() -> None:  # W-64, W-65
     rig = rig_with(priorityOverride=2, timeToLiveOverride=7_000)
     schedule(rig, priority=9, ttl_ms=1)
     rig.tick(10_000)
-    (block,) = [rig.host.payloads.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
+    (block,) = [rig.host.cache.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
     assert (block.priority_of(0), block.expires_of(0)) == (2, NOW + 17_000)
 
 
@@ -197,7 +197,7 @@ def test_a_full_destination_gets_it_when_there_is_room_and_once() -> None:
     (row,) = rig.host.schedules.rows()
     assert (row["state"], row["fired"]) == ("WAITING", 1)
     rig.tick(15_000)
-    rig.host.catalogue.purge("q", lambda: None)
+    rig.host.administration.purge("q", lambda: None)
     rig.tick(schedules.AGAIN_MS)
     assert sent(rig) == [("s1", 2, NOW + 40_000)]  # It stands for those at 20, 30 and 40 s.
     (row,) = rig.host.schedules.rows()
@@ -207,12 +207,12 @@ def test_a_full_destination_gets_it_when_there_is_room_and_once() -> None:
 def test_while_producers_are_paused_it_waits() -> None:  # D-26
     rig = rig_with()
     schedule(rig, catch_up=True)
-    rig.host.catalogue.pause("q", "producers", 0)
+    rig.host.administration.pause("q", "producers", 0)
     rig.tick(20_000)
     rig.tick(2_000)
     assert rig.held() == 0
     assert len([line for line in rig.reports if "does not take it now" in line]) == 1
-    rig.host.catalogue.resume("q", "producers")
+    rig.host.administration.resume("q", "producers")
     rig.tick(schedules.AGAIN_MS)
     assert sequences(rig) == [1, 2]
 
@@ -229,7 +229,7 @@ def test_a_message_that_cannot_be_read_back_halts_its_schedule_and_no_other(monk
     rig = rig_with()
     schedule(rig, name="bad")
     schedule(rig, name="good")
-    rig.host.payloads.drop(0, 1)
+    rig.host.cache.drop(0, 1)
     read = rig.store.read
 
     def broken(destination: int, ordinal: int) -> bytes:
@@ -330,7 +330,7 @@ def test_schedules_go_with_their_destination() -> None:
     rig.create("other")
     schedule(rig, name="gone")
     schedule(rig, "other", name="stays")
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.administration.destroy("q", lambda: None)
     rig.sync()
     assert [row["id"] for row in rig.host.schedules.rows()] == ["stays"]
     assert live_blocks(rig) == [2]
@@ -344,7 +344,7 @@ def test_schedules_go_with_their_destination() -> None:
 def test_a_crash_before_the_end_of_a_destination_is_durable_keeps_its_schedules() -> None:
     rig = rig_with()
     schedule(rig)
-    rig.host.catalogue.destroy("q", lambda: None)
+    rig.host.administration.destroy("q", lambda: None)
     assert [row["id"] for row in rig.survivor().host.schedules.rows()] == ["s1"]
     rig.sync()
     again = rig.survivor()
@@ -486,7 +486,7 @@ def test_a_schedule_that_is_over_may_have_lost_its_message_before_the_next_check
     schedule(rig, name="quick", repeat=1)
     rig.tick(10_000)
     rig.host.schedules.destroy("destroyed", lambda: None)
-    rig.host.catalogue.destroy("other", lambda: None)
+    rig.host.administration.destroy("other", lambda: None)
     rig.sync()
     reclaim(rig)
     rig = rig.restart()

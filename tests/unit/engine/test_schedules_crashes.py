@@ -91,9 +91,9 @@ def test_any_mixture_of_crashes_checkpoints_pauses_and_clocks_fires_each_occurre
             rig.clock.ms -= min(rng.choice((5_000, 15_000)), rig.clock.ms - began_ms)
         rig.store.checkpoint_after_entries = rng.choice((1, 4, 10_000))
         if rng.random() < 0.2:
-            rig.host.catalogue.pause("q", "producers", 0)
+            rig.host.administration.pause("q", "producers", 0)
         if rng.random() < 0.3:
-            rig.host.catalogue.resume("q", "producers")
+            rig.host.administration.resume("q", "producers")
         rig.host.tick()
         commit(rig, rng.choice((0, 1, 2, 5, 100)))
         if rng.random() < 0.3:
@@ -110,7 +110,7 @@ def test_any_mixture_of_crashes_checkpoints_pauses_and_clocks_fires_each_occurre
     fired = {row["id"]: row["fired"] for row in rig.host.schedules.rows()}
     for name in ("all", "some"):
         assert fired[name] == len([1 for who, _, _ in found if who == name])
-    rig.host.catalogue.resume("q", "producers")
+    rig.host.administration.resume("q", "producers")
     for _ in range(4):
         rig.tick(max(EVERY_MS, schedules.AGAIN_MS))
     assert len([1 for who, _, _ in sent(rig) if who == "three"]) == 3

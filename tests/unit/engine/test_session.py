@@ -42,7 +42,7 @@ def test_a_bad_selector_is_refused() -> None:
     args = {"handle": 1, "name": "q", "flow": "credit", "limit": 1, "no_ack": False}
     assert client.fails("open_consumer", **args, selector="n >") == "invalid_selector"
     assert client.ok("open_consumer", **args)["active"] is True, "the handle is free"
-    assert len(rig.host.attachments) == 2
+    assert len(rig.host.attachments.by_number) == 2
 
 
 @pytest.mark.parametrize(
@@ -294,18 +294,18 @@ def test_producers_hear_of_gates() -> None:  # D-10, W-123
     sender.send(producer, "a")
     rig.sync()
     assert [row[0] for row in sender.peer.take("gate", "sent")] == ["gate", "sent"], "what is stored is confirmed"
-    rig.host.catalogue.pause("q", "producers", 77)
+    rig.host.administration.pause("q", "producers", 77)
     assert sender.peer.take("gate") == [("gate", producer, "paused", 77)]
-    rig.host.catalogue.resume("q", "all")
+    rig.host.administration.resume("q", "all")
     assert sender.peer.take("gate") == [("gate", producer, "slow", 0)]
-    rig.host.catalogue.purge("q", lambda: None)
+    rig.host.administration.purge("q", lambda: None)
     rig.sync()
     assert sender.peer.take("gate", "sent") == [("gate", producer, "open", 0)]
 
 
 def test_a_late_producer_hears_of_a_gate_that_is_closed() -> None:
     rig, _, _ = queue()
-    rig.host.catalogue.pause("q", "producers", 0)
+    rig.host.administration.pause("q", "producers", 0)
     client = Client(rig)
     handle = client.producer(number=8)
     assert client.peer.take("gate") == [("gate", handle, "paused", 0)]

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.engine import metrics
 from tests.unit.engine.rig import Client, Rig
 
 
@@ -38,11 +37,11 @@ class Filled:
 
     @property
     def over(self) -> Any:
-        return metrics.gauges(self.rig.host, self.rig.home())["over_threshold"]
+        return self.rig.host.metrics.gauges(self.rig.home())["over_threshold"]
 
     @property
     def seconds(self) -> Any:
-        return metrics.totals(self.rig.host, self.rig.home())["threshold_seconds_total"]
+        return self.rig.host.metrics.totals(self.rig.home())["threshold_seconds_total"]
 
 
 def test_above_high_it_is_over_and_below_low_not_any_more() -> None:
@@ -76,7 +75,7 @@ def test_messages_and_bytes_are_over_each_by_itself_and_their_times_add_up() -> 
 def test_thresholds_that_change_hold_at_once_and_what_was_counted_stays() -> None:
     queue = Filled()
     queue.send(5)
-    catalogue = queue.rig.host.catalogue
+    catalogue = queue.rig.host.administration
     catalogue.update("q", {"messagesHigh": 4, "messagesLow": 2}, lambda: None)
     assert queue.over["messages"] == 1
     queue.rig.clock.ms += 3000
@@ -91,8 +90,8 @@ def test_what_a_restart_finds_is_over_from_there_on() -> None:
     queue.rig.clock.ms += 5000
     rig = queue.rig.restart()
     rig.clock.ms += 250
-    assert metrics.gauges(rig.host, rig.home())["over_threshold"]["messages"] == 1
-    assert metrics.totals(rig.host, rig.home())["threshold_seconds_total"]["messages"] == 0.25
+    assert rig.host.metrics.gauges(rig.home())["over_threshold"]["messages"] == 1
+    assert rig.host.metrics.totals(rig.home())["threshold_seconds_total"]["messages"] == 0.25
 
 
 def test_the_log_hears_of_it_once_a_second_at_most_and_the_last_is_true() -> None:
@@ -101,17 +100,17 @@ def test_the_log_hears_of_it_once_a_second_at_most_and_the_last_is_true() -> Non
     queue.rig.clock.ms += 5000
     queue.send(2)
     assert reports == ["[B2151] queue q holds 2 messages, more than messagesHigh=1"]
-    queue.rig.host.catalogue.update("q", {"messagesHigh": 2, "messagesLow": 1}, lambda: None)
+    queue.rig.host.administration.update("q", {"messagesHigh": 2, "messagesLow": 1}, lambda: None)
     for _ in range(50):
         queue.send(2)
         queue.take(4 if len(queue.held) >= 4 else 2)
     queue.take(len(queue.held))
-    host.meters.tick()
+    host.count()
     assert len(reports) == 1
     queue.rig.clock.ms += 1000
-    host.meters.tick()
+    host.count()
     assert reports[1:] == ["[B1152] queue q holds 0 messages; it was over until messagesLow=1"]
-    host.meters.tick()
+    host.count()
     assert len(reports) == 2
 
 
@@ -119,7 +118,7 @@ def test_what_a_destroyed_destination_was_over_stays_in_the_sums() -> None:
     queue = Filled(messagesHigh=1, messagesLow=0)
     queue.send(2)
     queue.rig.clock.ms += 1500
-    queue.rig.host.catalogue.destroy("q", lambda: None)
+    queue.rig.host.administration.destroy("q", lambda: None)
     queue.rig.sync()
     assert queue.rig.host.meters.gone["queue"]["threshold_seconds_total"] == {"messages": 1.5, "bytes": 0}
     assert "over_threshold" not in queue.rig.host.meters.gone["queue"]
@@ -139,5 +138,5 @@ def test_it_is_as_the_rule_says_after_every_step(steps: list[tuple[bool, int, in
         assert queue.over["messages"] == over
         queue.rig.clock.ms += pause_ms
         total_ms += pause_ms * over
-        queue.rig.host.meters.tick()
+        queue.rig.host.count()
     assert queue.seconds["messages"] == pytest.approx(total_ms / 1000)

@@ -48,7 +48,7 @@ def test_sends_in_a_transaction_are_answered_by_its_end() -> None:
 def test_a_transaction_with_a_refused_message_cannot_commit() -> None:
     for op, more in (("txn_commit", {}), ("txn_prepare", {"coordinator": ""})):
         rig = rig_of()
-        rig.host.catalogue.update("out", {"maxNumMsgs": 1}, lambda: None)
+        rig.host.administration.update("out", {"maxNumMsgs": 1}, lambda: None)
         pair = Pair(rig)
         args = pair.work()
         assert pair.client.refused() == ["quota_exceeded"]
@@ -59,7 +59,7 @@ def test_a_transaction_with_a_refused_message_cannot_commit() -> None:
 
 def test_a_duplicate_does_not_stop_a_transaction() -> None:  # B25
     rig = rig_of()
-    rig.host.catalogue.update("out", {"duplicateWindowMs": 1000}, lambda: None)
+    rig.host.administration.update("out", {"duplicateWindowMs": 1000}, lambda: None)
     pair = Pair(rig)
     pair.client.send(pair.producer, "x", dedup=True)
     pair.client.send(pair.producer, "x", "y", txn=1, dedup=True)

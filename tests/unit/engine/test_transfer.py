@@ -31,17 +31,17 @@ class Two:
         self.blocks: list[Block] = []
 
     def set_aside(self) -> None:
-        found = self.here.host.handing.set_aside(self.here.home("q"), KEY, 100, 1000)
+        found = self.here.host.transfer.set_aside(self.here.home("q"), KEY, 100, 1000)
         self.blocks = [Block(data) for data in found]
 
     def take(self) -> None:
-        self.there.host.handing.take(self.there.home("q"), KEY, HERE, self.blocks, nobody)
+        self.there.host.transfer.take(self.there.home("q"), KEY, HERE, self.blocks, nobody)
 
     def taken(self) -> None:
         self.there.sync()
 
     def give(self) -> None:
-        self.here.host.handing.give(KEY, nobody)
+        self.here.host.transfer.give(KEY, nobody)
 
     def given(self) -> None:
         self.here.sync()
@@ -79,10 +79,10 @@ def run(two: Two, count: int) -> None:
 
 def test_all_goes_over_with_ids_and_nothing_is_counted_as_dead() -> None:
     two = Two()
-    ids = [two.here.host.payloads.get(1, 1).seq_of(i) for i in range(3)]
+    ids = [two.here.host.cache.get(1, 1).seq_of(i) for i in range(3)]
     run(two, len(STEPS))
     assert two.both() == ([], BODIES)
-    block = two.there.host.payloads.get(1, 1)
+    block = two.there.host.cache.get(1, 1)
     assert [block.seq_of(i) for i in range(3)] == ids
     assert two.here.home("q").counters.dead == 0
     assert two.here.held("q") == 0
@@ -118,9 +118,9 @@ def test_what_was_not_taken_waits_again_at_its_place() -> None:
     sender = Client(two.here)
     sender.send(sender.producer("q", number=8), "last")
     two.here.sync()
-    assert two.here.host.handing.set_aside(two.here.home("q"), KEY, 2, 1000)
+    assert two.here.host.transfer.set_aside(two.here.home("q"), KEY, 2, 1000)
     assert two.here.bodies("q") == ["c", "last"], "nobody gets what is set aside"
-    two.here.host.handing.keep(KEY, nobody)
+    two.here.host.transfer.keep(KEY, nobody)
     two.here.sync()
     assert two.here.bodies("q") == [*BODIES, "last"]
     consumer = Client(two.here)
@@ -131,7 +131,7 @@ def test_what_was_not_taken_waits_again_at_its_place() -> None:
 def test_a_late_taker_hears_that_it_is_over() -> None:
     two = Two()
     two.set_aside()
-    two.here.host.handing.keep(KEY, nobody)
+    two.here.host.transfer.keep(KEY, nobody)
     two.here.sync()
     two.take()
     two.taken()
@@ -144,11 +144,11 @@ def test_a_late_taker_hears_that_it_is_over() -> None:
 def test_what_was_kept_is_rolled_back_for_good() -> None:
     two = Two()
     two.set_aside()
-    two.here.host.handing.keep(KEY, nobody)
+    two.here.host.transfer.keep(KEY, nobody)
     two.here.sync()
     assert two.here.host.transactions.outcome(KEY) == "rolled_back"
     assert two.here.restart().host.transactions.outcome(KEY) == "rolled_back"
-    two.here.host.handing.keep(KEY, nobody)
+    two.here.host.transfer.keep(KEY, nobody)
     assert two.here.bodies("q") == BODIES, "saying it twice changes nothing"
 
 
@@ -169,7 +169,7 @@ def test_a_full_destination_takes_none_of_them() -> None:
     two.there.create("small", maxNumMsgs=2)
     two.set_aside()
     with pytest.raises(ResourceAllocationError):
-        two.there.host.handing.take(two.there.home("small"), KEY, HERE, two.blocks, nobody)
+        two.there.host.transfer.take(two.there.home("small"), KEY, HERE, two.blocks, nobody)
     assert not two.there.host.transactions.rows()
     assert two.there.held("small") == 0
 
@@ -187,7 +187,7 @@ def test_limits_are_kept_and_one_message_always_fits() -> None:
     sender.send(sender.producer("q"), *("x" * 10 for _ in range(5)))
     sender.send(sender.producer("q", number=8), "y" * 50)
     rig.sync()
-    handing, home = rig.host.handing, rig.home("q")
+    handing, home = rig.host.transfer, rig.home("q")
     assert [Block(data).count for data in handing.set_aside(home, b"1", 3, 1000)] == [3]
     assert [Block(data).count for data in handing.set_aside(home, b"2", 10, 1)] == [2]
     assert [Block(data).count for data in handing.set_aside(home, b"3", 10, 1)] == [1]
@@ -206,7 +206,7 @@ def test_units_of_order_stay() -> None:
     )
     sender.session.send(handle, 1, Block(data))
     rig.sync()
-    (found,) = rig.host.handing.set_aside(rig.home("q"), KEY, 10, 1000)
+    (found,) = rig.host.transfer.set_aside(rig.home("q"), KEY, 10, 1000)
     assert bytes(Block(found).body(0)) == b"plain"
     assert Block(found).count == 1
 
@@ -214,7 +214,7 @@ def test_units_of_order_stay() -> None:
 def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
     two = Two()
     run(two, 3)
-    two.here.host.perform(two.here.home("q"), cmd.Purge())
+    two.here.host.executor.perform(two.here.home("q"), cmd.Purge())
     for step in STEPS[3:]:
         getattr(two, step)()
     assert two.both() == ([], BODIES)
@@ -223,7 +223,7 @@ def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
 def test_a_destination_that_is_gone_gives_nothing() -> None:
     two = Two()
     run(two, 3)
-    two.here.host.catalogue.destroy("q", nobody)
+    two.here.host.administration.destroy("q", nobody)
     two.here.sync()
     two.here.create("q")
     with pytest.raises(IllegalStateError):

@@ -8,7 +8,6 @@ import pytest
 
 from raybroker.content.headers import decode_header, encode_header
 from raybroker.core.invariants import check
-from raybroker.engine import inspection
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.block import Block
 from raybroker.model.units import default_unit
@@ -110,7 +109,7 @@ def test_administrators_see_how_many_consumers_have_work() -> None:  # W-92
 
 
 def figures(rig: Rig) -> tuple[int, ...]:
-    row = inspection.describe(rig.host, "queue", "q")
+    row = rig.host.inspection.describe("queue", "q")
     return row["units"], row["units_ready"], row["units_blocked"]
 
 
@@ -227,7 +226,7 @@ def test_a_consumer_of_another_broker_is_remote(home: str, remote: bool) -> None
         consumer="everywhere", owner="s",
     )  # fmt: skip
     assert reply["broker"] == "b1"
-    (row,) = inspection.consumers(rig.host)
+    (row,) = rig.host.inspection.consumers()
     assert (row["remote"], row["consumer"], row["owner"], row["drains"]) == (remote, "everywhere", "s", False)
 
 

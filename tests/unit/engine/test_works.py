@@ -16,7 +16,6 @@ from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT, wor
 from raybroker.core import command as cmd
 from raybroker.core import unit_of_work
 from raybroker.core.invariants import check
-from raybroker.engine import inspection
 from raybroker.model.block import Block, encode_block
 from tests.unit.engine.rig import DMQ, Client, Rig
 
@@ -266,7 +265,7 @@ def test_a_checkpoint_keeps_parts_and_since_when_they_wait() -> None:
     rig = rig_of(incompleteWorkExpirationTime=10_000, expirationPolicy="Discard")
     Senders(rig).send([("U", 1, False)])
     rig.tick(4_000)
-    rig.host._checkpoint()
+    rig.host.executor.checkpoint()
     rig.sync()
     again = rig.restart()
     again.tick(5_000)
@@ -281,7 +280,7 @@ def test_a_store_without_room_lets_the_unit_wait_and_composes_it_later(monkeypat
     senders.send([("U", 1, False)])
     client = senders.send([("U", 2, True)])
     with monkeypatch.context() as patch:
-        patch.setattr(rig.host, "has_room", lambda nbytes: False)
+        patch.setattr(rig.host.executor, "has_room", lambda nbytes: False)
         rig.sync()
         assert client.refused() == []
         assert reader(rig).got() == []
@@ -299,7 +298,7 @@ def test_limits_of_the_destination_hold_for_parts_and_not_for_the_message() -> N
     senders.send([("U", 1, False), ("U", 2, False)])
     assert senders.send([("V", 1, False), ("V", 2, False)]).refused() == ["quota_exceeded"]
     assert senders.send([("U", 3, True)]).refused() == ["quota_exceeded"]
-    rig.host.catalogue.update("q", {"maxNumMsgs": 4, "maxTotalMsgBytes": 8}, lambda: None)
+    rig.host.administration.update("q", {"maxNumMsgs": 4, "maxTotalMsgBytes": 8}, lambda: None)
     assert senders.send([("U", 3, True)]).refused() == []
     assert rig.bodies("q") == ["[U1+U2+U3]"]
 
@@ -359,12 +358,12 @@ def test_parts_that_are_purged_while_their_message_is_made_are_gone() -> None:
     while rig.committer.waiting and not rig.home("q").block_index.dead:
         entries, done = rig.committer.waiting.pop(0)
         rig.store.commit(entries)
-        rig.host._performing += 1  # The effect has come, and the host has not got to it.
+        rig.host.executor._performing += 1  # The effect has come, and the host has not got to it.
         done()
-        rig.host._performing -= 1
+        rig.host.executor._performing -= 1
     assert rig.home("q").block_index.dead == 2
-    rig.host.perform(rig.home("q"), cmd.Purge())
-    rig.host._settle_down()
+    rig.host.executor.perform(rig.home("q"), cmd.Purge())
+    rig.host.executor._settle_down()
     rig.sync()
     assert rig.held("q") == 0
     assert rig.restart().held("q") == 0
@@ -374,9 +373,9 @@ def test_a_topic_shows_no_subscription_for_its_parts() -> None:
     rig = rig_of("topic")
     Senders(rig, kind="topic").send([("U", 1, False)])
     rig.sync()
-    row = inspection.describe(rig.host, "topic", "q")
+    row = rig.host.inspection.describe("topic", "q")
     assert (row["subscriptions"], row["incomplete"], row["messages"]) == (0, 1, 1)
-    assert inspection.subscriptions(rig.host) == []
+    assert rig.host.inspection.subscriptions() == []
 
 
 def test_a_unit_that_nobody_subscribes_to_by_then_is_nobodys() -> None:

@@ -196,7 +196,7 @@ def test_an_illegal_frame_ends_the_connection_and_gives_back_what_it_held(name: 
         peer.feed(ILLEGAL[name])
         assert peer.closed
         peer.connection.link.data_received(send(1, producer=70, first_seq=1))
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 3
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
         assert rig.state()[1:] == before[1:]
         assert rig.serves()
 
@@ -336,7 +336,7 @@ def test_an_acknowledgement_of_what_was_never_delivered_is_answered_and_settles_
         assert peer.frames() == [wire.Acked(5, (1 << 32) - 1)]
         peer.feed(wire.ack(2, epoch + 1, 6, [(0, (1 << 64) - 1)]) + wire.ack(3, 0, 7, [(0, (1 << 64) - 1)]))
         assert [f[0] for f in peer.frames()] == [6, 7]
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 3
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
         assert rig.serves()
 
     in_rig(work)
@@ -354,7 +354,7 @@ def test_an_outcome_of_what_was_never_delivered_is_answered_and_settles_nothing(
             assert peer.frames() == [wire.Acked(9, 1)]
         peer.feed(wire.begun(2, epoch, (1 << 64) - 1) + wire.extend(2, epoch, [(1, 1 << 40)]) + wire.begun(9, 1, 1))
         assert not peer.closed
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 3
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
         assert rig.serves()
 
     in_rig(work)
@@ -367,7 +367,7 @@ def test_a_block_in_a_transaction_is_seen_when_it_is_committed() -> None:
         peer.feed(send_in(7, handle=1, producer=70))
         await asyncio.sleep(0)
         assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [], "the end of the transaction tells"
-        home = rig.host.destinations["queue", QUEUE]
+        home = rig.host.registry.destinations["queue", QUEUE]
         assert home.block_index.messages == 4
         assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 3
         peer.feed(wire.call(3, "txn_commit", {"txn": 7, "key": b"k", "acks": []}))
@@ -390,7 +390,7 @@ def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_
         assert [(f.handle, f.first_seq, f.messages, f.rows[0][:3]) for f in refusals] == [
             (9, 50, 3, (0, 3, "invalid_destination"))
         ]
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 3
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
 
     in_rig(work)
 
@@ -401,7 +401,7 @@ def test_a_message_above_the_brokers_limit_is_not_taken_whoever_sends_it() -> No
         peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
         peer.feed(send(1, producer=70, first_seq=1, bodies=(b"x" * 100,)))
         peer.feed(send(1, producer=70, first_seq=2, bodies=(b"x" * 101,)))
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 4
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 4
         assert rig.serves()
 
     in_rig(work, {"imq.message.max_size": 100})
@@ -414,7 +414,7 @@ def test_a_retried_block_is_confirmed_again_and_stored_once() -> None:
         peer.feed(send(1, producer=7, first_seq=1) * 2)
         await asyncio.sleep(0)
         assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [wire.Sent(1, 1, 3)] * 2
-        assert rig.host.destinations["queue", QUEUE].block_index.messages == 3
+        assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
 
     in_rig(work)
 

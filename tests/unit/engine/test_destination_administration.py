@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import inspection
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destination_registry import ORPHAN_MS
+from raybroker.engine.destination_administration import ORPHAN_MS
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, StoreDamagedError
 from tests.unit.engine.rig import DMQ, Client, Rig
 
@@ -20,7 +19,7 @@ def nobody() -> None:
 
 
 def described(rig: Rig, name: str = "q", kind: str = "queue") -> dict[str, Any]:
-    return inspection.describe(rig.host, kind, name)
+    return rig.host.inspection.describe(kind, name)
 
 
 # ---- queues and topics ---------------------------------------------------------------------------------------------
@@ -36,9 +35,9 @@ def test_a_queue_and_a_topic_may_have_one_name() -> None:
     client.send(client.producer("a", "topic", number=8), "to the topic", first=1)
     assert client.got() == ["to the queue", "to the topic"]
     assert set(consumers) == {handle for handle, _ in client.tags}
-    rig.host.catalogue.destroy("a", nobody)
+    rig.host.administration.destroy("a", nobody)
     rig.sync()
-    assert list(rig.host.destinations) == [("topic", "a")]
+    assert list(rig.host.registry.destinations) == [("topic", "a")]
 
 
 def test_creating_what_is_there_changes_nothing() -> None:
@@ -51,9 +50,9 @@ def test_creating_what_is_there_changes_nothing() -> None:
 def test_changes_are_all_or_none_and_survive() -> None:  # D-03
     rig = Rig()
     rig.create()
-    rig.host.catalogue.update("q", {"maxNumMsgs": 5}, nobody)
+    rig.host.administration.update("q", {"maxNumMsgs": 5}, nobody)
     with pytest.raises(ConfigError):
-        rig.host.catalogue.update("q", {"maxNumMsgs": 9, "isLocalOnly": True}, nobody)
+        rig.host.administration.update("q", {"maxNumMsgs": 9, "isLocalOnly": True}, nobody)
     rig.sync()
     for again in (rig, rig.restart()):
         assert again.home().attributes.maxNumMsgs == 5
@@ -62,23 +61,23 @@ def test_changes_are_all_or_none_and_survive() -> None:  # D-03
 def test_a_topic_takes_attributes_of_topics_only() -> None:
     rig = Rig()
     rig.create("t", "topic")
-    rig.host.catalogue.update("t", {"sharedConsumerFlowLimit": 7}, nobody, "topic")
+    rig.host.administration.update("t", {"sharedConsumerFlowLimit": 7}, nobody, "topic")
     assert rig.home("t", "topic").attributes.sharedConsumerFlowLimit == 7
     with pytest.raises(ConfigError, match="attribute of queues"):
-        rig.host.catalogue.update("t", {"maxNumActiveConsumers": 1}, nobody, "topic")
+        rig.host.administration.update("t", {"maxNumActiveConsumers": 1}, nobody, "topic")
 
 
 def test_the_dead_message_queue_keeps_its_rules() -> None:  # D-24
     rig = Rig()
     rig.create(DMQ)
     with pytest.raises(ConfigError, match="limitBehavior"):
-        rig.host.catalogue.update(DMQ, {"limitBehavior": "FLOW_CONTROL"}, nobody)
+        rig.host.administration.update(DMQ, {"limitBehavior": "FLOW_CONTROL"}, nobody)
     with pytest.raises(IllegalStateError, match="cannot be paused"):
-        rig.host.catalogue.pause(DMQ, "all", 0)
+        rig.host.administration.pause(DMQ, "all", 0)
 
 
 def test_what_does_not_exist_is_named() -> None:
-    catalogue = Rig().host.catalogue
+    catalogue = Rig().host.administration
     for act in (
         lambda: catalogue.destroy("x", nobody), lambda: catalogue.purge("x", nobody),
         lambda: catalogue.update("x", {}, nobody), lambda: catalogue.pause("x", "all", 0),
@@ -95,12 +94,12 @@ def test_destroying_tells_who_was_attached_and_frees_the_store() -> None:
     producer, consumer = client.producer(), client.consumer()
     client.send(producer, "a")
     client.got()
-    rig.host.catalogue.destroy("q", nobody)
+    rig.host.administration.destroy("q", nobody)
     rig.sync()
     events = client.peer.take("event")
     assert [(name, data["handle"]) for _, name, data in events] == [("destroyed", producer), ("destroyed", consumer)]
     again = rig.restart()
-    assert not again.host.destinations
+    assert not again.host.registry.destinations
     assert again.create().number > 1, "numbers are never used again"
 
 
@@ -115,9 +114,9 @@ def test_destroying_tells_who_was_attached_and_frees_the_store() -> None:
 def test_a_pause_has_a_state_and_ends(which: str, state: str) -> None:  # D-26
     rig = Rig()
     rig.create()
-    rig.host.catalogue.pause("q", which, 0)
+    rig.host.administration.pause("q", which, 0)
     assert described(rig)["state"] == state
-    rig.host.catalogue.resume("q", "all")
+    rig.host.administration.resume("q", "all")
     assert described(rig)["state"] == "RUNNING"
     assert rig.reports == [f"queue q paused: {which}", "queue q resumed: all"]
 
@@ -126,7 +125,7 @@ def test_an_unknown_pause_is_refused() -> None:
     rig = Rig()
     rig.create()
     with pytest.raises(IllegalStateError, match="choose one of"):
-        rig.host.catalogue.pause("q", "everything", 0)
+        rig.host.administration.pause("q", "everything", 0)
 
 
 def test_a_pause_until_a_time_ends_then() -> None:
@@ -134,7 +133,7 @@ def test_a_pause_until_a_time_ends_then() -> None:
     rig.create()
     client = Client(rig)
     client.send(client.producer(), "a")
-    rig.host.catalogue.pause("q", "consumers", rig.clock.ms + 100)
+    rig.host.administration.pause("q", "consumers", rig.clock.ms + 100)
     client.consumer()
     assert client.got() == []
     rig.tick(99)
@@ -148,12 +147,12 @@ def test_what_is_hidden_is_counted_as_waiting() -> None:  # W-124
     rig.create()
     client = Client(rig)
     client.send(client.producer(), "a", "b", txn=1)
-    rig.host.catalogue.pause("q", "insertion", 0)
+    rig.host.administration.pause("q", "insertion", 0)
     assert described(rig)["in_transaction"] == 2
     client.ok("txn_commit", txn=1, key=b"k", acks=[])
     assert described(rig)["waiting"] == 2
     assert rig.bodies("q") == []
-    rig.host.catalogue.resume("q", "insertion")
+    rig.host.administration.resume("q", "insertion")
     assert rig.bodies("q") == ["a", "b"]
 
 
@@ -163,14 +162,14 @@ def test_a_destination_may_be_paused_from_the_start_of_its_host(which: str) -> N
     assert not rig.create(**{f"{which}PausedAtStartup": True}).paused
     again = rig.restart()
     assert list(again.home().paused) == [which]
-    again.host.catalogue.resume("q", "all")
+    again.host.administration.resume("q", "all")
     assert not again.home().paused
 
 
 def test_a_pause_of_an_administrator_ends_with_the_host() -> None:
     rig = Rig()
     rig.create()
-    rig.host.catalogue.pause("q", "all", 0)
+    rig.host.administration.pause("q", "all", 0)
     assert not rig.restart().home().paused
 
 
@@ -195,12 +194,12 @@ def test_what_a_restart_brings_back(checkpoint: bool) -> None:  # B-20, D-22
         client.send(client.producer("admin", number=8), "m", first=1)
     rig.sync()
     again = rig.restart()
-    assert {name for _, name in again.host.destinations} == {
+    assert {name for _, name in again.host.registry.destinations} == {
         "admin", "admin topic", "auto with a message", "auto topic with a subscription",
     }  # fmt: skip
     assert again.home("admin topic", "topic").attributes.maxNumMsgs == 3
     assert again.home("auto with a message").reap_ms == 120_000
-    (row,) = inspection.subscriptions(again.host)
+    (row,) = again.host.inspection.subscriptions()
     assert (row["topic"], row["name"], row["active"]) == ("auto topic with a subscription", "d", False)
 
 
@@ -211,14 +210,14 @@ def test_an_unused_auto_created_queue_says_so() -> None:  # D-22
     assert rig.idle == []
     rig.tick(1)
     assert rig.idle == [("queue", "q")]
-    assert not rig.host.destinations
+    assert not rig.host.registry.destinations
 
 
 def test_a_definition_is_read_as_it_was_written() -> None:
     rig = Rig()
     for definition in (
-        rig.host.definition(rig.create(maxNumMsgs=5)),
-        rig.host.definition(rig.create("t", "topic", sharedConsumerFlowLimit=2, expirationPolicy="Discard")),
+        rig.host.registry.definition(rig.create(maxNumMsgs=5)),
+        rig.host.registry.definition(rig.create("t", "topic", sharedConsumerFlowLimit=2, expirationPolicy="Discard")),
     ):
         assert Definition.decode(definition.encode()) == definition
     for data in (b"", b"{}", b"7"):
@@ -250,7 +249,7 @@ def test_a_temporary_destination_is_never_stored() -> None:
     rig.create()
     assert rig.held("tmp") == 1
     again = rig.restart()
-    assert list(again.host.destinations) == [("queue", "q")]
+    assert list(again.host.registry.destinations) == [("queue", "q")]
 
 
 def test_it_waits_a_while_for_its_connection_to_come_back() -> None:
@@ -261,15 +260,15 @@ def test_it_waits_a_while_for_its_connection_to_come_back() -> None:
     first, second = Client(rig, connection="me"), Client(rig, connection="me")
     first.session.close()
     rig.tick(ORPHAN_MS)
-    assert len(rig.host.destinations) == 3, "one of its sessions is still there"
+    assert len(rig.host.registry.destinations) == 3, "one of its sessions is still there"
     second.session.close()
     rig.tick(ORPHAN_MS - 1)
     third = Client(rig, connection="me")
     rig.tick(ORPHAN_MS)
-    assert len(rig.host.destinations) == 3
+    assert len(rig.host.registry.destinations) == 3
     third.session.close()
     rig.tick(ORPHAN_MS)
-    assert list(rig.host.destinations) == [("queue", "other")]
+    assert list(rig.host.registry.destinations) == [("queue", "other")]
 
 
 def test_it_waits_for_the_end_of_a_prepared_transaction() -> None:
@@ -283,7 +282,7 @@ def test_it_waits_for_the_end_of_a_prepared_transaction() -> None:
     assert rig.held("tmp") == 1
     other.ok("txn_decide", key=b"k", commit=True)
     rig.tick(ORPHAN_MS)
-    assert not rig.host.destinations
+    assert not rig.host.registry.destinations
 
 
 # ---- subscriptions -------------------------------------------------------------------------------------------------
@@ -297,20 +296,20 @@ def test_subscriptions_are_shown_purged_and_ended() -> None:
     client.consumer("t", "topic")
     sender = Client(rig)
     sender.send(sender.producer("t", "topic"), "a", properties={"n": 2})
-    (row,) = inspection.subscriptions(rig.host, "t")
+    (row,) = rig.host.inspection.subscriptions("t")
     assert row == {
         "topic": "t", "client_id": "c", "name": "d", "durable": True, "shared": False, "selector": "n > 1",
         "no_local": True, "active": True, "messages": 1, "consumers": 1,
     }  # fmt: skip
     with pytest.raises(IllegalStateError):
-        rig.host.catalogue.unsubscribe("t", "c", "d", nobody)
+        rig.host.administration.unsubscribe("t", "c", "d", nobody)
     client.ok("close_consumer", handle=consumer)
-    rig.host.catalogue.purge_subscription("t", "c", "d", nobody)
-    assert inspection.subscriptions(rig.host, "t")[0]["messages"] == 0
-    rig.host.catalogue.unsubscribe("t", "c", "d", nobody)
-    assert inspection.subscriptions(rig.host) == []
+    rig.host.administration.purge_subscription("t", "c", "d", nobody)
+    assert rig.host.inspection.subscriptions("t")[0]["messages"] == 0
+    rig.host.administration.unsubscribe("t", "c", "d", nobody)
+    assert rig.host.inspection.subscriptions() == []
     with pytest.raises(InvalidDestinationError):
-        rig.host.catalogue.purge_subscription("t", "c", "d", nobody)
+        rig.host.administration.purge_subscription("t", "c", "d", nobody)
 
 
 def test_purging_revives_a_halted_destination() -> None:
@@ -326,7 +325,7 @@ def test_purging_revives_a_halted_destination() -> None:
     assert described(rig)["state"] == "HALTED"
     assert [name for _, name, _ in receiver.peer.take("event")] == ["halted"]
     assert Client(rig).fails("open_producer", handle=1, name="q", producer=1) == "store_damaged"
-    rig.host.catalogue.purge("q", nobody)
+    rig.host.administration.purge("q", nobody)
     assert described(rig)["state"] == "RUNNING"
     assert rig.held() == 0
 

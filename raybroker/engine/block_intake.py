@@ -1,0 +1,48 @@
+"""A block from a producer on its way in: what its destination forces on it, and the command that brings it there."""
+
+from __future__ import annotations
+
+from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.unit_of_work import SINGLE
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Executor
+from raybroker.engine.overrides import columns_of, overridden, parts_in
+from raybroker.engine.ports import Clock, Codec
+from raybroker.model.block import Block
+from raybroker.model.units import default_unit
+
+
+class BlockIntake:
+    """Makes the commands that send blocks of clients."""
+
+    def __init__(self, executor: Executor, registry: DestinationRegistry, codec: Codec, clock: Clock) -> None:
+        self._has_room = executor.has_room
+        self._definitions = registry.definitions
+        self._codec = codec
+        self._now_ms = clock.now_ms
+
+    def command(
+        self, home: Destination, attachment: int, block: Block, *, floor: int, origin: tuple[str, str], txn: int,
+        confirm: bool,
+    ) -> tuple[cmd.Send, Block]:  # fmt: skip
+        """The command for a block, and the block as its destination takes it; arguments as those of the command."""
+        codec, attributes = self._codec, home.attributes
+        block = overridden(attributes, block, self._now_ms())
+        if attributes.unitOfOrder:
+            block = codec.in_unit(block, default_unit(home.kind, home.name))
+        composes = attributes.unitOfWorkHandlingPolicy == SINGLE
+        parts = parts_in(codec, block, self._now_ms()) if composes else None
+        command = cmd.Send(
+            attachment, block.producer, block.first_seq, block.lengths,
+            persistent=block.persistent and self._definitions[home.number].owner is None,
+            floor=floor,
+            room=not block.persistent or self._has_room(block.view.nbytes),
+            columns=columns_of(codec, block, parts),
+            content=codec.content(block) if home.kind == "topic" or home.selective or txn else None,
+            origin=origin,
+            txn=txn,
+            dedup_ids=codec.dedup_ids(block) if attributes.duplicateWindowMs > 0 else None,
+            confirm=confirm,
+        )  # fmt: skip
+        return command, block

@@ -1,0 +1,65 @@
+"""Reading a held block, and what follows when the store cannot give it back.
+
+A block that is damaged halts its destination: nobody is served there until an administrator has skipped or purged it,
+and all other destinations go on.  Any other error of the store stops the host.
+"""
+
+from __future__ import annotations
+
+from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.selector.content import Content
+from raybroker.engine.attachments import Attachments
+from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Executor
+from raybroker.engine.ports import Codec
+from raybroker.model.block import Block
+from raybroker.model.errors import StoreDamagedError, StoreError
+
+
+class BlockReader:
+    """Blocks of destinations that are there."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        cache: BlockCache,
+        codec: Codec,
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._attachments = attachments
+        self._cache = cache
+        self._codec = codec
+
+    def read(self, home: Destination, ordinal: int) -> Block | None:
+        """The block; None when it cannot be read, and then its destination is halted or the host has stopped."""
+        try:
+            return self._cache.get(home.number, ordinal)
+        except StoreDamagedError as error:
+            self.halt(home, error)
+        except StoreError as error:
+            self._executor.fail(error)
+        return None
+
+    def headers(self, home: Destination, ordinal: int) -> Content | None:
+        """Headers of a held block; None when the store cannot give it back, and nothing else happens."""
+        try:
+            return self._codec.content(self._cache.get(home.number, ordinal))
+        except StoreError:
+            return None
+
+    def halt(self, home: Destination, error: StoreDamagedError) -> None:
+        """Stop a destination with a damaged message: its producers and consumers are told why, and end."""
+        if home.number in self._registry.halted or not self._registry.has(home):
+            return
+        self._registry.halted[home.number] = error
+        ended = self._attachments.end(home)
+        for attachment in ended:
+            attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
+        for attachment in ended:
+            self._executor.perform(home, cmd.DetachConsumer(attachment.number))
+            self._executor.perform(home, cmd.DetachProducer(attachment.number, forget=False))

@@ -1,0 +1,202 @@
+"""Effects that the clients of a host are told of, and deliveries that wait until a connection can take more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from raybroker.core import command as cmd
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import (
+    Acked,
+    Deliver,
+    Drained,
+    Effect,
+    Gate,
+    Promoted,
+    Ready,
+    Released,
+    Sent,
+    Withdrawn,
+)
+from raybroker.engine.attachments import Attachment, Attachments, Outbox
+from raybroker.engine.block_reader import BlockReader
+from raybroker.engine.executor import Executor
+from raybroker.model.block import Block
+from raybroker.model.record import Buffer
+
+
+class Usage(Protocol):
+    """What counts what producers and consumers do."""
+
+    def stored(self, attachment: Attachment, first_seq: int, count: int) -> None: ...
+
+    def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None: ...
+
+
+class ClientEffects:
+    """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped."""
+
+    def __init__(self, executor: Executor, attachments: Attachments, blocks: BlockReader, usage: Usage) -> None:
+        self._executor = executor
+        self._live = attachments.by_number
+        self._blocks = blocks
+        self._usage = usage
+        self._picked: tuple[Block, int, tuple[Buffer, ...]] | None = None
+        """What was picked last: subscribers with equal selectors get the same, one after the other."""
+
+    def handlers(self) -> dict[type[Effect], Callable[[Destination, Any], None]]:
+        """For the effect dispatcher."""
+        return {
+            Sent: self._sent, Deliver: self._deliver, Acked: self._acked, Released: self._released,
+            Drained: self._draining, Ready: self._draining, Withdrawn: self._withdrawn, Promoted: self._promoted,
+            Gate: self._gate,
+        }  # fmt: skip
+
+    def _sent(self, home: Destination, effect: Sent) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            self._usage.stored(attachment, effect.first_seq, effect.messages)
+            attachment.peer.sent(attachment.handle, effect.first_seq, effect.messages, effect.refused)
+
+    def _deliver(self, home: Destination, effect: Deliver) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is None or effect.tag < attachment.first_tag:
+            return
+        if not attachment.eager and (attachment.outbox.waiting or attachment.peer.congested()):
+            attachment.outbox.waiting.append((attachment, effect))
+        else:
+            self._hand_over(attachment, effect)
+
+    def _acked(self, home: Destination, effect: Acked) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            attachment.peer.acked(effect.request, effect.unknown)
+
+    def _released(self, home: Destination, effect: Released) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            attachment.first_tag = effect.next_tag
+            attachment.outbox.waiting = [w for w in attachment.outbox.waiting if w[0] is not attachment]
+            attachment.peer.released(attachment.handle, effect.request, effect.next_tag)
+
+    def _draining(self, home: Destination, effect: Drained | Ready) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is None or effect.tag < attachment.first_tag:
+            return
+        if attachment.outbox.waiting and not attachment.eager:  # It follows deliveries that wait there.
+            attachment.outbox.waiting.append((attachment, effect))
+        else:
+            _tell_draining(attachment, effect)
+
+    def _promoted(self, home: Destination, effect: Promoted) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            attachment.peer.promoted(attachment.handle)
+
+    def _gate(self, home: Destination, effect: Gate) -> None:
+        attachment = self._live.get(effect.attachment)
+        if attachment is not None:
+            attachment.peer.gate(attachment.handle, effect.state, effect.until_ms)
+
+    def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
+        """What waits here does not leave, and the consumer forgets what it has got."""
+        attachment = self._live.get(effect.attachment)
+        if attachment is None:
+            return
+        unsent: set[int] = set()
+        kept: list[tuple[Attachment, Deliver | Drained | Ready]] = []
+        for other, waiting in attachment.outbox.waiting:
+            if other is not attachment or not isinstance(waiting, Deliver):
+                kept.append((other, waiting))
+                continue
+            tags = range(waiting.tag, waiting.tag + waiting.mask.bit_count())
+            void = {tag for tag in tags if any(first <= tag <= last for first, last in effect.ranges)}
+            unsent |= void
+            rest = [(tag, index) for tag, index in zip(tags, pk.indexes(waiting.mask), strict=True) if tag not in void]
+            for tag, indexes in _in_a_row(rest):
+                kept.append((attachment, waiting._replace(tag=tag, mask=pk.of_indexes(indexes))))
+        attachment.outbox.waiting = kept
+        if unsent:
+            self._missed_later(attachment, len(unsent))
+        tags_sent = [tag for first, last in effect.ranges for tag in range(first, last + 1) if tag not in unsent]
+        tags_sent = [tag for tag in tags_sent if tag >= attachment.first_tag]
+        if tags_sent:
+            ranges = [(tag, tag + len(row) - 1) for tag, row in _in_a_row([(tag, 0) for tag in tags_sent])]
+            attachment.peer.withdrawn(attachment.handle, attachment.number, ranges)
+
+    # ---- deliveries ------------------------------------------------------------------------------------------------
+
+    def writable(self, outbox: Outbox) -> None:
+        """A connection can take more: hand over what waited for it, before anything that follows from that."""
+        self._executor.undisturbed(partial(self._hand_over_waiting, outbox))
+
+    def _hand_over_waiting(self, outbox: Outbox) -> None:
+        waiting, outbox.waiting = outbox.waiting, []
+        for index, (attachment, effect) in enumerate(waiting):
+            if attachment.peer.congested():
+                outbox.waiting += waiting[index:]
+                return
+            if attachment.number not in self._live:
+                continue
+            if not isinstance(effect, Deliver):
+                _tell_draining(attachment, effect)
+            # A consumer may have acknowledged what it never got; then its block may be gone.
+            elif effect.ordinal in attachment.home.block_index.held:
+                self._hand_over(attachment, effect)
+            elif attachment.leased:  # It was taken back, and has gone since.
+                self._missed_later(attachment, effect.mask.bit_count())
+
+    def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
+        if attachment.leased and not attachment.eager and not attachment.holds(effect):
+            self._missed_later(attachment, effect.mask.bit_count())
+            return
+        block = self._blocks.read(attachment.home, effect.ordinal)
+        if block is None:
+            return
+        mask = effect.mask
+        room = attachment.peer.room()
+        if 0 < room < mask.bit_count() and not attachment.eager:
+            mask = pk.lowest(mask, room)
+            rest = effect._replace(tag=effect.tag + room, mask=effect.mask & ~mask)
+            attachment.outbox.waiting.insert(0, (attachment, rest))
+        parts = self._pick(block, mask)
+        attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
+        self._usage.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
+
+    def _missed_later(self, attachment: Attachment, count: int) -> None:
+        """The consumer does not know of deliveries that never left: it may have as many others."""
+        missed = cmd.Missed(attachment.number, count)
+        self._executor.later(partial(self._executor.perform, attachment.home, missed))
+
+    def _pick(self, block: Block, mask: int) -> tuple[Buffer, ...]:
+        before = self._picked
+        if before is not None and before[0] is block and before[1] == mask:
+            return before[2]
+        parts = block.pick(mask)
+        self._picked = (block, mask, parts) if parts[0] is not block.view else None
+        return parts
+
+
+def _tell_draining(attachment: Attachment, effect: Drained | Ready) -> None:
+    if isinstance(effect, Drained):
+        attachment.peer.drained(attachment.handle, attachment.number, effect.unused)
+    else:
+        attachment.peer.ready(attachment.handle, attachment.number)
+
+
+def _in_a_row(rows: list[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
+    """(tag, value) ascending as (first tag, values) of tags that follow each other."""
+    first = 0
+    values: list[int] = []
+    for tag, value in rows:
+        if values and tag != first + len(values):
+            yield first, values
+            values = []
+        if not values:
+            first = tag
+        values.append(value)
+    if values:
+        yield first, values

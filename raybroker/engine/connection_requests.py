@@ -1,0 +1,120 @@
+"""What a connection asks about itself and as a producer: who it is, starting and stopping, opening and closing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from raybroker.core import command as cmd
+from raybroker.core.admission.producer_flow import producer_credit
+from raybroker.engine.attachments import Attachments
+from raybroker.engine.consumer_requests import kind_of
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.ports import Clock
+from raybroker.engine.session import Arguments, Operation, Session
+from raybroker.engine.sessions import Sessions
+from raybroker.model.errors import BrokerError, InvalidClientIDError, ProtocolError
+from raybroker.model.names import require_no_metrics_topic
+from raybroker.model.settings import DestinationAttributes
+
+SKEW_MS_MAX: Final = 2_000
+"""A client's clock that differs by more is written to the log."""
+
+
+class ConnectionRequests:
+    """``found``: called with the id of a connection that is there, again perhaps."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        clock: Clock,
+        found: Callable[[str], None],
+        report: Callable[[str], None],
+        *,
+        incarnation: int,
+    ) -> None:
+        self._sessions = sessions
+        self._registry = registry
+        self._attachments = attachments
+        self._clock = clock
+        self._found = found
+        self._report = report
+        self._incarnation = incarnation
+
+    def operations(self) -> Mapping[str, Operation]:
+        return {
+            "hello": self._hello,
+            "open_producer": self._open_producer,
+            "close_producer": _close_producer,
+            "start": _start,
+            "stop": _stop,
+        }
+
+    def _hello(self, session: Session, request: int, args: Arguments) -> None:
+        client_id, connection = args.get("client_id"), str(args.get("connection", ""))
+        if client_id and self._sessions.has_client_id(client_id, besides=connection):
+            raise InvalidClientIDError(
+                f"client id {client_id!r} is in use by another connection; close that one or choose another id"
+            )
+        session.client_id, session.connection = client_id, connection
+        skew_ms = int(args.get("now_ms", 0)) - self._clock.now_ms()
+        if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
+            self._report(
+                f"[B2102] the clock of client {client_id or connection} differs from the broker's by {skew_ms} ms:"
+                " its messages expire and are delivered at the wrong time; set the clocks"
+            )
+        session.started = bool(args.get("started", True))
+        if connection:
+            self._found(connection)
+        session.peer.reply(request, {"incarnation": self._incarnation})
+
+    def _open_producer(self, session: Session, request: int, args: Arguments) -> None:
+        handle, producer = session.new_handle(args), int(args["producer"])
+        if not 0 <= producer < 1 << 64:
+            raise ProtocolError(f"producer {producer} is not a number of 64 bits")
+        generation = int(args.get("generation", 0))
+        kind = kind_of(args)
+        require_no_metrics_topic(kind, str(args["name"]))
+        home = self._registry.find(kind, args["name"])
+        attachment = self._attachments.attach(home, session.peer, handle, session.outbox)
+        session.producers[handle] = attachment
+        session.producer_ids[handle] = producer
+        try:
+            session.perform_attach(attachment, cmd.AttachProducer(attachment.number, producer, generation))
+        except BrokerError:
+            del session.producers[handle], session.producer_ids[handle]
+            raise
+        session.peer.reply(request, {"epoch": attachment.number, **checks_of(home.attributes)})
+
+
+def _close_producer(session: Session, request: int, args: Arguments) -> None:
+    attachment = session.producers.pop(int(args["handle"]), None)
+    if attachment is not None:
+        session.detach(attachment, cmd.DetachProducer(attachment.number, forget=True))
+    session.peer.reply(request, None)
+
+
+def _start(session: Session, request: int, args: Arguments) -> None:
+    session.started = True
+    session.apply_flow()
+    session.peer.reply(request, None)
+
+
+def _stop(session: Session, request: int, args: Arguments) -> None:
+    session.started = False
+    session.apply_flow()
+    session.peer.reply(request, None)
+
+
+def checks_of(attributes: DestinationAttributes) -> dict[str, Any]:
+    """What producers are told of their destination, for the answer to one that was opened: what to check before they
+    send, how much they may have under way, and whether it looks at deduplication ids."""
+    found: dict[str, Any] = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
+    if attributes.duplicateWindowMs > 0:
+        found["dedup"] = True
+    if not attributes.validateXMLSchemaEnabled:
+        return found
+    schemas, reload = attributes.XMLSchemaURIList.split(), attributes.reloadXMLSchemaOnFailure
+    return found | {"xml": {"schemas": schemas, "reload": reload}}

@@ -1,0 +1,35 @@
+"""The sessions of a host: who is connected to it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from raybroker.engine.ports import Peer
+
+
+class ClientSession(Protocol):
+    """What the parts of a host know of a session.
+
+    ``connection``: id of the client's connection, which may have sessions on other hosts too.
+    """
+
+    client_id: str | None
+    connection: str
+    peer: Peer
+
+
+class Sessions:
+    """``open``: a set in order of arrival, so that the same things happen in the same order every time."""
+
+    def __init__(self) -> None:
+        self.open: dict[ClientSession, None] = {}
+
+    def of(self, peer: Peer) -> ClientSession | None:
+        return next((session for session in self.open if session.peer is peer), None)
+
+    def has_client_id(self, client_id: str, besides: str) -> bool:
+        """Whether a connection other than ``besides`` has the client id."""
+        return any(session.client_id == client_id and session.connection != besides for session in self.open)
+
+    def has_connection(self, connection: str) -> bool:
+        return any(session.connection == connection for session in self.open)

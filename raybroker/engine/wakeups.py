@@ -1,0 +1,65 @@
+"""When the destinations of a host have to act next, and what was put off until there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+Item = TypeVar("Item")
+AGAIN_MS: Final = 5_000
+"""How long to wait before something is tried again that was not taken."""
+
+
+class Wakeups:
+    """The earliest time, milliseconds, at which each destination wants a Tick; number 0 is the host itself.
+
+    ``alarm``: called with a time at which somebody has to look at :meth:`due` at the latest.
+    """
+
+    def __init__(self, alarm: Callable[[int], None] | None = None) -> None:
+        self._at: dict[int, int] = {}
+        self._alarm = alarm
+
+    def wake(self, number: int, at_ms: int) -> None:
+        """Destination ``number`` wants a Tick then."""
+        before = self._at.get(number)
+        if before is None or at_ms < before:
+            self._at[number] = at_ms
+            if self._alarm is not None:
+                self._alarm(at_ms)
+
+    def forget(self, number: int) -> None:
+        self._at.pop(number, None)
+
+    def due(self, now_ms: int) -> list[int]:
+        """The numbers whose time has come. A number is to be forgotten right before its Tick."""
+        return [number for number, at_ms in self._at.items() if at_ms <= now_ms]
+
+    def remind(self) -> None:
+        """Ask for the alarm of what is left."""
+        if self._alarm is not None and self._at:
+            self._alarm(min(self._at.values()))
+
+
+class Retries(Generic[Item]):
+    """What was not taken, and is to be tried again some seconds after the first of it came."""
+
+    def __init__(self, wakeups: Wakeups, now_ms: Callable[[], int]) -> None:
+        self.waiting: list[Item] = []
+        self._wakeups = wakeups
+        self._now_ms = now_ms
+        self._again_at_ms = 0
+
+    def add(self, item: Item) -> None:
+        self.waiting.append(item)
+        if not self._again_at_ms:
+            self._again_at_ms = self._now_ms() + AGAIN_MS
+            self._wakeups.wake(0, self._again_at_ms)
+
+    def due(self, now_ms: int) -> list[Item]:
+        """Everything that waits, if its time has come."""
+        if not self._again_at_ms or now_ms < self._again_at_ms:
+            return []
+        self._again_at_ms = 0
+        waiting, self.waiting = self.waiting, []
+        return waiting

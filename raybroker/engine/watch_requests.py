@@ -1,0 +1,29 @@
+"""What a connection asks to hear of consumers: watching a destination, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raybroker.engine.consumer_watch import ConsumerWatch
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.session import Arguments, Operation, Session
+
+
+class WatchRequests:
+    """Requests about watches."""
+
+    def __init__(self, registry: DestinationRegistry, watch: ConsumerWatch) -> None:
+        self._registry = registry
+        self._watch = watch
+
+    def operations(self) -> Mapping[str, Operation]:
+        return {"watch_consumers": self._add, "unwatch_consumers": self._remove}
+
+    def _add(self, session: Session, request: int, args: Arguments) -> None:
+        handle = session.new_handle(args)
+        home = self._registry.find(str(args.get("type", "queue")), args["name"])
+        session.peer.reply(request, {"ready": self._watch.add(session, session.outbox, handle, home)})
+
+    def _remove(self, session: Session, request: int, args: Arguments) -> None:
+        self._watch.remove(session, int(args["handle"]))
+        session.peer.reply(request, None)
