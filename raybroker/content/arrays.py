@@ -25,7 +25,7 @@ def is_scalar(value: object) -> bool:
 
 
 def is_array(value: object) -> bool:
-    """Whether it is an array whose content is all of it; subclasses, but for mapped files, have more."""
+    """True for an array whose content is all of it; subclasses, but for mapped files, have more."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) in (numpy.ndarray, numpy.memmap)
 

@@ -1,4 +1,4 @@
-"""What a message's body is as bytes.
+"""Bodies of messages as bytes.
 
 A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
 types here (``extensions.py``); which one is its *kind*.  A pickled

@@ -1,4 +1,4 @@
-"""What is written on a message that dies, and taken off it again when it is sent back.
+"""Death records: the properties of a dead message, which are removed again when it is sent back.
 
 A dead message is a new message with an id of its own: the old one's headers, priority and persistence, its body unless
 that is to be cut, no expiry, no delay and no unit of order, and properties that say where, when, why and after how many
@@ -48,10 +48,10 @@ DEATHS: Final = "RAYBROKER_DEATHS"
 ORIGIN: Final = "RAYBROKER_ORIGIN"
 ORIGINAL_ID: Final = "RAYBROKER_ORIGINAL_ID"
 EXPIRATION: Final = "RAYBROKER_EXPIRATION"
-"""When a message would have expired that died before; it does again when it is sent back in time."""
+"""The expiration of a message that died before it; the message has it again when it is sent back in time."""
 SUBSCRIPTION: Final = "RAYBROKER_SUBSCRIPTION"
-"""Where in a topic a message died: the only subscription that it is sent back to. It says nothing of a message that
-died for all of them."""
+"""The subscription in which a message of a topic died: the only subscription that it is sent back
+to. Absent from a message that died for all of them."""
 UNIT_OF_ORDER: Final = "RAYBROKER_UNIT_OF_ORDER"
 """The unit of order that a message has again when it is sent back."""
 
@@ -78,7 +78,7 @@ Revived = tuple[str, str, str, int, bytes]
 
 
 class Death(Protocol):
-    """Why messages are dead.
+    """The reasons for which messages die.
 
     ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries;
     ``failure`` is what the consumer said of the last attempt, ``subscription`` names the topic's, if it was one's own.
@@ -101,7 +101,7 @@ class Death(Protocol):
 
 
 def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
-    """What a message itself says about its death: keep it, log it, cut its body; None where it says nothing."""
+    """The wishes of a message about its death: keep it, log it, cut its body; None where it says nothing."""
     properties = BlockContent(block).properties(index)
     if not properties:
         return None, None, None
@@ -129,7 +129,7 @@ def dead_block(
 
 
 def _dying(block: Block, mask: int, death: Death, now_ms: int, cuts: Callable[[bool | None], bool]) -> _Rows:
-    """What the messages become; ``cuts`` says for the wish of one whether its body is cut."""
+    """The dead messages that these messages become; ``cuts`` says for the wish of one whether its body is cut."""
     content = BlockContent(block)
     rows = _Rows()
     comment = _text(death.comment)

@@ -31,7 +31,7 @@ _UNSAFE: Final = re.compile(r"['\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 class Policy(NamedTuple):
-    """What is asked for, in that order: names of headers and of properties, and whether of all properties."""
+    """The parts of a policy, in that order: names of headers and of properties, and whether of all properties."""
 
     headers: tuple[str, ...]
     properties: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a message's headers are as bytes, and what a block shows of its messages.
+"""Headers of messages as bytes, and the view of a block's messages that selectors have.
 
 Headers are one msgpack map with one-letter keys; a message whose headers all have their defaults has none.
 """
@@ -50,7 +50,7 @@ class Header(NamedTuple):
     unit: str | None = None
     """Its unit of order."""
     doubtful: int = 0
-    """How often it may have been delivered elsewhere: see wire.doubt."""
+    """Deliveries by another broker that may have happened: see content.possible_duplicates."""
     """Another broker may have stored it already."""
 
 
@@ -174,7 +174,7 @@ TOGETHER_MIN: Final = 8
 
 
 def unpack_fields(data: Buffer) -> dict[str, Any]:
-    """What :func:`pack_fields` packed; raises ProtocolError for anything else.
+    """The fields that :func:`pack_fields` packed; raises ProtocolError for anything else.
 
     Neither lists nor extension types are in headers, and a list could claim far more memory than it has bytes.
     """
@@ -207,7 +207,7 @@ def unpack_column(view: memoryview, offsets: Sequence[int]) -> list[dict[str, An
 
 
 def times(found: object) -> int:
-    """What the header of deliveries elsewhere says: a number, or True for one that is not certain."""
+    """The value of the header of deliveries elsewhere: a number, or True for one that is not certain."""
     if found is None:
         return 0
     return int(found) if isinstance(found, int) and 0 < found <= DELIVERIES_MAX else 1
@@ -229,7 +229,7 @@ def decode_header(data: Buffer | None) -> Header:
 
 
 class BlockContent:
-    """What selectors ask about the messages of a block; headers are decoded when first asked for, once a message.
+    """The fields of a block's messages, for selectors; headers are decoded when first asked for, once a message.
 
     Whoever made them is not trusted: a message whose headers do not decode has none.
     """

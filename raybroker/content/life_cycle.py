@@ -1,6 +1,6 @@
-"""What the log of messages' lives says of one message.
+"""The fields of one message in the log of messages' lives.
 
-``policy`` is a list of names as for expired messages (see expiry_log): headers, properties, %header%, %properties%.
+``policy`` is a list of names as for expired messages (see expiration_log): headers, properties, %header%, %properties%.
 """
 
 from __future__ import annotations

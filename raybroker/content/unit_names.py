@@ -1,4 +1,4 @@
-"""Which unit of order each message of a block belongs to: a header, read once when the block comes.
+"""Unit of order of each message of a block: a header, read once when the block comes.
 
 Most messages of a unit have the same header, byte for byte, so that reading a name is a look into a table.
 """

@@ -31,7 +31,7 @@ Key = tuple[str, int, bool]
 
 
 def works_of(block: Block) -> tuple[Key | None, ...] | None:
-    """What each message is in a unit of work; None when no message is in one.
+    """The place of each message in a unit of work; None when no message is in one.
 
     Without the name of a unit the other two properties mean nothing.
     """

@@ -150,7 +150,7 @@ class Aircraft:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def checks(self) -> list[Check]:
-        """What must hold."""
+        """The checks of this act, each with its result."""
         fleet, wrong, shown = self._log.disorder(self._rows)
         handled = len(self._log.seen)
         found = [

@@ -35,7 +35,7 @@ class Carrier:
 
 
 class Tally:
-    """What has been reported so far. One thread adds; others may read the counts."""
+    """The reports so far. One thread adds; others may read the counts."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -103,7 +103,7 @@ class Check:
 
 
 def sums_of_file(rows: int | None) -> dict[str, Carrier]:
-    """What the file says of its first ``rows`` rows, read apart from what the producers do."""
+    """The sums of the first ``rows`` rows of the file, read apart from what the producers do."""
     found = data.lines(rows)
     names = next(found)
     carrier_at = names.index("carrier")

@@ -38,7 +38,7 @@ class Reporter:
 
 
 def report(messages: list[Any], now_ms: int) -> dict[str, Any]:
-    """What is told of a batch: columns of row numbers, flags, waits in milliseconds, carriers and delays."""
+    """The report of a batch: columns of row numbers, flags, waits in milliseconds, carriers and delays."""
     bodies = [message.body for message in messages]
     return {
         "pid": os.getpid(),

@@ -59,5 +59,5 @@ def departures(rows: int | None = None, part: int = 0, parts: int = 1) -> Iterat
 
 
 def count(rows: int | None = None) -> int:
-    """How many departures there are among the first ``rows``."""
+    """The number of departures among the first ``rows``."""
     return min(ROWS_IN_ALL, rows) if rows is not None else ROWS_IN_ALL

@@ -1,4 +1,4 @@
-"""What the act of the aircraft sends and counts: the flights of each aircraft, one unit of order each.
+"""Messages and counts of the act of the aircraft: the flights of each aircraft, one unit of order each.
 
 An aircraft flies one flight after the other.  Whoever handles its flights has to see them in that order, however
 many consumers there are and whatever happens to a broker meanwhile.  A delivery may come again after a failure; but no
@@ -93,7 +93,7 @@ class Handler:
 
 
 class Log:
-    """What was handled, as it was reported."""
+    """The flights that were handled, as consumers reported them."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()

@@ -82,7 +82,7 @@ def _reading(row: int, names: list[str], line: list[str]) -> Reading:
 
 
 def properties_of(reading: Reading) -> dict[str, Any]:
-    """What selectors see of a reading: what is known of it."""
+    """The properties of a reading, for selectors: the values that are known."""
     return {name: value for name, value in reading.items() if value is not None}
 
 
@@ -95,7 +95,7 @@ def checksum(ids: Iterable[str]) -> int:
 
 
 class Gathered:
-    """What one subscriber got. One thread adds; others may read the counts."""
+    """The readings that one subscriber got. One thread adds; others may read the counts."""
 
     def __init__(self, expected: dict[int, Reading]) -> None:
         self.expected = expected
@@ -132,5 +132,5 @@ class Gathered:
 
 
 def expected_of(feed: Feed, taken: Iterable[Reading]) -> dict[int, Reading]:
-    """What a subscriber should get, by row."""
+    """The readings that a subscriber should get, by row."""
     return {reading["row"]: reading for reading in taken if feed.wants(reading)}

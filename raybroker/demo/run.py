@@ -43,7 +43,7 @@ PERCENTS: Final = (50.0, 95.0, 99.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What ``raybroker demo`` was asked for. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file;
+    """The options of ``raybroker demo``. ``rows`` None: all; ``store`` None: temporary; ``json``: summary file;
     ``report``: where the analysis of the brokers' metrics goes, None for the folder of temporary files.
 
     With several ``brokers`` there is a third act, in which one of them is killed.
@@ -107,7 +107,7 @@ class Collector(threading.Thread):
         super().__init__(name="collect", daemon=True)
         self.tally = tally
         self.last_ns = 0
-        """When the last new row came."""
+        """Time of the last new row."""
         self.error: str | None = None
         self._session = connection.session(ack="client")
         self._consumer = self._session.consumer(REPORTS)
@@ -269,7 +269,7 @@ class Play:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def checks(self) -> list[Check]:
-        """What must hold; reads the file once more."""
+        """The checks, each with its result; reads the file once more."""
         found = compare(self.tally, sums_of_file(self.plan.rows), self._queue["messages_in"], self._queue["messages"])
         if self.plan.kill:
             found.append(Check("the killed consumer came back", self._restarted, f"process {self._killed} was killed"))
@@ -314,7 +314,7 @@ class Play:
 
 
 def _is_consumer(pid: int) -> bool:
-    """Whether the process is one of this machine, and a consumer."""
+    """True for a consumer's process on this machine."""
     try:
         return b"ConsumerActor" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

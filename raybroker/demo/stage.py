@@ -1,4 +1,4 @@
-"""Where the demo plays: the Ray and the cluster that are there, or ones of its own that go when it goes."""
+"""Stage of the demo: the Ray and the cluster that are there, or ones of its own that go when it goes."""
 
 from __future__ import annotations
 

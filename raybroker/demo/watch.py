@@ -1,4 +1,4 @@
-"""What the display shows, collected in threads of its own, so that a slow answer never stops the picture."""
+"""Figures for the display, collected in threads of their own, so that a slow answer never stops the picture."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Weather:
     # ---- the end -----------------------------------------------------------------------------------------------------
 
     def checks(self) -> list[Check]:
-        """What must hold for each subscriber, and for all."""
+        """The checks of each subscriber, and of all, with their results."""
         found = [check_of(subscriber.feed, subscriber.gathered, self.publisher.ids) for subscriber in self.subscribers]
         found.append(
             Check("weather kept while away", self._kept == self._missed > 0,
@@ -255,7 +255,7 @@ class Weather:
 
 
 def check_of(feed: Feed, gathered: Gathered, ids: dict[int, str]) -> Check:
-    """Whether a subscriber got what the file says it should, and nothing else; ``ids`` as the sends returned them."""
+    """Check that a subscriber got what the file says it should, and nothing else; ``ids`` are those of the sends."""
     rows = sorted(gathered.expected)
     should = checksum(ids.get(row, "") for row in rows)
     got = gathered.checksum()
@@ -269,7 +269,7 @@ def check_of(feed: Feed, gathered: Gathered, ids: dict[int, str]) -> Check:
 
 
 def check_of_repeats(gathered: Sequence[Gathered]) -> Check:
-    """Whether each subscriber got each reading at most once without the redelivered flag."""
+    """Check that each subscriber got each reading at most once without the redelivered flag."""
     flagged, twice, silent = (
         sum(getattr(one, name) for one in gathered) for name in ("flagged", "duplicates", "unflagged_duplicates")
     )

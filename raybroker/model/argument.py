@@ -1,4 +1,4 @@
-"""What an argument of a public call may be: a test of the value, the words for it, and the error of a wrong one."""
+"""Checks of the arguments of public calls: a test of the value, the words for it, and the error of a wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""To which member of a distributed destination a message or a consumer goes.
+"""Balancing: the choice of the member of a distributed destination for a message or a consumer.
 
 Members are given in the same order everywhere; positions of round-robin are independent of each other, and random
 numbers come in.
@@ -82,7 +82,7 @@ class Chooser:
 
 
 class ProducerBalancer:
-    """Where one producer's messages go.
+    """The choice of members for one producer's messages.
 
     Balanced per send when ``load_balancing``; else the first choice is kept for as long as its member is there.
     """

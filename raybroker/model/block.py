@@ -134,7 +134,7 @@ class Block:
         return self._lengths
 
     def offsets(self) -> list[int]:
-        """Where each body starts in ``view``; one more entry at the end, so that ``[i], [i+1]`` bound body i."""
+        """Start of each body in ``view``; one more entry at the end, so that ``[i], [i+1]`` bound body i."""
         if self._offsets is None:
             self._offsets = list(accumulate(self.lengths, initial=self._body_offset))
         return self._offsets
@@ -152,7 +152,7 @@ class Block:
         return self.view[start : start + where[1] * self.count]
 
     def _place(self, flag: int, index: int) -> int:
-        """Where the value of a message stands in a column that is there."""
+        """Position of the value of a message in a column that is there."""
         before, width, _ = LAYOUTS[self._flags][flag]
         return HEAD_BYTES + before * self.count + width * index
 
@@ -171,7 +171,7 @@ class Block:
         return self._bytes(PRIORITIES)
 
     def expires_of(self, index: int) -> int:
-        """When a message expires, milliseconds since 1970; 0 never."""
+        """Expiration of a message, milliseconds since 1970; 0 never."""
         return self._u64(EXPIRES, index)
 
     def expires(self) -> array[int] | None:
@@ -204,7 +204,7 @@ class Block:
         return self.first_seq + index
 
     def header_offsets(self) -> list[int] | None:
-        """Where each header starts in ``view``, as :meth:`offsets`; None without a header column."""
+        """Start of each header in ``view``, as :meth:`offsets`; None without a header column."""
         if not self._flags & HEADERS:
             return None
         if self._head_offsets is None:
@@ -351,7 +351,7 @@ class Block:
 
 
 def count_of(head: Buffer) -> int:
-    """How many messages the block has whose encoding starts with ``head``."""
+    """The number of messages in the block whose encoding starts with ``head``."""
     return int(HEAD.unpack_from(head)[4])
 
 

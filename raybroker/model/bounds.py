@@ -11,7 +11,7 @@ from typing import Final
 from raybroker.model.sizes import KIB, MIB
 
 MESSAGE_BYTES_MAX: Final = 70 * MIB
-"""Largest body of one message, however ``imq.message.max_size`` is set: the seeds' default.
+"""Largest body of one message, however ``imq.message.max_size`` is set: MQ's default.
 
 A block is read, checked and written whole, so a larger one would stall everybody behind it.  At the edge: the send
 raises MessageTooLargeError and nothing is stored.

@@ -1,4 +1,4 @@
-"""Why a consumer could not process a message, as one text: type and text of an exception, and after them its traceback.
+"""The failure of a consumer to process a message, as one text: type and text of an exception, then its traceback.
 
 The text travels as the reason of an outcome (``wire.frames.Settle``) and is taken apart where it is written onto a dead
 message, so that the summary can be read and searched by itself.

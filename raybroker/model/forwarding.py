@@ -1,4 +1,4 @@
-"""What a forwarding agent does: it takes messages from a queue and puts them into one of another cluster.
+"""Attributes of forwarding agents, which take messages from a queue and put them into one of another cluster.
 
 An agent is defined by its name and attributes; this is where attributes are checked.
 """
@@ -81,12 +81,12 @@ class Forwarding:
 
     @property
     def wait_ms(self) -> int:
-        """How long a window waits for more messages."""
+        """The longest wait of a window for more messages."""
         most_ms = self.acknowledgeInterval
         return self.windowInterval if most_ms < 0 else min(self.windowInterval, most_ms)
 
     def delay_ms(self, failures: int) -> int:
-        """How long to wait after so many failures in a row, at least one."""
+        """The pause after so many failures in a row, at least one."""
         delay_ms = float(self.retryDelayBase)
         for _ in range(failures - 1):
             delay_ms *= self.retryDelayMultiplier

@@ -1,4 +1,4 @@
-"""What list verbs answer: rows, and what could not be asked for its own."""
+"""Answers of list verbs: rows, and the brokers or hosts that could not be asked for theirs."""
 
 from __future__ import annotations
 

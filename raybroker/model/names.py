@@ -1,15 +1,15 @@
 """Names: which texts may name a destination, a cluster, a broker and a client.
 
 Names of destinations have letters and digits, no blanks, starting with a letter, ``_`` or ``$``, and nothing that
-starts with ``mq.``, which is the system's own (the dead message queue, the metrics topics).  What the seeds leave open
-is decided here:
+starts with ``mq.``, which is the system's own (the dead message queue, the metrics topics).  What MQ's manual leaves
+open is decided here:
 
 * ``.`` is allowed inside: wildcard topics split names at it and the system's own names have it.  The reserved
-  prefix is therefore ``mq.`` with its dot, as in the seed, not every name starting with ``mq`` as in the later manual:
-  ``mqtt_in`` is an honest name.
-* ``-`` is allowed inside, though the row does not list it: ``orders-eu`` is how people name queues today, it is no
+  prefix is therefore ``mq.`` with its dot, as in MQ's first manual, not every name starting with ``mq`` as in the later
+  one: ``mqtt_in`` is an honest name.
+* ``-`` is allowed inside, though MQ's manual does not list it: ``orders-eu`` is how people name queues today, it is no
   wildcard and is safe in a file name, a URL and a metric label.  It may not come first, where it reads as an option.
-* ASCII only.  The seed says 英数字, the ASCII letters and digits; and two spellings of one text (composed and
+* ASCII only.  The manual says 英数字, the ASCII letters and digits; and two spellings of one text (composed and
   decomposed accents, Latin and Cyrillic ``a``) would be two queues that look like one.
 * Names are case sensitive, and at most 255 bytes, the longest file name that file systems take.
 

@@ -26,7 +26,7 @@ _SHOWN_CHARS_MAX: Final = 80
 
 
 def stranger(name: str) -> int:
-    """Where the first character is that no identifier of Java may have there; -1 when there is none."""
+    """Position of the first character that no identifier of Java may have there; -1 when there is none."""
     if name.isascii() and name.isidentifier():
         return -1
     for offset, char in enumerate(name):
@@ -36,7 +36,7 @@ def stranger(name: str) -> int:
 
 
 def is_header_name(name: str) -> bool:
-    """Whether JMS keeps the name for a header, which is no property."""
+    """True when JMS keeps the name for a header, which is no property."""
     return (name.startswith("JMS") and not name.startswith(("JMSX", "JMS_"))) or name == UNIT_PROPERTY
 
 

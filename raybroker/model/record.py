@@ -1,4 +1,4 @@
-"""What a store keeps: entries of a log, opaque to it but for their kind.
+"""Records of a store: entries of a log, opaque to it but for their kind.
 
 The core decides what an entry means; a store only has to know which entries carry a message block (they live until
 freed), which are notes (they live until a checkpoint supersedes them) and which are checkpoints.
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a store tells about itself; sizes in bytes, times in nanoseconds, counts since it was opened."""
+    """Statistics of a store; sizes in bytes, times in nanoseconds, counts since it was opened."""
 
     reserved_bytes: int = 0
     used_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What one property is: its name, kind, unit, default, bounds, and when a change takes effect.
+"""The definition of one property: its name, kind, unit, default, bounds, and when a change takes effect.
 
 A :class:`Setting` turns what a user wrote into a typed value or raises a ConfigError that names the property, the limit
 and what to do.  The table of all of them is ``setting_table.py``; looking them up is ``settings.py``.
@@ -22,7 +22,7 @@ Scope = Literal["broker", "destination", "factory"]
 Reload = Literal["start", "live", "fixed"]
 
 INT_MAX: Final = 2147483647
-"""The largest value of the seeds' integer properties."""
+"""The largest value of MQ's integer properties."""
 PRIORITY_MAX: Final = 9
 PRIORITY_DEFAULT: Final = 4
 DELIVERY_MODES: Final = ("Persistent", "Non-Persistent")
@@ -55,11 +55,11 @@ _PORT_MAX = 65535
 class Setting:
     """One property.
 
-    name       exactly as in the seeds, or our own with the prefix ``raybroker.``
+    name       exactly as in MQ or WebLogic, or our own with the prefix ``raybroker.``
     kind       decides the Python type, see the module
     default    typed; what holds when nobody says otherwise
     scope      'broker' (the configuration), 'destination' (attributes of one) or 'factory' (attributes of connections)
-    help       one sentence or two for users, with the reason where we differ from the seeds
+    help       one sentence or two for users, with the reason where we differ from them
     unit       of an integer: 'messages', 'bytes', 's', 'ms', '%', …; '' where there is none
     low, high  bounds of a number, both allowed; None: no bound on that side
     unlimited  -1 is allowed beside the bounds and means ``minus_one``

@@ -28,7 +28,7 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("imqConsumerFlowLimitPrefetch", "bool", True, "factory",
             "false: nothing is buffered; the next message comes after the current one is consumed."),
     Setting("imqConnectionFlowCount", "int", 0, "factory",
-            "Messages after which delivery pauses for control frames; 0: off. The later manual has 100; ours is off, "
+            "Messages after which delivery pauses for control frames; 0: off. MQ's later manual has 100; ours is off, "
             "because frames are bounded and an acknowledgement never waits behind more than one of them.",
             unit="messages", low=0, high=INT_MAX),
     Setting("imqConnectionFlowLimit", "int", 1000, "factory",
@@ -43,7 +43,7 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "RequestTimeoutError, and the message is still on its way. 0: for ever.", unit="ms", low=0, high=INT_MAX),
     Setting("imqAddressList", "string", "", "factory",
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "
-            "of this node first. A broker that the application names itself wins. The seeds' addresses with host and "
+            "of this node first. A broker that the application names itself wins. MQ's addresses with host and "
             "port are for connections from outside, which are not built yet."),
     Setting("imqAddressListBehavior", "enum", "PRIORITY", "factory",
             "In which order the brokers of imqAddressList are tried: as they are listed, or in a new random order for "
@@ -54,15 +54,15 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "times before the next one, and at least once: with -1, which is ours, exactly once, since otherwise the "
             "second of the list would never be tried.", unit="passes", low=1, high=INT_MAX, unlimited=True),
     Setting("imqReconnectEnabled", "bool", True, "factory",
-            "Reconnect by itself after a lost connection. The seeds default to false; ours is true, because hosts "
+            "Reconnect by itself after a lost connection. MQ's default is false; ours is true, because hosts "
             "restart by themselves and unacknowledged work is resent or redelivered either way."),
     Setting("imqReconnectAttempts", "int", UNLIMITED, "factory",
-            "Attempts before giving up. The seeds default to 0, none; ours is as many as fit into "
+            "Attempts before giving up. MQ's default is 0, none; ours is as many as fit into "
             "raybroker.reconnect.timeout_ms. Where -1 is set, attempts go on without an end, unless that time is set "
             "as well: then it holds. With imqAddressList the attempts are those at each broker, for "
             "imqAddressListIterations times.", unit="attempts", low=0, high=INT_MAX, unlimited=True),
     Setting("imqReconnectInterval", "millis", 1000, "factory",
-            "Longest pause between two attempts; the first ones follow each other sooner. The seeds wait 3000.",
+            "Longest pause between two attempts; the first ones follow each other sooner. MQ's default is 3000.",
             unit="ms", low=1, high=INT_MAX),
     Setting("imqPingInterval", "seconds", 30, "factory",
             "How often a silent connection is tested by the client; 0 and -1 switch it off.",

@@ -8,7 +8,7 @@ from raybroker.model.setting import INT_MAX, PortRange, Setting
 from raybroker.model.sizes import SIZE_BYTES_MAX
 
 CATEGORIES: Final = ("ERROR", "WARNING", "INFO")
-"""What log lines are, the most severe first."""
+"""Levels of log lines, the most severe first."""
 FACILITIES: Final = ("LOG_USER", "LOG_DAEMON", *(f"LOG_LOCAL{n}" for n in range(8)))
 
 METRICS: Final[tuple[Setting, ...]] = (

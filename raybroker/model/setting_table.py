@@ -1,8 +1,8 @@
 """The table of every property of this version: one row a property, and nothing else.
 
-Names and defaults are the seeds' own; where a default differs, ``help`` gives the reason.  Properties that the design
-has and this version has not are in ``LATER``: they are refused by name, since a setting that is taken and does nothing
-is a trap.  Rows are ordered by scope and area; how to find one is ``settings.py``.
+Names and defaults are those of MQ and WebLogic; where a default differs, ``help`` gives the reason.  Properties that
+the design has and this version has not are in ``LATER``: they are refused by name, since a setting that is taken and
+does nothing is a trap.  Rows are ordered by scope and area; how to find one is ``settings.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Where persistent messages are kept: 'file' is our own journal; 'memory' keeps nothing past the process.",
             choices=("file", "memory"), later=("jdbc", "sql")),
     Setting("imq.persist.file.sync.enabled", "bool", True, "broker",
-            "Force every store operation to the device before it is acknowledged. The seeds default to false and can "
+            "Force every store operation to the device before it is acknowledged. MQ's default is false and can "
             "lose acknowledged messages at a power cut; group commit makes true affordable."),
     Setting("imq.autocreate.queue", "bool", True, "broker",
             "Create a missing queue when a producer or consumer opens it.", reload="live"),
@@ -68,8 +68,8 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.autocreate.destination.useDMQ", "bool", True, "broker",
             "useDMQ of auto-created destinations.", reload="live"),
     Setting("imq.autocreate.queue.maxNumActiveConsumers", "int", UNLIMITED, "broker",
-            "maxNumActiveConsumers of auto-created queues. The seed has 1, the later manual -1; ours is -1, because a "
-            "second consumer that is refused is what nobody expects of a queue.",
+            "maxNumActiveConsumers of auto-created queues. MQ's first manual has 1, the later one -1; ours is -1, "
+            "because a second consumer that is refused is what nobody expects of a queue.",
             unit="consumers", low=1, high=INT_MAX, unlimited=True, reload="live"),
     Setting("imq.autocreate.queue.maxNumBackupConsumers", "int", 0, "broker",
             "maxNumBackupConsumers of auto-created queues.",
@@ -175,8 +175,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "makes the producers wait; what is stored by then is confirmed, and each producer may overshoot the limit "
             "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold; "
             "REMOVE_OLDEST discards the oldest; "
-            "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of the seeds "
-            "says by expiry, which their own code and manual do not.",
+            "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of MQ's "
+            "manual says by expiry, which its own code and manual do not.",
             choices=LIMIT_BEHAVIORS, reload=_LIVE),
     Setting("maxNumProducers", "int", 100, "destination",
             "Most producers at a time; one more is refused.",
@@ -207,8 +207,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "destination removes. false: they are discarded.", reload=_LIVE),
     Setting("expirationPolicy", "enum", "Default", "destination",
             "What becomes of an expired message: Discard removes it, Log removes it with a line in the log, Redirect "
-            "moves it to errorDestination, Default goes by useDMQ. The seeds' own default is Discard, or the dead "
-            "message queue, whichever seed one reads; ours keeps what nobody has seen.",
+            "moves it to errorDestination, Default goes by useDMQ. Their own default is Discard in "
+            "WebLogic, and the dead message queue in MQ; ours keeps what nobody has seen.",
             choices=EXPIRATION_POLICIES, reload=_LIVE),
     Setting("expirationLoggingPolicy", "string", "", "destination",
             "What the line of expirationPolicy=Log shows beside the message id: names of headers and properties, "
@@ -219,8 +219,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "full or does not exist, persistent dead messages stay where they died, which the log says, and are "
             "offered again every 5 s; others are dropped.", reload=_LIVE),
     Setting("redeliveryLimit", "int", 20, "destination",
-            "Times that a message is delivered again after it failed; the next failure makes it a dead message. The "
-            "seeds have no limit; ours is 20, because one message that cannot be handled must not turn for ever.",
+            "Times that a message is delivered again after it failed; the next failure makes it a dead message. MQ "
+            "and WebLogic have no limit; ours is 20, because one message that cannot be handled must not turn "
+            "for ever.",
             unit="redeliveries", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
     Setting("redeliveryDelayOverride", "millis", UNLIMITED, "destination",
             "Pause before a failed message is delivered again, whatever the consumer asks for.",
@@ -344,4 +345,4 @@ LATER: Final = frozenset({
     "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
     "imq.cluster.hostname", "imqSSLIsHostTrusted",
 })  # fmt: skip
-"""Properties of the seeds that this version does not have."""
+"""Properties of MQ and WebLogic that this version does not have."""

@@ -39,7 +39,7 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
     "useDMQ": (False,),
     "isLocalOnly": (False,),
 }
-"""What mq.sys.dmq may have of these attributes: it takes what others reject, from everywhere."""
+"""The attributes of these that mq.sys.dmq may have: it takes what others reject, from everywhere."""
 
 _EXCLUSIVE: Final[tuple[tuple[tuple[str, Value], tuple[str, Value]], ...]] = (
     (("distributed", True), ("isLocalOnly", True)),
@@ -54,7 +54,7 @@ def settings_of(scope: Scope) -> tuple[Setting, ...]:
 
 
 def lookup(name: str, scope: Scope) -> Setting:
-    """The setting of that name; names are case sensitive, as in the seeds.
+    """The setting of that name; names are case sensitive, as in MQ.
 
     Raises ConfigError that names the nearest valid name of the scope, or the scope where the name does exist.
     """
@@ -79,14 +79,14 @@ def _unknown_hint(name: str, scope: Scope) -> str:
 
 
 class ConfigView(Protocol):
-    """What this module needs of a configuration: a typed value by property name."""
+    """A configuration as this module needs it: a typed value by property name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DestinationAttributes:
-    """The attributes of one destination under the seeds' names; -1 means no limit.
+    """The attributes of one destination under MQ's and WebLogic's names; -1 means no limit.
 
     Built by :func:`destination_attributes` and :func:`auto_created`, which check names and bounds.
     """
@@ -166,7 +166,7 @@ class DestinationAttributes:
 
 
 def check_attribute_names(names: Iterable[str], type: DestinationType) -> None:  # noqa: A002
-    """Whether a destination of that type has attributes of these names; raises ConfigError for the first it has not."""
+    """Check that a destination of that type has these attributes; raises ConfigError for the first that it has not."""
     for name in names:
         only = lookup(name, "destination").only
         if only not in ("", type):

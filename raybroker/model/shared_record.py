@@ -1,5 +1,5 @@
-"""What the table of a configuration change record holds, as plain values: the table's reader and the machine agree on
-them, and neither knows the other.
+"""Contents of the table of a configuration change record, as plain values.  The table's reader and the state machine
+agree on them, and neither knows the other.
 
 The table belongs to one cluster and has one record: a base, which is the record up to some entry in the text of a
 backup, and one row for each entry after it.
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read after a position, at one moment.
+    """The rows after a position, read at one moment.
 
     digest  hash after the position's own entry; "" when the table has no such entry
     base    text of the base, when the position is not in the rows that there are; "" otherwise

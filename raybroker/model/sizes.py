@@ -1,7 +1,7 @@
-"""Sizes in bytes as the seeds write them: ``1600``, ``1600b``, ``16k``, ``16m``, and ``-1`` for no limit.
+"""Sizes in bytes as MQ writes them: ``1600``, ``1600b``, ``16k``, ``16m``, and ``-1`` for no limit.
 
-The suffixes are the seeds' three and no more, in either case: ``k`` is 1024 and ``m`` is 1,048,576.  A ``g`` is refused
-with the text that says how to write it, since a configuration that works here should work with the seeds' own tools.
+The suffixes are MQ's three and no more, in either case: ``k`` is 1024 and ``m`` is 1,048,576.  A ``g`` is refused
+with the text that says how to write it, since a configuration that works here should work with MQ's own tools.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from typing import Final
 UNIT_CHARS_MAX: Final = 255
 """Longest name of a unit of order: every host keeps those of all messages that it holds in memory."""
 UNIT_PROPERTY: Final = "JMS_BEA_UnitOfOrder"
-"""What selectors call the name."""
+"""The name's identifier in selectors."""
 GROUP_PROPERTY: Final = "JMSXGroupID"
-"""What JMS calls it: a message without a property of this name shows its unit of order there."""
+"""The property of JMS for it: a message without a property of this name shows its unit of order there."""
 _DEFAULT: Final = re.compile(r"mq\.unit\.[0-9a-f]{24}")
 
 
@@ -30,5 +30,5 @@ def default_unit(kind: str, destination: str) -> str:
 
 
 def is_default_unit(name: str) -> bool:
-    """Whether a destination gave that unit, and not a producer."""
+    """True for a unit that a destination gave, and not a producer."""
     return _DEFAULT.fullmatch(name) is not None

@@ -35,7 +35,7 @@ _Token = str | int
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a topic's name is a pattern: ``*`` and ``>`` are in no other name."""
+    """True when a topic's name is a pattern: ``*`` and ``>`` are in no other name."""
     return "*" in name or ">" in name
 
 
@@ -46,7 +46,7 @@ def check_pattern(pattern: str) -> str:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the topic of that name is one of the pattern's; raises InvalidDestinationError for a bad pattern.
+    """True when the topic of that name is one of the pattern's; raises InvalidDestinationError for a bad pattern.
 
     Takes at most segments of the name × segments of the pattern steps.
     """

@@ -46,7 +46,7 @@ class Xid:
 
     @classmethod
     def unpack(cls, data: bytes) -> Xid:
-        """What :meth:`pack` gave; raises ConfigError for other bytes."""
+        """The Xid that :meth:`pack` packed; raises ConfigError for other bytes."""
         if len(data) < _HEAD.size:
             raise ConfigError(f"xid: {len(data)} bytes are too few; the head alone has {_HEAD.size}")
         format_id, gtrid, bqual = _HEAD.unpack_from(data)
@@ -60,7 +60,7 @@ class Xid:
 
     @classmethod
     def parse(cls, text: str) -> Xid:
-        """What ``str`` gave; raises ConfigError saying what is wrong."""
+        """The Xid of a text that ``str`` gave; raises ConfigError saying what is wrong."""
         parts = text.strip().split(":")
         if len(parts) != 3:
             raise ConfigError(f"xid {text[:80]!r} is not format:gtrid:bqual")

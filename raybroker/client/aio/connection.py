@@ -117,7 +117,7 @@ class Connection(PicklableConnection):
 
     @property
     def client_id(self) -> str | None:
-        """Who this client is over restarts; set it before the connection is used, else IllegalStateError."""
+        """The client's identity over restarts; set it before the connection is used, else IllegalStateError."""
         return self._core.client_id
 
     @client_id.setter
@@ -369,7 +369,7 @@ class Session(Unpicklable):
         await self._run(self._core.require_transactions().commit(cancellable=CANCELLABLE))
 
     async def rollback(self) -> None:
-        """What was sent is dropped; what was received comes again, flagged."""
+        """Drop what was sent since the last time; what was received comes again, flagged."""
         await self._run(self._core.require_transactions().rollback())
 
     @property

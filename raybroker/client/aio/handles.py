@@ -388,7 +388,7 @@ class Browser(Unpicklable):
         return core
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
+        """The messages that wait, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
         require_open(self.closed)
         return self._iterate()
 

@@ -108,7 +108,7 @@ class Listening:
             self._batching.committed()
 
     def _uncertain(self, error: BrokerError) -> None:
-        """What the listener has done with is not acknowledged: it comes again, or its outcome is unknown."""
+        """Report that messages of a listener are not acknowledged: they come again, or their outcome is unknown."""
         log.warning("what a listener had done with was not acknowledged: %s", error)
         self._core.connection.events.post_failure(error)
 

@@ -1,4 +1,4 @@
-"""How the asynchronous handles wait: on the application's event loop, for work on the IO loop and for other threads.
+"""Waiting of the asynchronous handles: on the application's event loop, for work on the IO loop and for other threads.
 
 :mod:`raybroker.client.blocking.waiting` has the same names for a thread that blocks.
 """
@@ -89,7 +89,7 @@ async def put(
 async def with_room(
     target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]
 ) -> AsyncIterator[tuple[int, Future[str]]]:
-    """What ``put_many`` yields; each part is asked for once there is room for it."""
+    """The parts that ``put_many`` yields; each part is asked for once there is room for it."""
     while True:
         await asyncio.wrap_future(target.room_future())
         part = next(parts, None)
@@ -104,7 +104,7 @@ async def room_for_callbacks(callbacks: Callbacks) -> None:
 
 
 async def arrival(core: AnyConsumer, take: Callable[[], T | None], timeout_s: float | None) -> T | None:
-    """What ``take`` gives as soon as it gives something; None when the time is over or the consumer is closed."""
+    """The first result of ``take`` that is not empty; None when the time is over or the consumer is closed."""
     core._connection.warn_unless_started()
     loop = asyncio.get_running_loop()
     left, since_s = timeout_s, loop.time()

@@ -118,7 +118,7 @@ class Connection(PicklableConnection):
 
     @property
     def client_id(self) -> str | None:
-        """Who this client is over restarts; set it before the connection is used, else IllegalStateError."""
+        """The client's identity over restarts; set it before the connection is used, else IllegalStateError."""
         return self._core.client_id
 
     @client_id.setter
@@ -370,7 +370,7 @@ class Session(Unpicklable):
         self._run(self._core.require_transactions().commit(cancellable=CANCELLABLE))
 
     def rollback(self) -> None:
-        """What was sent is dropped; what was received comes again, flagged."""
+        """Drop what was sent since the last time; what was received comes again, flagged."""
         self._run(self._core.require_transactions().rollback())
 
     @property

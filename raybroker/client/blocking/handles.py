@@ -389,7 +389,7 @@ class Browser(Unpicklable):
         return core
 
     def __iter__(self) -> Iterator[Message]:
-        """What waits, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
+        """The messages that wait, in order; raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""
         require_open(self.closed)
         return self._iterate()
 

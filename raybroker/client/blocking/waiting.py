@@ -1,4 +1,4 @@
-"""How the blocking handles wait: the user's thread blocks, for work on the IO loop and for other threads.
+"""Waiting of the blocking handles: the user's thread blocks, for work on the IO loop and for other threads.
 
 Written by hand, with the names of :mod:`raybroker.client.aio.waiting`, from which the generated handles differ by it.
 """
@@ -75,7 +75,7 @@ def put(
 
 
 def with_room(target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]) -> Iterator[tuple[int, Future[str]]]:
-    """What ``put_many`` yields, which waits for room itself."""
+    """The parts that ``put_many`` yields, which waits for room itself."""
     return parts
 
 
@@ -85,7 +85,7 @@ def room_for_callbacks(callbacks: Callbacks) -> None:
 
 
 def arrival(core: AnyConsumer, take: Callable[[], T | None], timeout_s: float | None) -> T | None:
-    """What ``take`` gives as soon as it gives something; None when the time is over or the consumer is closed."""
+    """The first result of ``take`` that is not empty; None when the time is over or the consumer is closed."""
     core._connection.warn_unless_started()
     clock = core._connection.clock
     left, since_ns = timeout_s, clock.monotonic_ns()

@@ -31,13 +31,13 @@ MAGIC: Final = b"RBK\x01"
 TOKEN_BYTES: Final = 32
 PREFACE_BYTES: Final = len(MAGIC) + TOKEN_BYTES
 SCRATCH_BYTES: Final = 64 * 1024
-"""Where bytes land that do not belong to a large frame; frames up to this size are copied out of it."""
+"""Size of the buffer for bytes that do not belong to a large frame; frames up to this size are copied out of it."""
 GROW_BYTES: Final = 1 << 20
 """A large frame's buffer grows by so much as its bytes come, so that a declared length alone costs nothing."""
 
 
 def preface(token: bytes) -> bytes:
-    """What the connecting side sends first."""
+    """The preface, which the connecting side sends first."""
     assert len(token) == TOKEN_BYTES
     return MAGIC + token
 
@@ -95,7 +95,7 @@ class Native:
         return frames
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. To be released, or not kept, before :meth:`received`."""
+        """The buffer for the next bytes; never empty. To be released, or not kept, before :meth:`received`."""
         if self._frame is None:
             return memoryview(self._scratch)[self._end :]
         if self._filled == len(self._frame):

@@ -6,7 +6,7 @@
 
 Frames that carry messages or acknowledgements are packed structs; control frames (CALL and its answers) are msgpack.
 Functions with a frame's name write it.  What reads it is ``decoding.py``; when a connection is opened, and who may say
-what, is ``native.py``.
+what, is ``connection.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
 """Frames that carry messages, and may be large."""
 
 OUTCOMES: Final = frozenset(("reject", "release", "unseen", "fail", "expired"))
-"""What can become of a delivery that is not acknowledged."""
+"""Outcomes of a delivery that is not acknowledged."""
 REASON_CHARS_MAX: Final = failure.REASON_CHARS_MAX
 """A longer reason of an outcome is cut when it is sent."""
 DELAY_MS_MAX: Final = (1 << 53) - 1

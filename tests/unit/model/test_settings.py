@@ -86,7 +86,7 @@ def test_defaults_are_those_of_the_seeds(scope: Scope, name: str, text: str) -> 
 def test_a_default_that_differs_from_the_seeds_says_why(name: str, text: str) -> None:
     setting = by_name(name)
     assert setting.format(setting.default) == text
-    assert "seed" in setting.help or "manual" in setting.help
+    assert "MQ" in setting.help or "WebLogic" in setting.help
 
 
 def test_a_name_stands_once_in_each_scope_and_once_in_a_configuration() -> None:
