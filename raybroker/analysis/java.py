@@ -7,6 +7,7 @@ has no other way to be told.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from raybroker.model.errors import ConfigError
 
@@ -38,6 +39,13 @@ exec "{java}" "$@"
 """
 
 
+class Java(NamedTuple):
+    """A Java: its program and feature release."""
+
+    program: Path
+    release: int
+
+
 def system_java() -> Path | None:
     """The home of a system Java that is new enough: that of JAVA_HOME, or of the ``java`` in PATH."""
     home = os.environ.get("JAVA_HOME")
@@ -51,6 +59,7 @@ def system_java() -> Path | None:
     return None
 
 
+@functools.cache
 def version(java: Path) -> int:
     """The feature release of a Java, 0 when it does not run."""
     try:
@@ -81,7 +90,7 @@ def launcher(folder: Path, java: Path, release: int) -> Path:
     return folder
 
 
-def choose(folder: Path) -> str:
+def choose(folder: Path) -> Java:
     """Set JAVA_HOME for Spark and say which Java it is; ``folder`` is where the launcher is written.
 
     The launcher serves a system Java too: with the module that Spark asks for it would begin with a warning.
@@ -93,7 +102,15 @@ def choose(folder: Path) -> str:
     if java is None or release < JAVA_MIN:
         raise ConfigError(NEEDED)
     os.environ["JAVA_HOME"] = str(launcher(folder, java, release))
-    return f"Java {release} of {java.parent.parent}"
+    return Java(java, release)
+
+
+def cache_folder() -> Path | None:
+    """The user's folder for what saves time: below $XDG_CACHE_HOME or ~/.cache.  None: the user has no home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "raybroker").absolute()
+    except RuntimeError:
+        return None
 
 
 def workers_like_this() -> None:

@@ -41,6 +41,8 @@ class Analysis:
     step_ms: int | None = None
     memory: str = "2g"
     conf: Mapping[str, str] | None = None
+    archive: bool = True
+    """With the class archive in the user's cache folder, see ``classes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,7 @@ def _spark(plan: Analysis, spark: Any) -> AbstractContextManager[Any]:
     size = sum(file.size for file in tables.files_of(plan.lake, _window(plan))[0])
     return session.spark(
         plan.master, memory=plan.memory, conf=dict(plan.conf or {}), brief=size < BRIEF_BYTES,
-        tiny=size < TINY_BYTES and masters.is_here(plan.master), lake=False,
+        tiny=size < TINY_BYTES and masters.is_here(plan.master), lake=False, archive=plan.archive,
     )  # fmt: skip
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from raybroker.analysis import java, masters
+from raybroker.analysis import classes, java, masters
 from raybroker.model.errors import ConfigError
+from raybroker.system.clock import SystemClock
 
 LOCAL: Final = "local[*]"
 MISSING: Final = "the analysis needs Spark: pip install 'raybroker[analysis]'"
@@ -29,6 +31,7 @@ OPTIONS: Final = {
 """What we set; ``spark-defaults.conf`` and ``--conf`` of a real master may say more."""
 _JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m"
 """Below that size of its classes Java would collect the whole heap several times while Spark starts."""
+_JAVA: Final = "spark.driver.extraJavaOptions"
 _BRIEF: Final = "-XX:TieredStopAtLevel=1"
 """For dozens of short queries the optimizing compiler would take more time than it gives."""
 _LOGGING: Final = """status = ERROR
@@ -66,12 +69,13 @@ def spark(
     brief: bool = True,
     tiny: bool = False,
     lake: bool = True,
+    archive: bool = True,
 ) -> Iterator[Any]:
     """A Spark session; ended when the block ends.
 
     ``brief``: its work takes seconds; false for millions of rows, which are twice as fast through compiled code.
     ``tiny``: it has thousands of rows, see TINY.  ``lake``: with the source ``raybroker_lake``; to register a source
-    Spark starts a Python process, which takes two seconds.
+    Spark starts a Python process, which takes two seconds.  ``archive``: with the class archive, see ``classes``.
     Raises ConfigError when Spark or Java is missing, or the master cannot be used.
     """
     masters.check(master)
@@ -82,12 +86,14 @@ def spark(
     except ImportError as error:
         raise ConfigError(f"{MISSING} ({error})") from None
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it repeats each error as JSON
-    with TemporaryDirectory(prefix="raybroker-analysis-") as scratch:
-        java.choose(Path(scratch, "java"))
+    with ExitStack() as stack:
+        scratch = stack.enter_context(TemporaryDirectory(prefix="raybroker-analysis-"))
+        found = java.choose(Path(scratch, "java"))
+        kept = stack.enter_context(_archived(found)) if archive and _JAVA not in (conf or {}) else ""
         if masters.is_here(master):
             java.workers_like_this()
         builder = SparkSession.builder.master(master).appName("raybroker analyze")
-        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief), **(TINY if tiny else {}),
+        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief, kept), **(TINY if tiny else {}),
                    **(conf or {})}  # fmt: skip
         for key, value in options.items():
             builder = builder.config(key, value)
@@ -105,14 +111,44 @@ def spark(
             session.stop()
 
 
-def _local_options(master: str, scratch: Path, memory: str, brief: bool) -> dict[str, str]:
-    """What only concerns this machine."""
+@contextmanager
+def _archived(found: java.Java) -> Iterator[str]:
+    """Options by which a Java that is to start uses, or at its end writes, the class archive."""
+    from pyspark import SparkContext
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = java.cache_folder()
+    if folder is None or SparkContext._gateway is not None:
+        yield ""
+        return
+    jars = Path(_find_spark_home(), "jars")
+    choice = classes.choose(folder / "java", found.program, found.release, jars, SystemClock().now_ms())
+    with classes.of_whole_runs(choice):
+        yield choice.options
+    if choice.writing is not None:
+        atexit.register(_release_output)
+
+
+def _release_output() -> None:
+    """Java closes its standard output and error: who reads those of this process need not wait until Java has ended."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    with suppress(Exception):
+        assert gateway is not None
+        system = gateway.jvm.java.lang.System
+        system.out.close()
+        system.err.close()
+
+
+def _local_options(master: str, scratch: Path, memory: str, brief: bool, kept: str = "") -> dict[str, str]:
+    """What only concerns this machine; ``kept``: the options of the class archive."""
     quiet = scratch / "log4j2.properties"
     quiet.write_text(_LOGGING, encoding="utf-8")
-    java_options = f"{_JAVA_OPTIONS} {_BRIEF}" if brief else _JAVA_OPTIONS
+    java_options = f"{_JAVA_OPTIONS} {_BRIEF if brief else ''} {kept}"
     options = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet} {java_options}",
+        _JAVA: f"-Dlog4j2.configurationFile=file:{quiet} {java_options}",
     }
     if masters.is_here(master):
         options |= {

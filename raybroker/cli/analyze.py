@@ -55,6 +55,10 @@ def analyze(
             "counts the first time only.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --follow: alerts as lines of JSON.")] = False,
+    class_archive: Annotated[
+        bool, typer.Option("--class-archive/--no-class-archive", help="Keep Spark's classes in ~/.cache/raybroker, so "
+                           "that the next start is shorter.")
+    ] = True,
 ) -> None:  # fmt: skip
     """Analyse the metrics of a cluster with Spark: raybroker analyze LAKE --out report.html
 
@@ -65,14 +69,14 @@ def analyze(
     since_ms = None if since is None else time_ms("--since", since, now)
     if follow:
         start = since_ms if since_ms is not None else now - FOLLOW_BACK_MS
-        _follow(lake, master, start, interval, checkpoint, json=json)
+        _follow(lake, master, start, interval, checkpoint, json=json, archive=class_archive)
         return
     from raybroker.analysis.run import FOREVER_MS, Analysis
     from raybroker.analysis.run import analyze as run
 
     plan = Analysis(
         lake, out, now, master, since_ms or 0, FOREVER_MS if until is None else time_ms("--until", until, now), tables,
-        None if step is None else _step_ms(step), memory, _settings(conf or []),
+        None if step is None else _step_ms(step), memory, _settings(conf or []), class_archive,
     )  # fmt: skip
     if plan.since_ms >= plan.until_ms:
         raise UsageError("--since is not before --until")
@@ -183,7 +187,9 @@ def _tell_errors(scrapes: list[Any]) -> None:
             output.error(f"{one.broker}: {one.error}")
 
 
-def _follow(lake: Path, master: str, since_ms: int, interval_s: float, checkpoint: Path | None, *, json: bool) -> None:
+def _follow(
+    lake: Path, master: str, since_ms: int, interval_s: float, checkpoint: Path | None, *, json: bool, archive: bool
+) -> None:
     from raybroker.analysis import masters, session
     from raybroker.analysis.follow import Follower, claim, follow
 
@@ -196,7 +202,7 @@ def _follow(lake: Path, master: str, since_ms: int, interval_s: float, checkpoin
         raise UsageError(f"workers of {master} keep the state of alerts: name a folder that all of them, and this "
                          "machine, share with --checkpoint DIR")  # fmt: skip
     stop = threading.Event()
-    with session.spark(master) as spark, _ended_by_signals(stop):
+    with session.spark(master, archive=archive) as spark, _ended_by_signals(stop):
         if checkpoint is not None and not here:
             masters.check_workers(spark, lake.absolute(), checkpoint.absolute(), "--checkpoint")
         follower = Follower(

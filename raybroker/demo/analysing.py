@@ -47,7 +47,7 @@ def analysed(lake: Path, out: Path, picture: Picture, display: Display) -> dict[
     try:
         from raybroker.analysis.run import Analysis, analyze
 
-        result = analyze(Analysis(lake, out, clock.now_ms()), lambda: clock.monotonic_ns() / 1e9)
+        result = analyze(Analysis(lake, out, clock.now_ms(), archive=False), lambda: clock.monotonic_ns() / 1e9)
     except (ConfigError, ImportError) as error:
         return {"report": f"none: {error}"}
     finally:

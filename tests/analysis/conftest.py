@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +30,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_tests() -> Iterator[None]:
+    """Commands that tests start keep class archives there, not in the home of who runs the tests."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rbt-cache-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("XDG_CACHE_HOME", folder)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A Spark session on two cores with our sources."""
@@ -37,7 +49,7 @@ def spark() -> Iterator[Any]:
     from raybroker.model.errors import ConfigError
 
     try:
-        with session.spark("local[2]", memory="1g") as made:
+        with session.spark("local[2]", memory="1g", archive=False) as made:
             yield made
     except ConfigError as error:
         missing(str(error))

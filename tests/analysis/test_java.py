@@ -46,7 +46,7 @@ def test_a_system_java_that_is_new_enough_is_taken_first(tmp_path: Path, monkeyp
     monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
     monkeypatch.setenv("PATH", f"{new.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(java, "packaged_java", lambda: fake(tmp_path / "packaged", "25"))
-    assert java.choose(tmp_path / "shim") == f"Java 17 of {new.parent.parent}"
+    assert java.choose(tmp_path / "shim") == (new, 17)
 
 
 def test_without_one_the_packaged_java_is_taken_and_without_both_one_line_says_what_to_do(
@@ -55,7 +55,7 @@ def test_without_one_the_packaged_java_is_taken_and_without_both_one_line_says_w
     monkeypatch.setattr(java, "system_java", lambda: None)
     packaged = fake(tmp_path / "packaged", "25")
     monkeypatch.setattr(java, "packaged_java", lambda: packaged)
-    assert java.choose(tmp_path / "shim").startswith("Java 25")
+    assert java.choose(tmp_path / "shim").release == 25
     home = Path(os.environ["JAVA_HOME"])
     gone = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", gone, "Main", ""]
