@@ -38,10 +38,11 @@ class Settlement:
         self._counters.redelivered += found.redelivered
         for dead in found.dead:
             self.dead_letter(queue, dead)
-        if found.recorded:
-            self.record_attempts(queue, found.recorded)
-        if found.settled:
-            self._consumed(queue, found.settled)
+        for recorded, settled in (*found.before, (found.recorded, found.settled)):
+            if recorded:
+                self.record_attempts(queue, recorded)
+            if settled:
+                self._consumed(queue, settled)
 
     def failed(self, queue: DeliveryQueue, found: Failed) -> None:
         """Handing messages out has failed."""

@@ -15,13 +15,16 @@ class Dispatched:
 
     recorded     runs with a consumer whose attempts are written down
     settled      deliveries to consumers that acknowledge by receiving
+    before       what comes before these, as pairs of such lists: with units of order every such delivery is settled
+                 by itself, as the next of its unit follows
     dead         what turned out to be dead instead
     redelivered  messages that were handed out before
     """
 
-    __slots__ = ("dead", "recorded", "redelivered", "settled")
+    __slots__ = ("before", "dead", "recorded", "redelivered", "settled")
 
     def __init__(self) -> None:
+        self.before: list[tuple[list[Run], list[Delivery]]] = []
         self.recorded: list[Run] = []
         self.settled: list[Delivery] = []
         self.dead: list[Dead] = []

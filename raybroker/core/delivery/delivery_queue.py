@@ -226,7 +226,10 @@ class DeliveryQueue:
             found.redelivered += delivery.count
         if consumer.no_ack:  # Its units are free for the next at once.
             found.settled.append(delivery)
-            self.pending.settled([delivery.run])
+            if self.pending is not self.plain:
+                self.pending.settled([delivery.run])
+                found.before.append((found.recorded, found.settled))
+                found.recorded, found.settled = [], []
 
     def dies(self, dead: Dead) -> None:
         """Messages that wait no longer are dead."""
