@@ -29,6 +29,7 @@ def fake(folder: Path, release: str, code: int = 0) -> Path:
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "")
+    java.version.cache_clear()  # Folders of tests that passed are gone, and their names are given again.
 
 
 @pytest.mark.parametrize(("release", "number"), [("17.0.15", 17), ("25.0.2", 25), ("1.8.0_402", 1), ("21", 21)])
