@@ -33,7 +33,7 @@ ROWS_MAX: Final = 100_000
 _SERIES: Final = ("date", "broker", "cluster", "destination", "type", "metric", "labels", "ts")
 _VIEWS: Final = {
     "counters": (*_SERIES, "seconds", "increase", "resets", "samples", "rate"),
-    "gauges": (*_SERIES, "samples", "last", "low", "high", "total / samples as mean"),
+    "gauges": (*_SERIES, "samples", "last", "low", "high", "try_divide(total, samples) as mean"),
     "histograms": (*_SERIES, "seconds", "increase", "total", "edges", "counts", "resets", "rate", "p50", "p95", "p99"),
 }
 

@@ -15,7 +15,9 @@ LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))
 MEMORY: Final = {"red": 95.0, "orange": 65.0, "yellow": 45.0}
 """Harm of memory that is short, by level."""
 SHOWN: Final = 30
-USED: Final = f"sum(if(metric = '{names.RESIDENT}', high, 0)) / max(if(metric = '{names.MEMORY_LIMIT}', high, null))"
+USED: Final = (
+    f"try_divide(sum(if(metric = '{names.RESIDENT}', high, 0)), max(if(metric = '{names.MEMORY_LIMIT}', high, null)))"
+)
 """SQL: the used part of a broker's memory."""
 
 

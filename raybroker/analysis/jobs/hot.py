@@ -107,7 +107,7 @@ def by_unit(counters: Any) -> Any:
                    from {{counters}} where metric = '{names.UNITS}' group by 1, 2, 3),
              d as (select destination, type, sum(increase) everything from {{counters}}
                    where metric = '{names.IN}' group by 1, 2)
-        select destination, unit, messages, least(1.0, messages / everything) part
+        select destination, unit, messages, least(1.0, try_divide(messages, everything)) part
         from u join d using (destination, type) where everything > 0 and messages > 0
         order by part desc, messages desc, destination, unit limit 100
     """, counters=counters)  # fmt: skip

@@ -60,7 +60,7 @@ def skew(gauges: Any) -> Any:
     """The largest member by the average, by step."""
     return query("""
         with t as (select ts, labels['member'] member, max(last) units from {gauges} group by 1, 2)
-        select ts, max(units) / avg(units) skew from t group by 1 order by 1
+        select ts, try_divide(max(units), avg(units)) skew from t group by 1 order by 1
     """, gauges=gauges)  # fmt: skip
 
 

@@ -89,14 +89,14 @@ def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
                           sum(if(metric = '{names.LIMIT}', mean, 0)) limits
                    from {{gauges}} group by 1, 2, 3, 4),
              g as (select destination, type, ts, max(consumers) consumers, max(limits) limits from m group by 1, 2, 3),
-             n as (select destination, type, avg(consumers) consumers, avg(limits) / avg(consumers) limit
+             n as (select destination, type, avg(consumers) consumers, try_divide(avg(limits), avg(consumers)) limit
                    from g where consumers > 0 group by 1, 2),
              b as (select destination, type, sum(if(metric = '{names.BYTES_IN}', increase, 0)) bytes,
                           sum(if(metric = '{names.IN}', increase, 0)) messages
                    from {{counters}} group by 1, 2),
-             s as (select destination, type, sum(increase) number, sum(total) / sum(increase) service_s
+             s as (select destination, type, sum(increase) number, try_divide(sum(total), sum(increase)) service_s
                    from {{histograms}} group by 1, 2 having sum(increase) > 0)
-        select destination, type, number, service_s, consumers, limit, bytes / messages message_bytes
+        select destination, type, number, service_s, consumers, limit, try_divide(bytes, messages) message_bytes
         from s join n using (destination, type) left join b using (destination, type) order by number desc limit 1000
     """, counters=counters, gauges=gauges, histograms=histograms)  # fmt: skip
 
