@@ -320,9 +320,12 @@ def test_more_producers_than_allowed_are_refused(broker: LoopbackBroker) -> None
     connection, name = broker.connect(), broker.name()
     connection.admin().create_destination("queue", name, maxNumProducers=2)
     session = connection.session()
-    first, _ = session.producer(name), session.producer(name)
+    first, second = session.producer(name), session.producer(name)
     with pytest.raises(ResourceAllocationError, match="maxNumProducers=2"):
         session.producer(name)
     first.close()
-    session.producer(name).send("x")
+    third = session.producer(name)  # held until it was counted: one that nothing refers to is let go
+    third.send("x")
     assert state_of(connection, name)["producers"] == 2
+    second.close()
+    third.close()
