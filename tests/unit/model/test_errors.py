@@ -10,6 +10,13 @@ from raybroker.model import errors
 from raybroker.model.errors import BY_CODE, BrokerError, StoreDamagedError, XAError, from_code
 
 CLASSES = sorted(BY_CODE.values(), key=lambda kind: kind.__name__)
+CODES = """
+    broker broker_gone config connection_lost destination_paused illegal_state invalid_client_id
+    invalid_destination invalid_selector listener local_destination master_unavailable message_format
+    message_too_large no_cluster not_open not_supported order protocol quota_exceeded resource_allocation
+    security stale store store_damaged store_full timeout transaction_in_progress transaction_rolled_back xa
+    xa_rolled_back xa_state
+"""
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -34,6 +41,10 @@ def test_the_table_holds_every_error_of_the_module_under_its_own_code() -> None:
 def test_every_error_has_a_code_of_its_own_and_a_text_for_users(kind: type[BrokerError]) -> None:
     assert "code" in vars(kind)
     assert kind.__doc__
+
+
+def test_codes_stay_when_a_class_is_renamed() -> None:
+    assert sorted(BY_CODE) == CODES.split()
 
 
 def test_an_error_that_travelled_as_code_and_text_is_the_same_error() -> None:
