@@ -7,13 +7,13 @@ only asked for after its ``Persisted`` came in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member_messages import Envelope
 from raybroker.model.errors import BrokerError
 from raybroker.model.shared_record import Found, Row
+from raybroker.model.value import Value
 
 OK: Final = "OK"
 BAD_REQUEST: Final = "BAD_REQUEST"
@@ -27,75 +27,68 @@ CHANGE_MASTER_RESULTS: Final = (OK, BAD_REQUEST, NOT_ALLOWED, UNAVAILABLE, PRECO
 # ---- events
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Event(Value):
+    """What the machine is told."""
+
+
+class Started(Event):
     """The first event, once.  Nothing was sent before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Event):
     """Time has passed.  Needed at ``Member.wake_at_ms`` or sooner; more often does no harm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Event):
     """Another broker's machine sent this."""
 
     envelope: Envelope
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(Event):
     """The frames of the ``Persist`` with this token, and of all before it, are on disk."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Event):
     """The ``Apply`` of this number is done; ``failure`` says why not all of it, and it will be asked for again."""
 
     number: int
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchanged:
+class Exchanged(Event):
     """The active consumers of ``peer`` are known here, and ours there."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(Event):
     """A client or an administrator of this broker wants a change.  ``request``: any number not in use; see Answer."""
 
     request: int
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMaster:
+class ChangeMaster(Event):
     """An administrator wants another master, while the cluster runs.  Answered with ``result``."""
 
     request: int
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Compress:
+class Compress(Event):
     """Shorten the record: its history becomes one snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Brokers:
+class Brokers(Event):
     """The names of the cluster's brokers are these now: the list was edited, or others were found."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableDone:
+class TableDone(Event):
     """The call to the shared table with this token is over.
 
     ``error`` "": it was carried out; ``found`` is what was read, None when there is no table; ``done`` says whether it
@@ -109,22 +102,18 @@ class TableDone:
     unknown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Event):
     """The broker shuts down in order."""
-
-
-Event = (
-    Started | Tick | Received | Persisted | Applied | Exchanged | Propose | ChangeMaster | Compress | Brokers
-    | TableDone | Leave
-)
 
 
 # ---- actions
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Action(Value):
+    """What the machine wants done."""
+
+
+class Send(Action):
     """Carry an envelope to broker ``to``, once, without waiting for anything.
 
     What a machine sends to the sender of the envelope that it was just given may travel back as the answer of that
@@ -135,8 +124,7 @@ class Send:
     envelope: Envelope
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(Action):
     """Append ``frames`` to the record file and sync, or replace its whole content by them; then say Persisted(token).
 
     In order, one after the other; several may be done with one sync.  An error of the disk stops the broker.
@@ -147,8 +135,7 @@ class Persist:
     replace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Action):
     """Bring this broker's destinations, subscriptions and templates up to entry ``number``; then say Applied(number).
 
     ``whole`` None: carry out ``changes``, in order.  Else ``whole`` is what has to be in the end, whatever is there now
@@ -161,8 +148,7 @@ class Apply:
     whole: RecordState | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTable:
+class ReadTable(Action):
     """Read what the shared table has after entry ``number`` of ``record``; then say TableDone(token).
 
     One of these three is under way at a time.  They may fail; none may be carried out after an answer without
@@ -174,8 +160,7 @@ class ReadTable:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendTable:
+class AppendTable(Action):
     """Append rows to ``record`` in the shared table, all or none, if it ends just before them."""
 
     token: int
@@ -183,8 +168,7 @@ class AppendTable:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShortenTable:
+class ShortenTable(Action):
     """Make entry ``number``, with its hash, the end of the base of ``record`` if ``before`` is the end now."""
 
     token: int
@@ -195,20 +179,17 @@ class ShortenTable:
     base: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Action):
     """Tell ``peer`` the active consumers here and learn its own; then say Exchanged(peer)."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Action):
     """Clients may connect: this broker is fully integrated.  Said once a life."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Action):
     """A Propose or ChangeMaster is over.
 
     ``error`` None: a change is in the record for good and applied here; ``number`` is its entry, 0 without a master.
@@ -222,27 +203,23 @@ class Answer:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewChanged:
+class ViewChanged(Action):
     """``Member.membership`` shows something new under this version: wake who waits for it."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Action):
     """A line for the log; ``warning`` when an administrator should look."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(Action):
     """Stop serving at once: another instance of this broker has taken over, or the broker has left in order."""
 
     reason: str
 
 
 OnTable = ReadTable | AppendTable | ShortenTable
-Action = Send | Persist | Apply | OnTable | Exchange | Open | Answer | ViewChanged | Note | Halt

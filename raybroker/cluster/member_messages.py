@@ -7,14 +7,13 @@ and its incarnation, so that what an older instance of a broker says is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from raybroker.cluster.change_record import Change, Entry
 from raybroker.cluster.term import Leadership
+from raybroker.model.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Value):
     """How far a record goes: its id, the number of its last entry, and the hash of all up to there."""
 
     record: str
@@ -22,8 +21,11 @@ class Position:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Greet:
+class Message(Value):
+    """What one member machine says to another."""
+
+
+class Greet(Message):
     """Who I am and what has to be equal.  ``answer``: greet me back."""
 
     properties: Mapping[str, object]
@@ -32,16 +34,14 @@ class Greet:
     answer: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Message):
     """You may not talk to me: ``text`` says why; ``stale``: a later instance of you is known."""
 
     text: str
     stale: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Message):
     """I live.  ``operating``: I am fully integrated; ``joined`` orders the brokers that are."""
 
     claim: Leadership
@@ -50,15 +50,13 @@ class Beat:
     operating: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Message):
     """To the master: what comes after this position?"""
 
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Message):
     """From the master: entries in order, some or all of those up to ``last``."""
 
     claim: Leadership
@@ -66,32 +64,28 @@ class Entries:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Message):
     """From the master: its whole record, as ``ChangeRecord.dump`` writes it."""
 
     claim: Leadership
     dump: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Disagree:
+class Disagree(Message):
     """From the master: your position is not on my record, and I cannot tell why; an administrator has to look."""
 
     position: Position
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Message):
     """To the master: make this change.  ``request`` counts the proposals of one instance; said again until answered."""
 
     request: int
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Message):
     """From the master: entry ``number`` of ``record`` is durable, or the error ``code`` with its ``text``."""
 
     request: int
@@ -101,49 +95,38 @@ class Decision:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Message):
     """Without a master: this was changed here; ``sequence`` counts the changes of one instance."""
 
     sequence: int
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Message):
     """Answer to a Tell: it is durable here too."""
 
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Message):
     """From the master that is going to be replaced: keep this record; it is yours if I say so."""
 
     claim: Leadership
     dump: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Message):
     """Answer to an Offer: the record is durable here, up to this position."""
 
     claim: Leadership
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(Message):
     """I shut down in order."""
 
 
-Message = (
-    Greet | Refuse | Beat | Ask | Entries | Whole | Disagree | Proposal | Decision | Tell | Told | Offer | Taken | Bye
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Value):
     """One message with who says it; ``to``: the only incarnation of the receiver that it is for, 0 for any."""
 
     sender: str

@@ -7,7 +7,7 @@ import pytest
 from raybroker.cluster import events as ev
 from raybroker.cluster import member_messages as m
 from raybroker.cluster.change_record import Change
-from raybroker.cluster.member import Member, MemberSettings, MemberState
+from raybroker.cluster.member import _EVENTS, _MESSAGES, Member, MemberSettings, MemberState
 from raybroker.cluster.member_state import NEXT
 from raybroker.model.errors import (
     InvalidDestinationError,
@@ -16,6 +16,12 @@ from raybroker.model.errors import (
     StoreDamagedError,
 )
 from tests.unit.cluster.cluster import Cluster, queue, running
+
+
+def test_every_event_and_message_has_its_handler() -> None:
+    assert set(_EVENTS) == set(ev.Event.__subclasses__())
+    at_the_door = {m.Greet, m.Refuse}  # Also of a broker that has not greeted yet.
+    assert set(_MESSAGES) | at_the_door == set(m.Message.__subclasses__())
 
 
 def test_a_broker_waits_for_the_master_takes_no_clients_and_goes_on_by_itself() -> None:  # K-12
