@@ -1,7 +1,7 @@
 """Bodies of messages as bytes.
 
 A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
-types here (``extensions.py``); which one is its *kind*.  A pickled
+types here (``msgpack_types.py``); which one is its *kind*.  A pickled
 object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
 the bit DEFLATED is that of a body whose bytes were compressed.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from raybroker.content.arrays import is_array
-from raybroker.content.msgpack_types import lone_array, pack_lone_array, packing, restored
+from raybroker.content.msgpack_types import lone_array, pack_lone_array, packing, restored, restored_plain
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.record import Buffer
@@ -52,7 +52,7 @@ _TOO_DEEP: Final = f"its lists and maps are more than {NESTING_MAX} deep in each
 def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
     """(kind, bytes) of a body; raises MessageFormatError naming the type that cannot travel.
 
-    ``exact``: refuse what would come back as another type too, see ``extensions.py``.
+    ``exact``: refuse what would come back as another type too, see ``msgpack_types.py``.
     """
     kind = type(body)
     if kind is bytes:
@@ -100,10 +100,11 @@ def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
     return OBJECT, _packed(plain, exact=exact)
 
 
-def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
+def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX, *, typed: bool = True) -> Any:
     """The body of a received message; raises MessageFormatError for bytes that are not what the kind says.
 
     ``most``: bytes that a compressed body may have when it is whole again.
+    ``typed``: False gives dataclasses as dicts, for whoever is not the application.
     """
     if kind == BYTES:
         return bytes(data)
@@ -112,7 +113,7 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
         if kind == BYTES:
             return bytes(data)
     if kind == WORK:
-        return [decode_body(row.kind, row.body, most) for row in work_rows(data)]
+        return [decode_body(row.kind, row.body, most, typed=typed) for row in work_rows(data)]
     try:
         if kind == TEXT:
             return str(data, "utf-8")
@@ -120,11 +121,12 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX) -> Any:
             array = lone_array(data) if kind == OBJECT else None
             if array is not None:
                 return array
-            body = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=restored)
+            hook = restored if typed else restored_plain
+            body = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=hook)
             if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
                 raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
             return body
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001 - a key of a map may be of any type, and hashing it may raise anything
         raise MessageFormatError(f"a received body does not decode: {error}") from None
     raise MessageFormatError(f"a received body has the unknown kind {kind}")
 

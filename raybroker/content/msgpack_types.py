@@ -5,32 +5,34 @@
     time, timedelta     else with its offset from UTC
     UUID, Decimal       exactly, also Decimal("NaN") and trailing zeros
     numpy arrays        raw, without a copy on the receiving side; numpy scalars alike (``arrays.py``)
+    dataclasses         as their class where its module is imported, else as a dict (``dataclass_values.py``)
 
-What a class of the application adds stays behind, since nothing received may name code to run: a dataclass comes back
-as a dict of its fields, and a subclass of str, int, float, bytes, list, dict or tuple as that type.
+Nothing received may name code to run, so what else a class of the application adds stays behind: a subclass of str,
+int, float, bytes, list, dict or tuple comes back as that type, bytearray and memoryview as bytes, and a record of
+numpy's recarray as its plain one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import decimal
 import uuid
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgpack
 
 from raybroker.content import arrays
+from raybroker.content.dataclass_values import described, is_dataclass_value, rebuilt
 from raybroker.model.record import Buffer
 
-TUPLE, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, SCALAR, ARRAY = range(1, 10)
+TUPLE, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, SCALAR, ARRAY, DATACLASS = range(1, 11)
 """Codes of the extension types."""
 
 TUPLES_MAX: Final = 32
-"""Tuples inside each other, with whatever lists and maps between them.
+"""Tuples and dataclasses inside each other, with whatever lists and maps between them.
 
 Each is packed by itself, so reading one that is in another is recursive.  At the edge: the send raises
 MessageFormatError.
@@ -56,17 +58,17 @@ def _extended(value: Any, *, exact: bool, depth: int) -> Any:
     if packer is not None:
         return msgpack.ExtType(*packer(value))
     if kind is tuple:
-        return _tuple(value, exact=exact, depth=depth)
+        return _nested(TUPLE, list(value), exact=exact, depth=depth)
     if arrays.is_array(value):
         return msgpack.ExtType(ARRAY, b"".join(arrays.pack_array(value)))
     if arrays.is_scalar(value):
         return msgpack.ExtType(SCALAR, arrays.pack_scalar(value))
     if exact:
         raise LossyError(f"{kind.__qualname__} would come back as another type")
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if is_dataclass_value(value):
+        return _nested(DATACLASS, described(value), exact=exact, depth=depth)
     if isinstance(value, tuple):
-        return _tuple(tuple(value), exact=exact, depth=depth)
+        return _nested(TUPLE, list(value), exact=exact, depth=depth)
     for base in _BASES:
         if isinstance(value, base):
             return _base(base, value)
@@ -82,11 +84,11 @@ def _base(base: type, value: Any) -> Any:
     return float.__float__(value) if base is float else base(value)
 
 
-def _tuple(value: tuple[Any, ...], *, exact: bool, depth: int) -> msgpack.ExtType:
+def _nested(code: int, parts: Sequence[Any], *, exact: bool, depth: int) -> msgpack.ExtType:
     if depth >= TUPLES_MAX:
-        raise ValueError(f"tuples are more than {TUPLES_MAX} deep in each other")
+        raise ValueError(f"tuples and dataclasses are more than {TUPLES_MAX} deep in each other")
     inner = partial(_extended, exact=exact, depth=depth + 1)
-    return msgpack.ExtType(TUPLE, msgpack.packb(list(value), use_bin_type=True, strict_types=True, default=inner))
+    return msgpack.ExtType(code, msgpack.packb(list(parts), use_bin_type=True, strict_types=True, default=inner))
 
 
 _PLAIN: Final = partial(_extended, exact=False, depth=0)
@@ -153,15 +155,15 @@ _UNPACKERS: Final[dict[int, Callable[[Any], Any]]] = {
 }
 
 
-def _restored(code: int, data: bytes, *, depth: int) -> Any:
-    if code == TUPLE:
+def _restored(code: int, data: bytes, *, depth: int, typed: bool) -> Any:
+    if code in (TUPLE, DATACLASS):
         if depth > TUPLES_MAX:
-            raise ValueError("tuples are too deep in each other")
-        hook = partial(_restored, depth=depth + 1)
-        found = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=hook)
-        if type(found) is not list:
-            raise ValueError("a tuple is no list")
-        return tuple(found)
+            raise ValueError("tuples and dataclasses are too deep in each other")
+        hook = partial(_restored, depth=depth + 1, typed=typed)
+        parts = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=hook)
+        if type(parts) is not list:
+            raise ValueError("a tuple or dataclass is no list")
+        return tuple(parts) if code == TUPLE else _dataclass(parts, typed=typed)
     unpack = _UNPACKERS.get(code)
     if unpack is None:
         raise ValueError(f"it has a value of the unknown type {code}; a newer version may know it")
@@ -171,8 +173,16 @@ def _restored(code: int, data: bytes, *, depth: int) -> Any:
         raise ValueError(f"a value of type {code} is damaged: {error!r}") from None
 
 
-restored: Final = partial(_restored, depth=1)
+def _dataclass(parts: list[Any], *, typed: bool) -> Any:
+    if list(map(type, parts)) != [str, str, dict] or not set(map(type, parts[2])) <= {str}:
+        raise ValueError("a dataclass is not its module, its name and its fields")
+    return rebuilt(*parts) if typed else parts[2]
+
+
+restored: Final = partial(_restored, depth=1, typed=True)
 """For ``msgpack.unpackb(ext_hook=…)``; raises ValueError for damaged bytes and for unknown types."""
+restored_plain: Final = partial(_restored, depth=1, typed=False)
+"""The same with dataclasses as dicts."""
 
 _LONG_EXTENSION: Final = 0xC9
 """First byte of an extension value with a length of four bytes."""

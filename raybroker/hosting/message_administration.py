@@ -283,7 +283,7 @@ def _body(block: Block, index: int, most: int) -> Any:
     if kind == PICKLE or data.nbytes > most:
         return bytes(data[:most])
     try:
-        return decode_body(kind, data)
+        return decode_body(kind, data, typed=False)
     except MessageFormatError:
         return bytes(data[:most])
 

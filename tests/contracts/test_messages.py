@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -28,6 +29,22 @@ def test_a_body_has_the_type_that_it_was_sent_with(broker: LoopbackBroker, body:
     session.producer(name).send(body)
     (message,) = take(session.consumer(name), 1)
     assert (message.body, message.body_type) == (body, body_type)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    station: str
+    parts: tuple[Any, ...]
+
+
+def test_a_dataclass_comes_back_to_applications_and_is_a_dict_for_administrators(broker: LoopbackBroker) -> None:
+    connection, body = broker.connect(), Reading("JFK", (1, Reading("EWR", ())))
+    session, name = connection.session(), create(connection, broker.name())
+    session.producer(name).send([body])
+    (seen,) = connection.admin().browse_messages("queue", name)["messages"]
+    assert seen["body"] == [{"station": "JFK", "parts": (1, {"station": "EWR", "parts": ()})}]
+    (message,) = take(session.consumer(name), 1)
+    assert message.body == [body]
 
 
 def test_a_message_cannot_be_written_to(broker: LoopbackBroker) -> None:

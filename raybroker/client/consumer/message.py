@@ -92,10 +92,13 @@ class Message:
     @property
     def body(self) -> Any:
         """The body as it was sent: str, bytes, number, None, tuple, datetime, date, time, timedelta, UUID, Decimal, an
-        array or scalar of numpy, or a dict or list of these; see :mod:`raybroker.content.msgpack_types`.
+        array or scalar of numpy, or a dict, list or dataclass of these; see :mod:`raybroker.content.msgpack_types`.
 
-        A dataclass comes back as a dict of its fields, a subclass of str, int, float, dict, list or tuple as that type.
-        An array is a view into the message, which cannot be written to.
+        A dataclass comes back as its class where this process has imported the module that defines it, with the same
+        fields; it is made without ``__init__``, ``__post_init__`` and setters.  Elsewhere it is a dict of its fields.
+        A subclass of str, int, float, dict, list or tuple comes back as that type.  An array is a view into the
+        message, which cannot be written to.
+
         Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
         ``imq.message.max_size``, or for a pickled one when the consumer did not ask for that with
         ``serializer="pickle"``.

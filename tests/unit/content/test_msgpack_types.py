@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime
 import decimal
 import enum
@@ -60,14 +59,6 @@ def test_the_second_time_of_an_hour_that_comes_twice_is_kept() -> None:
     assert (found, found.fold, found.tzinfo.key) == (when, 1, "Europe/Zurich")
 
 
-@dataclasses.dataclass
-class Order:
-    """A type of an application."""
-
-    number: int
-    price: Any
-
-
 class Colour(enum.IntEnum):
     """A subclass of int."""
 
@@ -89,8 +80,7 @@ Pair = collections.namedtuple("Pair", "a b")
 @pytest.mark.parametrize(
     ("body", "kind", "found"),
     [
-        (Order(1, (decimal.Decimal(2),)), MAP, {"number": 1, "price": (decimal.Decimal(2),)}),
-        ([Order(1, 2)], 5, [{"number": 1, "price": 2}]), (Colour.RED, OBJECT, 3), ({"c": Colour.RED}, MAP, {"c": 3}),
+        (Colour.RED, OBJECT, 3), ({"c": Colour.RED}, MAP, {"c": 3}),
         (Name("x"), TEXT, "x"), ([Name("x")], 5, ["x"]), (Pair(1, 2), OBJECT, (1, 2)),
         (collections.OrderedDict(a=1), MAP, {"a": 1}), (collections.defaultdict(list, a=[1]), MAP, {"a": [1]}),
     ],
@@ -138,7 +128,7 @@ def test_a_scalar_of_numpy_keeps_its_type(scalar: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [numpy.array([object()]), numpy.ma.array([1]), {1, 2}, object(), Order, [1 << 64], [{1}]],
+    "body", [numpy.array([object()]), numpy.ma.array([1]), {1, 2}, object(), Colour, [1 << 64], [{1}]],
     ids=lambda body: type(body).__name__,
 )
 def test_what_cannot_travel_is_refused_by_its_type(body: Any) -> None:
@@ -181,6 +171,7 @@ DAMAGED = [
     _ext(99, b""), _ext(TUPLE, b""), _ext(TUPLE, b"\x80"), _ext(2, b"x"), _ext(3, b"x"), _ext(6, b"123"), _ext(7, b"x"),
     _ext(ARRAY, b""), _ext(ARRAY, b"\xff" * 8), _ext(ARRAY, len(HEAD).to_bytes(4, "little") + HEAD + bytes(8)),
     _ext(SCALAR, b"\1"), b"\xc9\0\0\0\7\x09", _nested(TUPLES_MAX + 1),
+    b"\x81\x90\1", msgpack.packb({msgpack.ExtType(TUPLE, msgpack.packb([[]])): 1}),
 ]  # fmt: skip
 
 
@@ -190,7 +181,7 @@ def test_damaged_values_are_refused_and_never_become_objects(data: bytes) -> Non
         decode_body(OBJECT, memoryview(data))
 
 
-@given(st.integers(1, 9), st.binary(max_size=40))
+@given(st.integers(1, 10), st.binary(max_size=40))
 def test_only_a_format_error_leaves_the_decoder(code: int, data: bytes) -> None:
     try:
         decode_body(OBJECT, _ext(code, data))
