@@ -7,6 +7,7 @@ journal that a cluster writes.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -214,6 +215,16 @@ _guard = threading.Lock()
 """Of ``_brokers``; never held while anything is waited for."""
 _making = threading.Lock()
 """Held by whoever makes a named broker; never on the IO thread."""
+
+
+def _forked() -> None:
+    """This is a forked child: the named brokers stayed behind, and its locks are as somebody held them."""
+    global _guard, _making
+    _brokers.clear()
+    _guard, _making = threading.Lock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _make_directory(config: Config, store: Path | None, io: IoThread) -> LoopbackDirectory:

@@ -29,43 +29,82 @@ import os, signal, sys, threading
 import raybroker as rb
 from raybroker.errors import IllegalStateError
 
-connection = rb.loopback()
+@rb.listener(queue="listened")
+def listener(message):
+    pass
+
+connection = rb.loopback(broker="parent")
 connection.start()
-session, client, work = connection.session(), connection.session(ack="client"), connection.session(transacted=True)
+pool = rb.deploy(listener, loopback="parent")
+sessions = [connection.session() for _ in range(8)]
+session, receiving, heard, calling, asking, shut, made, kept = sessions
+client, work = connection.session(ack="client"), connection.session(transacted=True)
 producer, consumer = session.producer("a"), client.consumer("a")
-unit, pattern = work.producer("b"), session.consumer("topic:a.*")
-browser = session.browser("a")
-producer.send_many(range(3))
-message = consumer.receive(timeout=10)
+several, every, late = session.producer(), session.producer("topic:a.b"), session.producer("a")
+unit, pattern, received = work.producer("b"), session.consumer("topic:a.*"), receiving.receive("c", 0.01)
+admin, temporary, browser = connection.admin(), session.temporary_queue(), session.browser("a")
+heard.consumer("d").on_message(lambda message: None)
+producer.send_many(range(4))
+message, other = consumer.receive(timeout=10), consumer.receive(timeout=10)
 unit.send("x")
+done = producer.send_async("done", ttl_ms=1)
+done.result(timeout=10)
+admin.create_destination("queue", "full", maxNumMsgs=1, limitBehavior="FLOW_CONTROL")
+filling = session.producer("full")
+futures = [filling.send_async(n) for n in range(20)]
+assert not futures[-1].done()
 
 sys.stdout.flush()
 pid = os.fork()
 if pid == 0:
-    signal.alarm(30)  # It hangs where it should raise.
+    def hangs(*_):
+        raise TimeoutError("it hangs")
+    signal.signal(signal.SIGALRM, hangs)
+    pending = futures[-1]
     calls = {
         "send": lambda: producer.send(1), "send_async": lambda: producer.send_async(1),
         "send_many": lambda: producer.send_many([1]), "receive": lambda: consumer.receive(),
+        "send unnamed": lambda: several.send(1, destination="a"), "send to a topic": lambda: every.send(1),
+        "send in a transaction": lambda: unit.send(1), "scheduled send": lambda: producer.send(1, schedule="@daily"),
+        "result": pending.result, "exception": pending.exception, "result in time": lambda: pending.result(60),
+        "callback": lambda: pending.add_done_callback(print), "receive in time": lambda: consumer.receive(60),
         "receive_nowait": consumer.receive_nowait, "receive_many": consumer.receive_many,
-        "iterate": lambda: next(iter(consumer)), "pattern": lambda: pattern.receive(),
-        "on_message": lambda: consumer.on_message(print), "browse": lambda: list(browser),
-        "acknowledge": message.acknowledge, "reject": message.reject, "commit": work.commit,
-        "rollback": work.rollback, "recover": client.recover, "session": connection.session,
+        "session.receive": lambda: receiving.receive("c"), "iterate": lambda: next(iter(consumer)),
+        "pattern": lambda: pattern.receive(), "on_message": lambda: consumer.on_message(print),
+        "browse": lambda: list(browser), "browser": lambda: session.browser("a"), "acknowledge": message.acknowledge,
+        "acknowledge_this": message.acknowledge_this, "acknowledge_up_to": message.acknowledge_up_to,
+        "reject": message.reject, "release": message.release, "fail": message.fail, "extend": message.extend,
+        "commit": work.commit, "rollback": work.rollback, "recover": client.recover, "session": connection.session,
         "producer": lambda: session.producer("a"), "consumer": lambda: session.consumer("a"),
-        "request": lambda: session.request("a", 1, timeout=1), "admin": lambda: connection.admin().list_destinations(),
+        "durable": lambda: session.durable_consumer("t", "n"), "unsubscribe": lambda: session.unsubscribe("n"),
+        "request": lambda: session.request("a", 1, timeout=1), "temporary": session.temporary_queue,
+        "delete temporary": temporary.delete, "on_consumer_event": lambda: connection.on_consumer_event("a", print),
+        "list": lambda: connection.admin().list_destinations(),
+        "create": lambda: admin.create_destination("queue", "e"),
+        "update": lambda: admin.update_destination("queue", "a", maxNumMsgs=5),
+        "destroy": lambda: admin.destroy_destination("queue", "a"), "query": lambda: admin.query_broker(),
+        "pool stats": pool.stats, "pool totals": pool.totals, "pool scale": lambda: pool.scale(2),
+        "pool stop": pool.stop,
         "start": connection.start, "stop": connection.stop, "close producer": producer.close,
-        "close consumer": consumer.close, "close browser": browser.close, "close session": session.close,
-        "close": connection.close, "temporary": session.temporary_queue,
+        "close full producer": filling.close, "close consumer": consumer.close, "close browser": browser.close,
+        "close session": session.close, "close listening session": heard.close, "close transacted session": work.close,
+        "close": connection.close,
     }
     faults = []
     for name, call in calls.items():
+        signal.setitimer(signal.ITIMER_REAL, 5)
         try:
             faults.append(f"{name} returned {call()!r}")
         except IllegalStateError as error:
             if "does not survive a fork" not in str(error):
                 faults.append(f"{name}: {error}")
-    print(faults, message.body)
-    with rb.loopback() as own:
+        except Exception as error:
+            faults.append(f"{name}: {error!r}")
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    print(faults, message.body, done.result() == done.result(1), done.exception())
+    with rb.loopback(broker="parent") as own:
+        assert "a" not in [row["name"] for row in own.admin().list_destinations()]
         own.session().producer("own").send("mine")
         print(own.session().consumer("own").receive(timeout=10).body)
     sys.stdout.flush()
@@ -74,14 +113,19 @@ assert os.waitpid(pid, 0)[1] == 0
 message.acknowledge()
 work.commit()
 print([m.body for m in (consumer.receive(timeout=10), consumer.receive(timeout=10))])
+admin.purge_destination("queue", "full")
+print(type(futures[0].result(10)))
+admin.update_destination("queue", "full", maxNumMsgs=100)
+print(futures[-1].result(10) != "", pool.totals()["running"])
+pool.stop()
 connection.close()
 """
 
 
-def test_a_forked_child_is_told_that_the_connection_is_not_its_own() -> None:
+def test_a_forked_child_is_told_that_what_was_made_before_is_not_its_own() -> None:
     out, err = output_of(FORK)
-    assert out.splitlines() == ["[] 0", "mine", "[1, 2]"]
-    assert err == ""
+    assert out.splitlines() == ["[] 0 True None", "mine", "[2, 3]", "<class 'str'>", "True 1"]
+    assert [line for line in err.splitlines() if "[B2150] queue full is full" not in line] == []
 
 
 LEFT_OPEN = """

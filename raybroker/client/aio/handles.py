@@ -166,7 +166,7 @@ class Producer(ProducerBase, HeaderHints):
             check_window(target)
         if self._callbacks.full:
             await room_for_callbacks(self._callbacks)
-        waiter = SendFuture(self._callbacks)
+        waiter = SendFuture(self._callbacks, self._core._connection.io)
         await put(target, body, header, shared, waiter, urgent=False)
         return waiter
 

@@ -167,7 +167,7 @@ class Producer(ProducerBase, HeaderHints):
             check_window(target)
         if self._callbacks.full:
             room_for_callbacks(self._callbacks)
-        waiter = SendFuture(self._callbacks)
+        waiter = SendFuture(self._callbacks, self._core._connection.io)
         put(target, body, header, shared, waiter, urgent=False)
         return waiter
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +56,7 @@ class Pool:
         self._scaling = threading.Lock()
         self._over = threading.Event()
         self._autoscaling: threading.Thread | None = None
+        self._pid = os.getpid()
 
     @property
     def actors(self) -> list[Any]:
@@ -68,6 +70,7 @@ class Pool:
         Where scaling is automatic, that goes on from here. Raises why a new instance could not attach; then the number
         is what it was. Raises IllegalStateError once the pool has stopped.
         """
+        self._require_here()
         _check("instances", instances)
         if instances > 1 and not self.listener.sharing and self.listener.subscription is not None:
             raise ConfigError(
@@ -112,6 +115,7 @@ class Pool:
         state  "running"; "attaching": its destination is gone, and it waits until it is there again; "unreachable":
                no broker can be reached
         """
+        self._require_here()
         return _asked(list(self._handles), lambda handle: handle.stats())
 
     def totals(self) -> dict[str, int]:
@@ -126,6 +130,7 @@ class Pool:
 
     def stop(self) -> list[dict[str, Any]]:
         """Stop every instance after the call that runs; returns their last stats."""
+        self._require_here()
         self._over.set()
         if self._autoscaling is not None and self._autoscaling is not threading.current_thread():
             self._autoscaling.join()
@@ -133,6 +138,14 @@ class Pool:
             found = self._end(0)
         self._close()
         return found
+
+    def _require_here(self) -> None:
+        """Raises IllegalStateError in a forked child, where no instance runs."""
+        if self._pid != os.getpid():
+            raise IllegalStateError(
+                f"this pool belongs to process {self._pid}, and this is its child {os.getpid()}: a pool does not"
+                " survive a fork; deploy again in the child"
+            )
 
     def __enter__(self) -> Pool:
         return self
