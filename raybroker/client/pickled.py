@@ -2,8 +2,8 @@
 
 A connection is its address: the copy connects on its first use, without a client id, since that belongs to one
 connection at a time, and is closed when nothing refers to it any more.  A producer is its connection, destination and
-options.  A message is its content: the copy cannot be acknowledged, that is for whoever received it.  Sessions and
-consumers belong to one thread of one process and do not travel; make them there.
+options; the copy opens itself on its first use.  A message is its content: the copy cannot be acknowledged, that is for
+whoever received it.  Sessions and consumers belong to one thread of one process and do not travel; make them there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.unnamed import OwnProducer
 from raybroker.client.session import opening
 from raybroker.model.errors import BrokerError, IllegalStateError
 
@@ -91,7 +92,13 @@ Made = tuple[Any, dict[str, Any]]
 
 
 class PicklableProducer:
-    """A blocking producer; a copy in another process opens itself on its first use, in a session of its own."""
+    """A producer of either face; a copy in another process opens itself on its first use, in a session of its own."""
+
+    session: Any
+    _core: OwnProducer
+    _made: Made
+    _again: tuple[Any, Made]
+    """Of a copy that was not used yet: its connection, and what it is made of."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if "_again" in self.__dict__:
@@ -105,26 +112,30 @@ class PicklableProducer:
         return _producer, (type(self), self.session.connection, *self._made)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_again" or name.startswith("__") or "_again" not in self.__dict__:
-            raise AttributeError(f"Producer has no attribute {name!r}")
-        connection, made = self.__dict__.pop("_again")
-        try:
-            self._open(connection.session(), made)
-        except BaseException:
-            self.__dict__["_again"] = (connection, made)
-            raise
-        return getattr(self, name)
+        opening_ = self.__dict__.get("_opening")
+        if opening_ is not None and name != "_again" and not name.startswith("__"):
+            with opening_:
+                if "_again" in self.__dict__:
+                    self._open(*self._again)
+                    del self._again
+        return object.__getattribute__(self, name)
 
-    def _open(self, session: Any, made: Made) -> None:
+    def _open(self, connection: Any, made: Made) -> None:
         destination, options = made
-        core = session._run(opening.producer(session._core, destination, **options))
+        session = connection._new_session()
+        core = connection._core.io.run(opening.producer(session._core, destination, **options))
         self.__init__(session, core, made)  # type: ignore[misc]
         session._producers.add(self, partial(opening.let_go, core))
 
+    def _travelled(self) -> None:
+        """This is a copy."""
 
-def _producer(kind: type[Any], connection: Any, destination: Any, options: dict[str, Any]) -> Any:
-    made: Any = object.__new__(kind)
+
+def _producer(kind: type[PicklableProducer], connection: Any, destination: Any, options: dict[str, Any]) -> Any:
+    made = object.__new__(kind)
     made._again = (connection, (destination, options))
+    made.__dict__["_opening"] = threading.Lock()
+    made._travelled()
     return made
 
 

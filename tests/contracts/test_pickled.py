@@ -118,16 +118,56 @@ def test_what_belongs_to_a_thread_says_what_to_pickle_instead() -> None:
         pickle.dumps(alone)
 
 
-def test_an_asynchronous_connection_travels_too() -> None:
+def test_asynchronous_handles_travel_as_blocking_ones_do() -> None:
     async def work() -> None:
         async with await aio.loopback(broker="pickled6") as connection:
             copied = again(connection)
             assert type(copied) is aio.Connection
             session = await copied.session()
-            producer = await session.producer("q")
-            await producer.send("x")
-            with pytest.raises(IllegalStateError, match="pickle its connection"):
-                pickle.dumps(producer)
+            producer = await session.producer("q", priority=7)
+            for thing in (session, await session.consumer("q"), await session.browser("q"), connection.admin()):
+                with pytest.raises(IllegalStateError, match="pickle its connection"):
+                    pickle.dumps(thing)
+            sender = again(again(producer))
+            assert "_core" not in vars(sender)
+            first = asyncio.gather(sender.send("one"), sender.send_many(["two", "three"]), sender.send_async("four"))
+            assert "_core" not in vars(sender), "the loop does not wait for the connection"
+            _, count, future = await first
+            await asyncio.wrap_future(future)
+            assert count == 2
+            assert len(sender.session.connection._sessions) == 1
+            consumer = await session.consumer("q")
+            found = [await consumer.receive(WAIT_S) for _ in range(4)]
+            assert {(m.body, m.priority) for m in found} == {(text, 7) for text in ("one", "two", "three", "four")}
+            hinting = again(await session.producer())
+            hinting.disable_message_timestamp = True
+            await hinting.send("five", destination="q")
+            five = await consumer.receive(WAIT_S)
+            assert (five.body, five.timestamp) == ("five", 0)
+            unused = again(producer)
+            async with unused:
+                pass
+            with pytest.raises(IllegalStateError, match="closed"):
+                await unused.send("late")
+            with pytest.raises(AttributeError, match="nothing"):
+                _ = sender.nothing
+            with pytest.raises(IllegalStateError, match="transacted"):
+                pickle.dumps(await (await connection.session(transacted=True)).producer("q"))
+            core = sender._core
+            del sender, first
+            gc.collect()
+            await asyncio.to_thread(until, lambda: core.closed)
             await copied.close()
+
+    asyncio.run(work())
+
+
+def test_an_asynchronous_copy_of_what_is_gone_says_so_each_time() -> None:
+    async def work() -> None:
+        async with await aio.loopback(broker="pickled7") as connection:
+            copied = again(await (await connection.session()).producer("q"))
+        for _ in range(2):
+            with pytest.raises(NoClusterError, match="pickled7"):
+                await copied.send("x")
 
     asyncio.run(work())

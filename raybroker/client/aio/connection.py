@@ -68,6 +68,11 @@ class Connection(PicklableConnection):
         transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
         redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
         """
+        return self._new_session(ack, transacted, redelivery_delay_ms)
+
+    def _new_session(
+        self, ack: str = "auto", transacted: bool = False, redelivery_delay_ms: int | None = None
+    ) -> Session:
         self._core.require_open()
         mode = session_mode(ack, transacted)
         core = SessionCore(

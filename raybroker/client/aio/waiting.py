@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.pickled import Unpicklable
+from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unnamed import AnyProducer
 from raybroker.client.session.opening import AnyConsumer, no_room
@@ -24,8 +25,19 @@ T = TypeVar("T")
 
 CANCELLABLE: Final = True
 """Whoever waits may be cancelled."""
-ProducerBase = Unpicklable
-"""A producer cannot travel: its copy could not be opened without an ``await``."""
+
+
+class ProducerBase(PicklableProducer):
+    """A producer whose copy is opened in a thread by what is awaited first, and by anything else while that waits."""
+
+    def _travelled(self) -> None:
+        for name in ("send", "send_async", "send_many", "close"):
+            self.__dict__[name] = partial(self._once_open, name)
+
+    async def _once_open(self, name: str, *args: Any, **named: Any) -> Any:
+        await asyncio.to_thread(getattr, self, "_core")
+        self.__dict__.pop(name, None)
+        return await getattr(self, name)(*args, **named)
 
 
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
