@@ -146,7 +146,7 @@ class Destination(ABC):
     @property
     def selective(self) -> bool:
         """Somebody here has a selector, so that headers are needed."""
-        return any(queue.plain.selector_index for queue in self.queues.values())
+        return any(queue.plain.selector_index.selectors for queue in self.queues.values())
 
     def new_queue(self, number: int, subscription: Subscription | None = None) -> DeliveryQueue:
         """A delivery queue of this destination."""
@@ -165,16 +165,8 @@ class Destination(ABC):
         queue = self.parts_queue()
         return found | {queue: found.get(queue, 0) | parts}
 
-    def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None:
-        """A block has become visible: its delivery queues get what they are owed of it."""
-        for number, mask in claims.items():
-            owes = self.queues[number].owes
-            if owes is not None:
-                owes[ordinal] = mask
-        self.arrived(ordinal, claims, content, {})
-
     def arrived(
-        self, ordinal: int, fresh: dict[int, int], content: Content | None, arrivals: Mapping[int, int]
+        self, ordinal: int, fresh: dict[int, int], content: Content | None, arrivals: Mapping[int, int] | None = None
     ) -> None:
         """Messages of a block that were never handed out wait in their delivery queues.
 
@@ -184,8 +176,7 @@ class Destination(ABC):
         if block.soonest < NEVER:
             self.expiry.expect(block.soonest, ordinal)
         for number, mask in fresh.items():
-            queue = self.queues[number]
-            queue.arrive(ordinal, mask, content, arrivals.get(number) or queue.next_arrival())
+            self.queues[number].arrive(ordinal, mask, content, arrivals.get(number, 0) if arrivals else 0)
             self.current.touch(number)
 
     def stage(self, txn: int) -> StagedTransaction:
@@ -253,7 +244,7 @@ class Destination(ABC):
 
     def _update(self, command: cmd.Update, out: Outcome) -> None:
         """New attributes, checked by whoever made them; raised consumer limits promote backups."""
-        self.policy.attributes = command.attributes
+        self.policy.update(command.attributes)
         self.works.enable(command.attributes)
         for queue in self.queues.values():
             if queue.subscription is None:

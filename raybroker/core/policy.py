@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from raybroker.core.admission.limits import Limits, limits_of
 from raybroker.model.settings import DestinationAttributes
+
+REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
+"""limitBehavior → why messages are discarded."""
 
 
 class Policy:
     """One object for as long as the destination is there; an update changes it.
 
     message_bytes_max  largest message that the host takes; -1: the attribute alone holds
+    limits             what arriving messages are held against
+    removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
     paused             "production", "consumption" or "insertion" → until when, milliseconds; 0 until told otherwise
     """
 
-    __slots__ = ("attributes", "message_bytes_max", "paused", "rollbacks_max")
+    __slots__ = ("attributes", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max")
+
+    attributes: DestinationAttributes
+    limits: Limits
+    removing: str | None
 
     def __init__(self, attributes: DestinationAttributes) -> None:
-        self.attributes = attributes
         self.message_bytes_max = -1
         self.rollbacks_max = 0
         self.paused: dict[str, int] = {}
+        self.update(attributes)
+
+    def update(self, attributes: DestinationAttributes) -> None:
+        """New attributes hold from now on."""
+        self.attributes = attributes
+        self.limits = limits_of(attributes, self.message_bytes_max)
+        self.removing = REMOVING.get(attributes.limitBehavior)
+
+    def set_host_limits(self, *, message_bytes_max: int, rollbacks_max: int) -> None:
+        """What the host adds to the attributes holds from now on."""
+        self.message_bytes_max, self.rollbacks_max = message_bytes_max, rollbacks_max
+        self.update(self.attributes)
 
     @property
     def insertion_paused(self) -> bool:

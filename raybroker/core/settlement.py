@@ -101,8 +101,8 @@ class Settlement:
                 else:
                     loose.append(records.Row(ordinal, mask))
         if whole or loose:
-            rows = [records.Span(a, b) for a, b in spans(sorted(whole))]
-            self._step.record_rows(records.ACKED, queue.number, loose, rows)
+            edges = spans(sorted(whole)) if len(whole) > 1 else zip(whole, whole, strict=True)
+            self._step.record_rows(records.ACKED, queue.number, loose, [records.Span(a, b) for a, b in edges])
         self.retire(retired)
         return count
 

@@ -58,7 +58,7 @@ class Step:
     ) -> None:
         """Write rows and spans down, in as many records as they need."""
         if 0 < len(spans) + len(rows) <= records.ROWS_MAX:
-            self.record(records.encode(kind, queue, spans, rows))
+            self.out.records.append(Entry(NOTE, self.destination, 0, records.encode(kind, queue, spans, rows)))
             return
         for some, others in records.in_records(spans, rows):
             self.record(records.encode(kind, queue, some, others))

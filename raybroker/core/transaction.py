@@ -135,7 +135,7 @@ def _show(home: Transacting, staged: StagedTransaction, waiting: StagedBlock) ->
     if rest and home.block_index.settle(ordinal, rest):
         home.settlement.gone(ordinal, block)
     else:
-        home.accepted(ordinal, claims, waiting.content)
+        home.arrived(ordinal, claims, waiting.content)
 
 
 def _without_duplicates(home: Transacting, waiting: StagedBlock) -> StagedBlock:

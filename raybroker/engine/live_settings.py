@@ -45,7 +45,9 @@ class LiveSettings:
 
     def give(self, home: Destination) -> None:
         """To a destination, which reads no configuration itself."""
-        home.policy.message_bytes_max = self.message_bytes_max
-        home.policy.rollbacks_max = self._config["imq.transaction.message.maxConsecutiveRollbacks"]
+        home.policy.set_host_limits(
+            message_bytes_max=self.message_bytes_max,
+            rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],
+        )
         home.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
         self._given(home)

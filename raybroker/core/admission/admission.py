@@ -65,18 +65,22 @@ class Admission:
 
     def admit(self, command: cmd.Send) -> tuple[int, list[Refused]]:
         """Which messages of a block are taken, and which are refused, or were taken before."""
+        policy, index = self._policy, self._index
         producer, first, count = command.producer, command.first_seq, len(command.sizes)
         offered, refused = (1 << count) - 1, list[Refused]()
         if command.persistent and not command.txn and command.attachment:
             fresh, passed = self.producers.fresh(producer, first, first + count, command.floor)
-            if fresh != [(first, first + count)]:
+            if passed or fresh != [(first, first + count)]:
                 offered = pk.of_ranges((a - first, b - first) for a, b in fresh)
             if passed:
                 late = pk.of_ranges((a - first, b - first) for a, b in passed)
                 late = self._without_known(command, late, refused)
                 refused += [limits.out_of_order(a, b) for a, b in pk.runs_of(late)]
-        if command.dedup_ids is not None and self._policy.attributes.duplicateWindowMs > 0:
+        if command.dedup_ids is not None and policy.attributes.duplicateWindowMs > 0:
             return self._admit_each_once(command, command.dedup_ids, offered, refused), refused
+        usual = not (policy.paused or index.dead or self._works.enabled) and (command.room or not command.persistent)
+        if usual and policy.limits.take_all(index.messages, index.bytes_held, command.sizes, count):
+            return offered, refused
         return self._admit(command, offered, 0, refused), refused
 
     def _admit(self, command: cmd.Send, offered: int, before: int, refused: list[Refused]) -> int:
@@ -93,8 +97,8 @@ class Admission:
         if before:
             held_messages += before.bit_count()
             held_bytes += sum(pk.chosen(command.sizes, before))
-        own, works = self._limits(), self._works.enabled and command.columns.works is not None
-        if not works and limits.all_fit(own, held_messages, held_bytes, command.sizes, offered.bit_count()):
+        own, works = self._policy.limits, self._works.enabled and command.columns.works is not None
+        if not works and own.take_all(held_messages, held_bytes, command.sizes, offered.bit_count()):
             return offered
         some = list(pk.runs_of(offered))
         admitted, too_many = limits.admit(self._name, own, held_messages, held_bytes, command.sizes, some)
@@ -142,21 +146,12 @@ class Admission:
         """Whether messages of these sizes would all be taken now."""
         if self._paused() is not None:
             return False
-        return not limits.admit(self._name, self._limits(), *self._charged(), sizes, [(0, len(sizes))])[1]
+        return not limits.admit(self._name, self._policy.limits, *self._charged(), sizes, [(0, len(sizes))])[1]
 
     def would_ever_take(self, sizes: Sequence[int]) -> bool:
         """Whether messages of these sizes are taken while there is room: none of them is too large."""
-        most, _ = limits.of_message(self._policy.attributes.maxBytesPerMsg, self._policy.message_bytes_max)
+        most = self._policy.limits.message_bytes_max
         return most < 0 or max(sizes) <= most
-
-    def _limits(self) -> limits.Limits:
-        attributes = self._policy.attributes
-        rejecting = attributes.limitBehavior == "REJECT_NEWEST"
-        return limits.Limits(
-            attributes.maxNumMsgs if rejecting else -1,
-            attributes.maxTotalMsgBytes if rejecting else -1,
-            *limits.of_message(attributes.maxBytesPerMsg, self._policy.message_bytes_max),
-        )
 
     def _charged(self) -> tuple[int, int]:
         """Messages, and their bytes, that count for the limits: all but those dead for whoever they are owed to."""

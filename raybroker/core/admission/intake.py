@@ -5,7 +5,7 @@ REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard afterwards what waits, until the l
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE, Admission
@@ -25,9 +25,6 @@ from raybroker.core.step import Step
 from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
 from raybroker.model.names import DestinationType
 from raybroker.model.record import BLOCK, Entry
-
-REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
-"""limitBehavior → why messages are discarded."""
 
 
 class Taking(Protocol):
@@ -51,7 +48,7 @@ class Taking(Protocol):
         self, block: BlockEntry, mask: int, content: Content | None, origin: tuple[str, str]
     ) -> dict[int, int]: ...
 
-    def accepted(self, ordinal: int, claims: dict[int, int], content: Content | None) -> None: ...
+    def arrived(self, ordinal: int, fresh: dict[int, int], content: Content | None) -> None: ...
 
     def stage(self, txn: int) -> StagedTransaction: ...
 
@@ -72,7 +69,7 @@ def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
         _accept(home, command, admitted, out)
         if home.policy.attributes.limitBehavior == "FLOW_CONTROL":
             home.admission.slow_down()
-        else:
+        elif home.policy.removing is not None:
             discard_excess(home)
     for row in refused:
         if row.code != DUPLICATE:
@@ -105,20 +102,24 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
 def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
     count, sizes = len(command.sizes), records.pack_sizes(command.sizes)
     block = BlockEntry(count, sizes, command.persistent, command.columns, stored=False)
-    if not command.txn:  # Those of a transaction count when it commits.
-        home.counters.take(mask.bit_count(), block.bytes_of(mask), moved=command.moved)
-    if command.txn:
+    if command.txn:  # Its messages count when it commits.
         _stage(home, command, block, mask, out)
         return
+    home.counters.take(mask.bit_count(), block.bytes_of(mask), moved=command.moved)
     if command.dedup_ids is not None:
         home.admission.take_ids(command.dedup_ids, mask, persistent=command.persistent)
     if command.persistent and command.attachment:
-        for a, b in pk.runs_of(mask):
-            home.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
-    if command.only is None:
+        if mask == block.everything:
+            home.admission.producers.take(command.producer, command.first_seq, command.first_seq + count)
+        else:
+            for a, b in pk.runs_of(mask):
+                home.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
+    if command.only is not None:
+        claims = {command.only: mask}
+    elif mask & block.parts:
         claims = home.owing(block, mask, command.content, command.origin)
     else:
-        claims = {command.only: mask}
+        claims = home.claims(mask, command.content, command.origin)
     if claims:
         _hold(home, command, block, mask, claims, out)
     if command.persistent and command.attachment and not block.stored:
@@ -138,7 +139,7 @@ def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims:
         _settle_rest(home, ordinal, block, owed)
     home.block_index.note_peak()
     block.claims = len(claims)
-    home.accepted(ordinal, claims, command.content)
+    home.arrived(ordinal, claims, command.content)
 
 
 def _settle_rest(home: Taking, ordinal: int, block: BlockEntry, owed: int) -> None:
@@ -198,9 +199,8 @@ def discard_excess(home: Taking) -> None:
 
     What open transactions have sent counts from their commits on.
     """
-    reason = REMOVING.get(home.policy.attributes.limitBehavior)
-    if reason is not None:
-        _discard(home, reason)
+    if home.policy.removing is not None:
+        _discard(home, home.policy.removing)
 
 
 def _excess(home: Taking) -> int:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.outcome import Refused
+from raybroker.model.settings import DestinationAttributes
 
 _OUT_OF_ORDER: Final = (
     "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
@@ -28,12 +29,25 @@ class Limits(NamedTuple):
     message_bytes_from: str = "maxBytesPerMsg"
     """The property that sets the line above, for the text of a refusal."""
 
+    def take_all(self, messages: int, held_bytes: int, sizes: Sequence[int], count: int) -> bool:
+        """Whether ``count`` messages of a block with these sizes are all admitted beside ``messages`` messages of
+        ``held_bytes`` bytes, whichever they are."""
+        if 0 <= self.messages_max < messages + count:
+            return False
+        if 0 <= self.message_bytes_max < max(sizes):
+            return False
+        return self.bytes_max < 0 or held_bytes + sum(sizes) < self.bytes_max
 
-def of_message(own_bytes_max: int, host_bytes_max: int) -> tuple[int, str]:
-    """The smaller of what the destination and its host take as one message, and which property it is."""
-    if host_bytes_max >= 0 and not 0 <= own_bytes_max <= host_bytes_max:
-        return host_bytes_max, "imq.message.max_size"
-    return own_bytes_max, "maxBytesPerMsg"
+
+def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
+    """The limits of a destination; of one message the smaller of its own and ``host_bytes_max``, bytes, -1 for none."""
+    rejecting = attributes.limitBehavior == "REJECT_NEWEST"
+    most, source = attributes.maxBytesPerMsg, "maxBytesPerMsg"
+    if host_bytes_max >= 0 and not 0 <= most <= host_bytes_max:
+        most, source = host_bytes_max, "imq.message.max_size"
+    return Limits(
+        attributes.maxNumMsgs if rejecting else -1, attributes.maxTotalMsgBytes if rejecting else -1, most, source
+    )
 
 
 def admit(
@@ -54,15 +68,6 @@ def admit(
             else:
                 refused.append(Refused(index, index + 1, *reason))
     return admitted, refused
-
-
-def all_fit(limits: Limits, messages: int, held_bytes: int, sizes: Sequence[int], count: int) -> bool:
-    """Whether ``count`` messages of a block with these sizes are all admitted, whichever they are."""
-    if 0 <= limits.messages_max < messages + count:
-        return False
-    if 0 <= limits.message_bytes_max < max(sizes):
-        return False
-    return limits.bytes_max < 0 or held_bytes + sum(sizes) < limits.bytes_max
 
 
 def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:

@@ -76,7 +76,11 @@ class ProducerSequences:
         return [gap for gap in gaps if gap[0] >= top], [gap for gap in gaps if gap[0] < top]
 
     def take(self, producer: int, first: int, end: int) -> None:
-        ranges.add(self.taken.setdefault(producer, []), first, end)
+        taken = self.taken.get(producer)
+        if taken and taken[-1][1] == first:
+            taken[-1] = (taken[-1][0], end)
+        else:
+            ranges.add(self.taken.setdefault(producer, []), first, end)
 
     def leave_unwritten(self, producer: int, first: int, end: int) -> None:
         """Those were taken, and the store does not have them."""

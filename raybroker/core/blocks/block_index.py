@@ -159,9 +159,11 @@ class BlockIndex:
         return ordinal
 
     def restore(self, ordinal: int, block: BlockEntry) -> None:
+        """Hold a block under its ordinal, all of it."""
         self.held[ordinal] = block
         self.messages += block.count
-        self.bytes_held += block.bytes_of(block.everything)
+        sizes = block.sizes
+        self.bytes_held += sizes * block.count if isinstance(sizes, int) else sum(sizes)
 
     def note_peak(self) -> None:
         self.peak_messages = max(self.peak_messages, self.messages)

@@ -171,7 +171,8 @@ class Backlog:
         self.buckets: dict[tuple[int, int], Bucket] = {}
         self.count = 0
         self._last: Bucket | None = None
-        """Where the last run was put; most go there again."""
+        """Where the last run was put; most go there again. It is kept when it is empty, and then it is in no one's way:
+        not one of ``buckets``."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -179,6 +180,8 @@ class Backlog:
     def bucket(self, priority: int, signature: int) -> Bucket:
         last = self._last
         if last is not None and last.priority == priority and last.signature == signature:
+            if not last:
+                self.buckets[priority, signature] = last
             return last
         bucket = self.buckets.get((priority, signature))
         if bucket is None:
@@ -188,7 +191,12 @@ class Backlog:
 
     def append(self, run: Run, signature: int = 0) -> None:
         """A run has arrived; its place is beyond all others."""
-        self.bucket(run.priority, signature).fresh.append(run)
+        last, priority = self._last, run.priority
+        if last is None or last.priority != priority or last.signature != signature:
+            last = self.bucket(priority, signature)
+        elif not last.fresh and not last.returned:
+            self.buckets[priority, signature] = last
+        last.fresh.append(run)
         self.count += run.mask.bit_count()
 
     def give_back(self, run: Run, signature: int = 0) -> None:
@@ -204,7 +212,7 @@ class Backlog:
             run = bucket.take(room)
             self.count -= run.mask.bit_count()
             if not bucket.fresh and not bucket.returned:
-                self._drop(bucket)
+                self.buckets.clear()
             return run
         for_him = self._for(selector)
         return self._take_first(for_him, room) if for_him else None
@@ -272,8 +280,6 @@ class Backlog:
 
     def _drop(self, bucket: Bucket) -> None:
         del self.buckets[bucket.priority, bucket.signature]
-        if self._last is bucket:
-            self._last = None
 
     def runs(self) -> Iterator[Run]:
         """All runs: the highest priority first, in order within it."""

@@ -271,8 +271,8 @@ class Consumers:
             self.turn.append(consumer)
 
     def next_with_room(self) -> tuple[Consumer, int] | None:
-        """The consumer whose turn it is, and its room; it keeps its turn until it has none or :meth:`rotate` is
-        called."""
+        """The consumer whose turn it is, and its room; it keeps its turn until it has none, or the turn
+        is rotated."""
         turn = self.turn
         while turn:
             room = turn[0].room()
@@ -280,7 +280,3 @@ class Consumers:
                 return turn[0], room
             turn.popleft().queued = False
         return None
-
-    def rotate(self) -> None:
-        """The next arrival goes to the next consumer."""
-        self.turn.rotate(-1)

@@ -110,12 +110,24 @@ class DeliveryQueue:
         self._arrival += 1
         return arrival
 
-    def arrive(self, ordinal: int, mask: int, content: Content | None, arrival: int) -> None:
-        """New messages of a held block: they wait from now on, or from when they are to be delivered."""
+    def arrive(self, ordinal: int, mask: int, content: Content | None, arrival: int = 0) -> None:
+        """New messages of a held block are owed: they wait from now on, or from when they are to be delivered.
+
+        ``arrival``: their place in the order of arrival; 0: behind all others.
+        """
+        if not arrival:
+            arrival = self._arrival
+            self._arrival += 1
+        if self.owes is not None:
+            self.owes[ordinal] = self.owes.get(ordinal, 0) | mask
         block = self._index.held[ordinal]
-        columns = block.columns
+        columns, plain = block.columns, self.plain
         if columns.priorities is None and columns.deliver_at is None:
-            self._append(Run(arrival, ordinal, mask, 0, 0, columns.priority), content)
+            run = Run(arrival, ordinal, mask, 0, 0, columns.priority)
+            if self.pending is plain and not (block.ordered or self._works.enabled or self.policy.paused):
+                plain.append(run, content)
+            else:
+                self._append(run, content)
             return
         mask, later = block.by_birth(mask, self.step.now_ms)
         for priority, chosen in block.by_priority(mask) if mask else ():
@@ -253,7 +265,10 @@ class DeliveryQueue:
 
     def owed(self, ordinal: int) -> int:
         """Messages of a block that the delivery queue has not settled."""
-        return self._index.open_mask(ordinal) if self.owes is None else self.owes.get(ordinal, 0)
+        if self.owes is not None:
+            return self.owes.get(ordinal, 0)
+        block = self._index.held.get(ordinal)
+        return block.everything & ~block.done if block is not None else 0
 
     # ---- coming back -----------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class PlainPending:
             else:
                 handing.hand_out(consumer, run)
         else:
-            consumers.rotate()
+            consumers.turn.rotate(-1)
         consumers.turn.extend(without)
 
     def has_for(self, consumer: Consumer) -> bool:

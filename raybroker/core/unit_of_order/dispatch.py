@@ -63,7 +63,7 @@ class UnitPending(UnitState):
             self.refresh()
         if without:
             consumers.turn.extend(without)
-            consumers.rotate()
+            consumers.turn.rotate(-1)
 
     def has_for(self, consumer: Consumer) -> bool:
         """When too much is unopened to know, the work is unfinished."""

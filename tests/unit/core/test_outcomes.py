@@ -83,7 +83,7 @@ def test_without_a_limit_a_message_fails_for_ever() -> None:
 )
 def test_the_smaller_of_the_two_limits_holds(limit: int, rollbacks: int, expected: int) -> None:  # T-09, W-69
     home = Home(redeliveryLimit=limit)
-    home.core.policy.rollbacks_max = rollbacks
+    home.core.policy.set_host_limits(message_bytes_max=-1, rollbacks_max=rollbacks)
     assert home.core.policy.failures_max == expected
 
 

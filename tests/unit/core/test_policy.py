@@ -16,5 +16,5 @@ def test_insertion_is_paused_while_it_is_named() -> None:
 def test_without_a_limit_of_the_host_the_attribute_holds() -> None:
     policy = Policy(DestinationAttributes(redeliveryLimit=4))
     assert policy.failures_max == 4
-    policy.rollbacks_max = 3
+    policy.set_host_limits(message_bytes_max=-1, rollbacks_max=3)
     assert policy.failures_max == 2

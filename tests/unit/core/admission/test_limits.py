@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.admission.limits import Limits, admit, of_message
+from raybroker.core.admission.limits import Limits, admit, limits_of
 from raybroker.core.blocks.ranges import Ranges
+from raybroker.model.settings import DestinationAttributes
 
 NONE = Limits(-1, -1, -1)
 
@@ -92,11 +93,11 @@ def test_admission_is_what_its_twin_says(
 def test_the_smaller_of_the_two_limits_on_one_message_holds_and_is_named(
     own: int, host: int, expected: tuple[int, str]
 ) -> None:
-    assert of_message(own, host) == expected
+    assert limits_of(DestinationAttributes(maxBytesPerMsg=own), host)[2:] == expected
 
 
 def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
-    limits = Limits(-1, -1, *of_message(-1, 10))
+    limits = limits_of(DestinationAttributes(limitBehavior="FLOW_CONTROL", maxBytesPerMsg=-1), 10)
     admitted, refused = admit("q", limits, 0, 0, [10, 11, 10], [(0, 3)])
     assert admitted == [(0, 1), (2, 3)]
     (refusal,) = refused
