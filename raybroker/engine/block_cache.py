@@ -3,7 +3,7 @@
 The oldest blocks are the next to be delivered, so a full cache keeps what it has and lets new arrivals be read back
 from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are always kept; limits on
 messages and bytes are what bounds them.  A block often leaves in several pieces, so the last few that were asked for
-stay opened.
+stay opened, and so does the latest that came: mostly it leaves at once.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ class BlockCache:
         self._kept: dict[tuple[int, int], Buffer] = {}
         self._opened: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._opened_bytes = 0
+        self._newest: tuple[tuple[int, int], Block] | None = None
         self.kept_bytes = 0
         self.read_back = 0
 
     def put(self, destination: int, ordinal: int, block: Block, *, stored: bool) -> bool:
         """Keep a new block, which is nowhere else until it is durable; True when it should go then."""
-        self._kept[destination, ordinal] = block.view
+        key = destination, ordinal
+        self._newest = key, block
+        self._kept[key] = block.view
         self.kept_bytes += block.view.nbytes
         return stored and self.kept_bytes > self.budget_bytes
 
     def get(self, destination: int, ordinal: int) -> Block:
         """The block; raises StoreError when it has to be read and cannot be."""
         key = destination, ordinal
+        if self._newest is not None and self._newest[0] == key:
+            return self._newest[1]
         block = self._opened.get(key)
         if block is None:
             data = self._kept.get(key)
@@ -72,6 +77,8 @@ class BlockCache:
         data = self._kept.pop(key, None)
         if data is not None:
             self.kept_bytes -= memoryview(data).nbytes
+        if self._newest is not None and self._newest[0] == key:
+            self._newest = None
         block = self._opened.pop(key, None)
         if block is not None:
             self._opened_bytes -= block.view.nbytes

@@ -162,7 +162,12 @@ class ClientEffects:
             mask = pk.lowest(mask, room)
             rest = effect._replace(tag=effect.tag + room, mask=effect.mask & ~mask)
             attachment.outbox.waiting.insert(0, (attachment, rest))
-        parts = self._pick(block, mask)
+        before = self._picked
+        if before is not None and before[0] is block and before[1] == mask:
+            parts = before[2]
+        else:
+            parts = block.pick(mask)
+            self._picked = (block, mask, parts) if parts[0] is not block.view else None
         attachment.peer.deliver(attachment.handle, attachment.number, effect.tag, effect.attempt, parts)
         self._usage.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
 
@@ -170,14 +175,6 @@ class ClientEffects:
         """The consumer does not know of deliveries that never left: it may have as many others."""
         missed = cmd.Missed(attachment.number, count)
         self._executor.later(partial(self._executor.perform, attachment.home, missed))
-
-    def _pick(self, block: Block, mask: int) -> tuple[Buffer, ...]:
-        before = self._picked
-        if before is not None and before[0] is block and before[1] == mask:
-            return before[2]
-        parts = block.pick(mask)
-        self._picked = (block, mask, parts) if parts[0] is not block.view else None
-        return parts
 
 
 def _tell_draining(attachment: Attachment, effect: Drained | Ready) -> None:

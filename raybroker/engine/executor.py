@@ -121,7 +121,8 @@ class Executor:
             self._after(home, outcome)
         finally:
             self._performing -= 1
-        self._settle_down()
+        if self._deferred:
+            self._settle_down()
         return outcome
 
     def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Done) -> list[Outcome]:
@@ -252,7 +253,8 @@ class Executor:
                 handlers[type(effect)](home, effect)
         finally:
             self._performing -= 1
-        self._settle_down()
+        if self._deferred:
+            self._settle_down()
 
     def _release_and_demote(self, home: Destination, effects: Sequence[Effect], ordinal: int) -> None:
         self._release(home, effects)

@@ -62,12 +62,12 @@ class Meters:
 
     def kept(self, home: Destination, outcome: Outcome, block: Block) -> None:
         """A block was taken, or part of it."""
-        if self.life.wanted(home):
+        if self.life.sink is not None and self.life.wanted(home):
             self.life.produced(home, outcome, block)
         ordinal = outcome.accepted
         if not self.timing or ordinal is None:
             return
-        meter = self.of(home)
+        meter = self.destinations.get(home.number) or self.of(home)
         held = home.block_index.held.get(ordinal)
         sizes = held.sizes if held is not None else block.bodies_bytes if block.count == 1 else block.lengths
         largest = sizes if isinstance(sizes, int) else max(sizes)
@@ -126,7 +126,7 @@ class Meters:
     def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None:
         """Messages of a block were handed over."""
         meter, count = attachment.meter, mask.bit_count()
-        if attachment.eager and self.life.wanted(attachment.home):
+        if attachment.eager and self.life.sink is not None and self.life.wanted(attachment.home):
             self.life.handed(attachment, ordinal, mask)
         if not isinstance(meter, ConsumerMeter):
             return
@@ -152,7 +152,7 @@ class Meters:
 
     def acknowledged(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """The consumer is about to acknowledge deliveries."""
-        if self.life.wanted(attachment.home):
+        if self.life.sink is not None and self.life.wanted(attachment.home):
             self.life.consumed(attachment, ranges, txn)
         meter = attachment.meter
         if not self.timing or not isinstance(meter, ConsumerMeter) or not ranges:

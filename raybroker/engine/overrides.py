@@ -22,7 +22,7 @@ def effective_limit(flow: str, wanted: int, of_destination: int | None) -> int:
 
 def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> Columns:
     """What the core has to know of each message of a block."""
-    units = codec.units(block)
+    units = codec.units(block) if block.headers_bytes else None
     if block.plain and units is None and works is None:
         return PLAIN
     return Columns(block.priority, block.priorities(), block.expires(), block.deliver_at(), units, works)

@@ -166,7 +166,7 @@ class Session:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
         self._meters.acknowledged(attachment, ranges)
-        self.perform(attachment, cmd.Acknowledge(attachment.number, ranges, request))
+        self._perform(attachment.home, cmd.Acknowledge(epoch, ranges, request))
 
     def settle(
         self, handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str,

@@ -76,7 +76,7 @@ class Block:
 
     __slots__ = (
         "_body_offset", "_flags", "_head_offsets", "_lengths", "_offsets", "bodies_bytes", "count", "first_seq",
-        "headers_bytes", "kind", "priority", "producer", "timestamp_ms", "uniform", "view",
+        "headers_bytes", "kind", "persistent", "plain", "priority", "producer", "timestamp_ms", "uniform", "view",
     )  # fmt: skip
 
     def __init__(self, data: Buffer) -> None:
@@ -94,6 +94,9 @@ class Block:
         self._flags = flags
         self.uniform = not flags & KINDS
         """All messages have the kind ``kind``."""
+        self.persistent = bool(flags & PERSISTENT)
+        self.plain = self.priority == 4 and not flags & (PRIORITIES | EXPIRES | DELIVER_AT)
+        """All messages have the usual priority, none expires and none is delivered later."""
         if self.first_seq + self.count > SEQ_MAX:
             raise ProtocolError(f"{self.count} messages from sequence number {self.first_seq} on run past 64 bits")
         if self.headers_bytes and not flags & HEADERS:
@@ -108,15 +111,6 @@ class Block:
         self._lengths: tuple[int, ...] | None = None
         self._offsets: list[int] | None = None
         self._head_offsets: list[int] | None = None
-
-    @property
-    def persistent(self) -> bool:
-        return bool(self._flags & PERSISTENT)
-
-    @property
-    def plain(self) -> bool:
-        """All messages have the usual priority, none expires and none is delivered later."""
-        return self.priority == 4 and not self._flags & (PRIORITIES | EXPIRES | DELIVER_AT)
 
     @property
     def gaps(self) -> bool:
@@ -143,13 +137,11 @@ class Block:
         offsets = self.offsets()
         return self.view[offsets[index] : offsets[index + 1]]
 
-    def _column(self, flag: int) -> memoryview | None:
-        """A column as it is encoded, or None when the block has none."""
-        where = LAYOUTS[self._flags].get(flag)
-        if where is None:
-            return None
-        start = HEAD_BYTES + where[0] * self.count
-        return self.view[start : start + where[1] * self.count]
+    def _column(self, flag: int) -> memoryview:
+        """A column that is there, as it is encoded."""
+        before, width, _ = LAYOUTS[self._flags][flag]
+        start = HEAD_BYTES + before * self.count
+        return self.view[start : start + width * self.count]
 
     def _place(self, flag: int, index: int) -> int:
         """Position of the value of a message in a column that is there."""
@@ -190,12 +182,10 @@ class Block:
         return int(_U64.unpack_from(self.view, self._place(flag, index))[0]) if self._flags & flag else 0
 
     def _u64s(self, flag: int) -> array[int] | None:
-        column = self._bytes(flag)
-        return None if column is None else native(array("Q", column))
+        return native(array("Q", bytes(self._column(flag)))) if self._flags & flag else None
 
     def _bytes(self, flag: int) -> bytes | None:
-        column = self._column(flag)
-        return None if column is None else bytes(column)
+        return bytes(self._column(flag)) if self._flags & flag else None
 
     def seq_of(self, index: int) -> int:
         """The sequence number of a message."""
@@ -315,7 +305,7 @@ class Block:
         return self._changed(columns, headers)
 
     def _columns(self) -> dict[int, Buffer]:
-        return {flag: column for flag in LAYOUTS[self._flags] if (column := self._column(flag)) is not None}
+        return {flag: self._column(flag) for flag in LAYOUTS[self._flags]}
 
     def _headers(self) -> tuple[memoryview, ...]:
         offsets = self.header_offsets()

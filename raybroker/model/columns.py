@@ -105,4 +105,4 @@ def native(column: array[int]) -> array[int]:
 
 
 def little(column: array[int]) -> bytes:
-    return native(column).tobytes()
+    return (column if _IS_LITTLE else _swapped(column)).tobytes()
