@@ -177,7 +177,7 @@ class Destination(ABC):
             self.expiry.expect(block.soonest, ordinal)
         for number, mask in fresh.items():
             self.queues[number].arrive(ordinal, mask, content, arrivals.get(number, 0) if arrivals else 0)
-            self.current.touch(number)
+            self.current.touched[number] = None
 
     def stage(self, txn: int) -> StagedTransaction:
         """What a transaction does here."""

@@ -27,7 +27,7 @@ class BlockIntake:
         confirm: bool,
     ) -> tuple[cmd.Send, Block]:  # fmt: skip
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
-        codec, attributes = self._codec, home.attributes
+        codec, attributes = self._codec, home.policy.attributes
         block = overridden(attributes, block, self._now_ms())
         if attributes.unitOfOrder:
             block = codec.in_unit(block, default_unit(home.kind, home.name))

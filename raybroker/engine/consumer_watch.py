@@ -10,6 +10,7 @@ from typing import Final
 
 from raybroker.core.destination import Destination
 from raybroker.engine.attachments import Attachment, Attachments, Outbox
+from raybroker.engine.observers import Observers
 from raybroker.engine.sessions import ClientSession
 from raybroker.model.errors import ProtocolError
 
@@ -30,8 +31,9 @@ class _Watched:
 class ConsumerWatch:
     """All watches of a host."""
 
-    def __init__(self, attachments: Attachments) -> None:
+    def __init__(self, attachments: Attachments, observers: Observers) -> None:
         self._attachments = attachments
+        self._observers = observers
         self._watched: dict[Destination, _Watched] = {}
         self._by_session: dict[ClientSession, dict[int, Attachment]] = {}
 
@@ -55,6 +57,7 @@ class ConsumerWatch:
         watched = self._watched.get(home)
         if watched is None:
             watched = self._watched[home] = _Watched(ready=bool(home.queue_of))
+            self._observers.add(home, self.look)
         watched.attachments[attachment.number] = attachment
         return watched.ready
 
@@ -75,3 +78,4 @@ class ConsumerWatch:
         del watched.attachments[attachment.number]
         if not watched.attachments:
             del self._watched[attachment.home]
+            self._observers.remove(attachment.home, self.look)

@@ -19,6 +19,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.outcome import Effect, Outcome
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.effect_dispatcher import EffectDispatcher
+from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.engine.runner import Runner
 from raybroker.engine.wakeups import Wakeups
@@ -27,8 +28,6 @@ from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 from raybroker.model.record import BLOCK, NOTE, Entry
 
 Done = Callable[[], None]
-Performed = Callable[[Destination], None]
-"""Hears of every command that a destination has carried out."""
 
 
 class Step(NamedTuple):
@@ -58,7 +57,7 @@ class Executor:
         wakeups: Wakeups,
         effects: EffectDispatcher,
         *,
-        observers: Sequence[Performed],
+        observers: Observers,
         kept: Callable[[Destination, Outcome, Block], None],
         damaged: Callable[[Destination, int], None],
         checkpoint: Callable[[], Entry],
@@ -71,7 +70,7 @@ class Executor:
         self._cache = cache
         self._wake = wakeups.wake
         self._handlers = effects.handlers
-        self._observers = tuple(observers)
+        self._observers = observers.by_destination
         self._kept = kept
         self._damaged = damaged
         self._checkpoint_entry = checkpoint
@@ -209,8 +208,8 @@ class Executor:
     # ---- internals -------------------------------------------------------------------------------------------------
 
     def _after(self, home: Destination, outcome: Outcome) -> None:
-        for observer in self._observers:
-            observer(home)
+        for look in self._observers.get(home.number, ()):
+            look(home)
         if outcome.wake_at is not None:
             self._wake(home.number, outcome.wake_at)
         if outcome.unfinished:

@@ -39,6 +39,7 @@ from raybroker.engine.message_composition import MessageComposition
 from raybroker.engine.message_moves import MessageMoves
 from raybroker.engine.meters import Meters
 from raybroker.engine.metrics import MetricRows
+from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.quarantine import Quarantine
@@ -99,7 +100,8 @@ class Host:
         self.sessions = Sessions()
         self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"])
         self.own = OwnSends(self.registry, codec, identity)
-        self.watch = ConsumerWatch(self.attachments)
+        self._observers = Observers()
+        self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
         self._compose_executor()
         self._compose_messages()
@@ -112,11 +114,11 @@ class Host:
         """What carries commands out, and what is counted of them."""
         life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
         timing = self.config["raybroker.metrics.timing"]
-        self.meters = Meters(self.clock, life, self.report, broker=self._broker, timing=timing)
+        self.meters = Meters(self.clock, life, self._observers, self.report, broker=self._broker, timing=timing)
         self._effects = EffectDispatcher()
         self.executor = Executor(
             self.store, self.clock, self.cache, self._wakeups, self._effects,
-            observers=(self.watch.look, self.meters.thresholds.look), kept=self.meters.kept,
+            observers=self._observers, kept=self.meters.kept,
             damaged=self._check_block, checkpoint=self._checkpoint,
             failed=self._tell_failure, report=self.report,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from raybroker.engine.attachments import Attachment
 from raybroker.engine.destination_meter import ConsumerMeter, DestinationMeter, ProducerMeter
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.engine.limit_log import LimitLog
+from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Clock
 from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sampling
 from raybroker.engine.thresholds import Thresholds
@@ -33,8 +34,9 @@ class Meters:
     """All meters of a host. ``timing``: histograms are kept; without, only what costs nothing is counted."""
 
     def __init__(
-        self, clock: Clock, life: LifeCycle, report: Callable[[str], None], *, broker: str, timing: bool
-    ) -> None:
+        self, clock: Clock, life: LifeCycle, observers: Observers, report: Callable[[str], None], *, broker: str,
+        timing: bool,
+    ) -> None:  # fmt: skip
         self._now_ns = clock.monotonic_ns
         self._broker = broker
         self.life = life
@@ -48,7 +50,7 @@ class Meters:
         """Transactions."""
         self.gone: dict[str, dict[str, Any]] = {}
         """Counters and histograms of destinations that were destroyed, by type: totals of a host never shrink."""
-        self.thresholds = Thresholds(clock.now_ms, report)
+        self.thresholds = Thresholds(clock.now_ms, observers, report)
         self.limits = LimitLog(clock.now_ms, report)
 
     def of(self, home: Destination) -> DestinationMeter:

@@ -69,9 +69,8 @@ class Sample:
         if messages >= SAMPLE_SMALL:
             return 1
         self.skip -= 1
-        return 0 if self.skip > 0 else self._chosen()
-
-    def _chosen(self) -> int:
+        if self.skip > 0:
+            return 0
         weight, sampling = self.weight, self.sampling
         if sampling.free > 0:
             sampling.free -= 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from raybroker.core.destination import Destination
+from raybroker.engine.observers import Observers
 
 TOLD_EVERY_MS: Final = 1000
 OF: Final = ("messages", "bytes")
@@ -31,17 +32,21 @@ class _Threshold:
 class Thresholds:
     """Of all destinations of a host. ``report`` takes a line for the log."""
 
-    def __init__(self, now_ms: Callable[[], int], report: Callable[[str], None]) -> None:
+    def __init__(self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None]) -> None:
         self._now_ms = now_ms
+        self._observers = observers
         self._report = report
         self._known: dict[int, dict[str, _Threshold]] = {}
         """Destinations that have thresholds, or had some."""
 
     def take(self, home: Destination) -> None:
         """Its attributes are new, or have changed."""
-        if home.number in self._known or max(_highs(home)) >= 0:
-            self._known.setdefault(home.number, {of: _Threshold() for of in OF})
-            self.look(home)
+        if home.number not in self._known:
+            if max(_highs(home)) < 0:
+                return
+            self._known[home.number] = {of: _Threshold() for of in OF}
+            self._observers.add(home, self.look)
+        self.look(home)
 
     def look(self, home: Destination) -> None:
         """It may hold more or less than before."""
@@ -96,6 +101,7 @@ class Thresholds:
     def forget(self, home: Destination) -> None:
         """It is destroyed."""
         self._known.pop(home.number, None)
+        self._observers.remove(home, self.look)
 
 
 def _highs(home: Destination) -> tuple[int, int]:

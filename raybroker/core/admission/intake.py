@@ -100,8 +100,9 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
 
 
 def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
-    count, sizes = len(command.sizes), records.pack_sizes(command.sizes)
-    block = BlockEntry(count, sizes, command.persistent, command.columns, stored=False)
+    sizes, count = command.sizes, len(command.sizes)
+    packed = sizes[0] if count == 1 else records.pack_sizes(sizes)
+    block = BlockEntry(count, packed, command.persistent, command.columns, stored=False)
     if command.txn:  # Its messages count when it commits.
         _stage(home, command, block, mask, out)
         return
@@ -129,15 +130,15 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
 
 def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome) -> None:
     """Somebody is owed something of it; a topic without subscribers holds nothing."""
-    ordinal = out.accepted = home.block_index.accept(block)
-    home.current.arriving = command.content
-    store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0)
     owed = 0
     for chosen in claims.values():
         owed |= chosen
-    if block.everything & ~owed:
+    ordinal = out.accepted = home.block_index.accept(block, whole=owed == block.everything)
+    home.current.arriving = command.content
+    store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0)
+    if owed != block.everything:
         _settle_rest(home, ordinal, block, owed)
-    home.block_index.note_peak()
+        home.block_index.note_peak()
     block.claims = len(claims)
     home.arrived(ordinal, claims, command.content)
 
@@ -149,10 +150,10 @@ def _settle_rest(home: Taking, ordinal: int, block: BlockEntry, owed: int) -> No
 def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
     """Hold the block for its transaction: it is charged, and nobody sees it."""
     block.transacted = True
-    ordinal = out.accepted = home.block_index.accept(block)
-    if block.everything & ~mask:
+    ordinal = out.accepted = home.block_index.accept(block, whole=mask == block.everything)
+    if mask != block.everything:
         _settle_rest(home, ordinal, block, mask)
-    home.block_index.note_peak()
+        home.block_index.note_peak()
     staged = StagedBlock(
         ordinal, mask, command.producer, command.first_seq, command.content, command.origin, command.persistent,
         command.attachment, command.dedup_ids, command.moved,

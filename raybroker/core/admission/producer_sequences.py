@@ -77,10 +77,12 @@ class ProducerSequences:
 
     def take(self, producer: int, first: int, end: int) -> None:
         taken = self.taken.get(producer)
-        if taken and taken[-1][1] == first:
+        if not taken:
+            self.taken[producer] = [(first, end)]
+        elif taken[-1][1] == first:
             taken[-1] = (taken[-1][0], end)
         else:
-            ranges.add(self.taken.setdefault(producer, []), first, end)
+            ranges.add(taken, first, end)
 
     def leave_unwritten(self, producer: int, first: int, end: int) -> None:
         """Those were taken, and the store does not have them."""

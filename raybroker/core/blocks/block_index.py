@@ -151,21 +151,27 @@ class BlockIndex:
         self.dead = self.dead_bytes = 0
         """Messages that delivery queues hold as dead letters, and their bytes; once for each queue."""
 
-    def accept(self, block: BlockEntry) -> int:
-        """Hold a new block; returns its ordinal. The caller settles what of it was not taken, then records the peak."""
-        ordinal = self.next_ordinal
-        self.next_ordinal += 1
-        self.restore(ordinal, block)
+    def accept(self, block: BlockEntry, ordinal: int = 0, *, whole: bool = True) -> int:
+        """Hold a block under its ordinal, or the next one, which is returned.
+
+        ``whole``: all of it is taken; if not, the caller settles the rest and then records the peak.
+        """
+        if not ordinal:
+            ordinal = self.next_ordinal
+            self.next_ordinal += 1
+        self.held[ordinal] = block
+        sizes = block.sizes
+        messages = self.messages = self.messages + block.count
+        nbytes = self.bytes_held = self.bytes_held + (sizes * block.count if isinstance(sizes, int) else sum(sizes))
+        if whole:
+            if messages > self.peak_messages:
+                self.peak_messages = messages
+            if nbytes > self.peak_bytes:
+                self.peak_bytes = nbytes
         return ordinal
 
-    def restore(self, ordinal: int, block: BlockEntry) -> None:
-        """Hold a block under its ordinal, all of it."""
-        self.held[ordinal] = block
-        self.messages += block.count
-        sizes = block.sizes
-        self.bytes_held += sizes * block.count if isinstance(sizes, int) else sum(sizes)
-
     def note_peak(self) -> None:
+        """Record the peak of messages and bytes held."""
         self.peak_messages = max(self.peak_messages, self.messages)
         self.peak_bytes = max(self.peak_bytes, self.bytes_held)
 

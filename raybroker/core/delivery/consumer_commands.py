@@ -149,16 +149,18 @@ def acknowledge(home: Serving, command: cmd.Acknowledge, out: Outcome) -> None:
     wanted = count = 0
     for first, last in command.ranges:
         wanted += max(last - first + 1, 0)
-    found = _consumer(home, command.attachment)
-    if found is not None:
-        queue, consumer = found
+    queue = home.queue_of.get(command.attachment)
+    consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
+    if queue is not None and consumer is not None:
         items: list[Delivery] = []
         for first, last in command.ranges:
             items.extend(consumer.settle(first, last))
         count = home.settlement.acknowledged(queue, items)
         consumer.window.settled(count)
         if count or consumer.stalled:
-            _go_on(home, queue, consumer)
+            consumer.stalled = False
+            queue.consumers.offer(consumer)
+            home.current.touched[queue.number] = None
     if command.request:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 

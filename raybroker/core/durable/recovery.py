@@ -263,7 +263,7 @@ class Recovery:
         columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, meta.works)
         block = BlockEntry(meta.messages, meta.sizes, True, columns, stored=True)
         block.told_dead = self.told.get(ordinal, 0)
-        home.block_index.restore(ordinal, block)
+        home.block_index.accept(block, ordinal, whole=False)
         some = everything & ~self.refused.get(ordinal, 0) if txn and txn not in decided else 0
         for mask in owed.values():
             some |= mask

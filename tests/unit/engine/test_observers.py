@@ -1,0 +1,31 @@
+"""Who is called after a command of a destination."""
+
+from __future__ import annotations
+
+from raybroker.core.destination import Destination
+from raybroker.core.queue import Queue
+from raybroker.engine.observers import Observers
+from raybroker.model.settings import DestinationAttributes
+
+
+def test_those_of_a_destination_are_called_in_the_order_in_which_they_came() -> None:
+    observers, home, other = Observers(), *(Queue(n, f"q{n}", DestinationAttributes()) for n in (1, 2))
+    heard: list[tuple[str, int]] = []
+
+    def first(home: Destination) -> None:
+        heard.append(("first", home.number))
+
+    def second(home: Destination) -> None:
+        heard.append(("second", home.number))
+
+    observers.add(home, first)
+    observers.add(home, second)
+    observers.add(other, second)
+    for look in observers.by_destination[1]:
+        look(home)
+    assert heard == [("first", 1), ("second", 1)]
+    observers.remove(home, first)
+    observers.remove(home, first)
+    assert observers.by_destination == {1: (second,), 2: (second,)}
+    observers.remove(home, second)
+    assert 1 not in observers.by_destination
