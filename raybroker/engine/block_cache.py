@@ -67,28 +67,26 @@ class BlockCache:
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
         if self.kept_bytes > self.budget_bytes:
-            data = self._kept.pop((destination, ordinal), None)
-            if data is not None:
-                self.kept_bytes -= memoryview(data).nbytes
+            self._let_go((destination, ordinal))
 
-    def drop(self, destination: int, ordinal: int) -> None:
-        """Nobody will ask for the block again."""
-        key = destination, ordinal
+    def retire(self, destination: int, ordinals: Collection[int], *, stored: bool) -> None:
+        """Nobody will ask for these blocks again; those that are ``stored`` are durably known to be dead."""
+        for ordinal in ordinals:
+            key = destination, ordinal
+            self._let_go(key)
+            block = self._opened.pop(key, None)
+            if block is not None:
+                self._opened_bytes -= block.view.nbytes
+        if stored:
+            self._store.free(destination, ordinals)
+
+    def _let_go(self, key: tuple[int, int]) -> None:
+        """The bytes of a block leave, as they came."""
         data = self._kept.pop(key, None)
         if data is not None:
             self.kept_bytes -= memoryview(data).nbytes
         if self._newest is not None and self._newest[0] == key:
             self._newest = None
-        block = self._opened.pop(key, None)
-        if block is not None:
-            self._opened_bytes -= block.view.nbytes
-
-    def retire(self, destination: int, ordinals: Collection[int], *, stored: bool) -> None:
-        """Nobody will ask for these blocks again; those that are ``stored`` are durably known to be dead."""
-        for ordinal in ordinals:
-            self.drop(destination, ordinal)
-        if stored:
-            self._store.free(destination, ordinals)
 
     def _open(self, key: tuple[int, int], block: Block) -> None:
         self._opened[key] = block

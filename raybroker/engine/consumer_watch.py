@@ -57,7 +57,7 @@ class ConsumerWatch:
         watched = self._watched.get(home)
         if watched is None:
             watched = self._watched[home] = _Watched(ready=bool(home.queue_of))
-            self._observers.add(home, self.look)
+            self._observers.add(home.number, self.look)
         watched.attachments[attachment.number] = attachment
         return watched.ready
 
@@ -78,4 +78,4 @@ class ConsumerWatch:
         del watched.attachments[attachment.number]
         if not watched.attachments:
             del self._watched[attachment.home]
-            self._observers.remove(attachment.home, self.look)
+            self._observers.remove(attachment.home.number, self.look)

@@ -18,12 +18,12 @@ class Observers:
     def __init__(self) -> None:
         self.by_destination: dict[int, tuple[Look, ...]] = {}
 
-    def add(self, home: Destination, look: Look) -> None:
-        """Call ``look`` after each command of the destination from now on."""
-        self.by_destination[home.number] = (*self.by_destination.get(home.number, ()), look)
+    def add(self, destination: int, look: Look) -> None:
+        """Call ``look`` after each command of the destination with this number from now on."""
+        self.by_destination[destination] = (*self.by_destination.get(destination, ()), look)
 
-    def remove(self, home: Destination, look: Look) -> None:
+    def remove(self, destination: int, look: Look) -> None:
         """Do not call it any more; one that was not added is no error."""
-        left = tuple(one for one in self.by_destination.pop(home.number, ()) if one != look)
+        left = tuple(one for one in self.by_destination.pop(destination, ()) if one != look)
         if left:
-            self.by_destination[home.number] = left
+            self.by_destination[destination] = left

@@ -45,7 +45,7 @@ class Thresholds:
             if max(_highs(home)) < 0:
                 return
             self._known[home.number] = {of: _Threshold() for of in OF}
-            self._observers.add(home, self.look)
+            self._observers.add(home.number, self.look)
         self.look(home)
 
     def look(self, home: Destination) -> None:
@@ -101,7 +101,7 @@ class Thresholds:
     def forget(self, home: Destination) -> None:
         """It is destroyed."""
         self._known.pop(home.number, None)
-        self._observers.remove(home, self.look)
+        self._observers.remove(home.number, self.look)
 
 
 def _highs(home: Destination) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def test_opened_blocks_are_few_and_go_when_they_are_dropped() -> None:
     assert len(cache._opened) * len(data) <= OPENED_BYTES_MAX
     assert cache._opened_bytes == len(cache._opened) * len(data)
     for ordinal in range(1, 2 * OPENED_MAX + 1):
-        cache.drop(1, ordinal)
+        cache.retire(1, [ordinal], stored=False)
     assert (cache._opened_bytes, cache.kept_bytes) == (0, 0)
 
 

@@ -18,14 +18,14 @@ def test_those_of_a_destination_are_called_in_the_order_in_which_they_came() -> 
     def second(home: Destination) -> None:
         heard.append(("second", home.number))
 
-    observers.add(home, first)
-    observers.add(home, second)
-    observers.add(other, second)
+    observers.add(home.number, first)
+    observers.add(home.number, second)
+    observers.add(other.number, second)
     for look in observers.by_destination[1]:
         look(home)
     assert heard == [("first", 1), ("second", 1)]
-    observers.remove(home, first)
-    observers.remove(home, first)
+    observers.remove(home.number, first)
+    observers.remove(home.number, first)
     assert observers.by_destination == {1: (second,), 2: (second,)}
-    observers.remove(home, second)
+    observers.remove(home.number, second)
     assert 1 not in observers.by_destination

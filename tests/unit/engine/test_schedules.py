@@ -229,7 +229,7 @@ def test_a_message_that_cannot_be_read_back_halts_its_schedule_and_no_other(monk
     rig = rig_with()
     schedule(rig, name="bad")
     schedule(rig, name="good")
-    rig.host.cache.drop(0, 1)
+    rig.host.cache.retire(0, [1], stored=False)
     read = rig.store.read
 
     def broken(destination: int, ordinal: int) -> bytes:
