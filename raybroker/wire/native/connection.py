@@ -83,6 +83,10 @@ class Native:
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take what came; returns the frames it completed. Raises SecurityError or ProtocolError and is then closed."""
+        size, end = len(data), self._end
+        if self._frame is None and size <= len(self._scratch) - end:
+            self._scratch[end : end + size] = data
+            return self.received(size)
         frames: list[Frame] = []
         view = memoryview(data)
         while view.nbytes and not self.closed:
@@ -103,17 +107,43 @@ class Native:
         return memoryview(self._frame)[self._filled : self._frame_bytes]
 
     def received(self, size: int) -> list[Frame]:
-        """``size`` bytes were put into :meth:`buffer`; returns the frames that are complete now."""
+        """``size`` bytes were put into :meth:`buffer`; returns the frames that are complete now.
+
+        What is left of the scratch moves to its start, or into a large frame's own buffer.
+        """
+        frames: list[Frame] = []
         if self.closed:
-            return []
+            return frames
         try:
             if self._frame is not None:
                 return self._fill(size)
             self._end += size
             if self._awaits_preface:
                 self._check_preface()
-                return []
-            return self._take_in()
+                return frames
+            scratch, at, end = self._scratch, 0, self._end
+            view = memoryview(scratch)
+            while end - at >= FRAME_HEAD.size:
+                length, kind = FRAME_HEAD.unpack_from(scratch, at)
+                decoder = self._decoders.get(kind)
+                if decoder is None:
+                    raise ProtocolError(f"a frame of unknown type {kind}")
+                most = self.frame_bytes_max if kind in MESSAGE_FRAMES else CONTROL_BYTES_MAX
+                if not 1 <= length <= most:
+                    raise ProtocolError(f"a frame declares {length} bytes; allowed are 1 to {most}")
+                stop = at + 4 + length
+                if stop > end:
+                    if 4 + length > SCRATCH_BYTES:
+                        self._give_room(view[at:end], 4 + length)
+                        end = at
+                    break
+                body = view[at + FRAME_HEAD.size : stop]
+                frames.extend(decoder(memoryview(bytes(body)) if kind in MESSAGE_FRAMES else body))
+                at = stop
+            if at and at < end:
+                scratch[: end - at] = scratch[at:end]
+            self._end = end - at
+            return frames
         except (ProtocolError, SecurityError):
             self.closed = True
             self._frame = None
@@ -128,33 +158,6 @@ class Native:
             return []
         frame, self._frame, self._filled = self._frame, None, 0
         return list(self._decoders[frame[4]](memoryview(frame)[FRAME_HEAD.size : self._frame_bytes]))
-
-    def _take_in(self) -> list[Frame]:
-        """Decode the complete frames of the scratch; what is left moves to its start, or into a frame's own buffer."""
-        frames: list[Frame] = []
-        scratch, at, end = self._scratch, 0, self._end
-        view = memoryview(scratch)
-        while end - at >= FRAME_HEAD.size:
-            length, kind = FRAME_HEAD.unpack_from(scratch, at)
-            decoder = self._decoders.get(kind)
-            if decoder is None:
-                raise ProtocolError(f"a frame of unknown type {kind}")
-            most = self.frame_bytes_max if kind in MESSAGE_FRAMES else CONTROL_BYTES_MAX
-            if not 1 <= length <= most:
-                raise ProtocolError(f"a frame declares {length} bytes; allowed are 1 to {most}")
-            stop = at + 4 + length
-            if stop > end:
-                if 4 + length > SCRATCH_BYTES:
-                    self._give_room(view[at:end], 4 + length)
-                    end = at
-                break
-            body = view[at + FRAME_HEAD.size : stop]
-            frames.extend(decoder(memoryview(bytes(body)) if kind in MESSAGE_FRAMES else body))
-            at = stop
-        if at and at < end:
-            scratch[: end - at] = scratch[at:end]
-        self._end = end - at
-        return frames
 
     def _give_room(self, start: memoryview, size: int) -> None:
         """A large frame has begun: its bytes from here on go straight into its own buffer."""

@@ -18,6 +18,9 @@ from raybroker.model.errors import ProtocolError
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.frames import Frame
 
+Decoder = Callable[[memoryview], Iterable[Frame]]
+"""Reads the body of one type of frame."""
+
 _HEADERS_BYTES_MAX: Final = MESSAGE_HEADERS_BYTES_MAX + 4_096
 """Of a message that is sent: what producers keep to, and what a dead message has on top when it is sent on."""
 
@@ -37,10 +40,56 @@ def _unpack(body: memoryview, shape: tuple[type, ...], what: str) -> list[Any]:
     return value
 
 
-def _exactly(layout: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
-    if body.nbytes != layout.size:
-        raise ProtocolError(f"a {what} frame of {body.nbytes} bytes; it has {layout.size}")
-    return layout.unpack(body)
+def _fixed(frame: Callable[..., Frame], layout: struct.Struct, what: str) -> Decoder:
+    """Reads a frame that is one packed struct."""
+
+    def decode(body: memoryview) -> Iterable[Frame]:
+        if body.nbytes != layout.size:
+            raise ProtocolError(f"a {what} frame of {body.nbytes} bytes; it has {layout.size}")
+        return (frame(*layout.unpack(body)),)
+
+    return decode
+
+
+def _ranged(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Decoder:
+    """Reads a frame that is a packed head and ranges of deliveries."""
+
+    def decode(body: memoryview) -> Iterable[Frame]:
+        rest = body.nbytes - head.size
+        if rest < 0 or rest % wire.RANGE.size:
+            raise ProtocolError(f"{what} frame of {body.nbytes} bytes is not a head and ranges of {wire.RANGE.size}")
+        rows = [(a, b) for a, b in wire.RANGE.iter_unpack(body[head.size :])]
+        if any(a > b for a, b in rows):
+            raise ProtocolError(f"{what} frame has a range that ends before it starts")
+        return (frame(*head.unpack_from(body), rows),)
+
+    return decode
+
+
+def _sending(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Decoder:
+    """Reads a frame that is a packed head and a block as its producer made it.
+
+    The head ends with the number of the transaction in a SEND_TX frame.  A block with gaps would slip past the
+    producer's numbers.
+    """
+
+    def decode(body: memoryview) -> Iterable[Frame]:
+        if body.nbytes < head.size:
+            raise ProtocolError(f"a {what} frame of {body.nbytes} bytes is too short")
+        numbers = head.unpack_from(body)
+        if frame is wire.SendTx and not 1 <= numbers[-1] <= wire.U32_MAX:
+            raise ProtocolError(f"a {what} frame names transaction {numbers[-1]}; allowed are 1 to {wire.U32_MAX}")
+        block = Block(body[head.size :])
+        block.check()
+        if block.gaps:
+            raise ProtocolError("a producer's block has gaps in its sequence numbers")
+        if block.headers_bytes > _HEADERS_BYTES_MAX:
+            largest = max(b - a for a, b in pairwise(block.header_offsets() or ()))
+            if largest > _HEADERS_BYTES_MAX:
+                raise ProtocolError(f"a message with headers of {largest} bytes; allowed are {_HEADERS_BYTES_MAX}")
+        return (frame(*numbers, block),)
+
+    return decode
 
 
 def _call(body: memoryview) -> Iterable[Frame]:
@@ -61,35 +110,6 @@ def _failed(body: memoryview) -> Iterable[Frame]:
 
 def _event(body: memoryview) -> Iterable[Frame]:
     return (wire.Event(*_unpack(body, (str, dict), "EVENT")),)
-
-
-def _block_sent(body: memoryview) -> Block:
-    """A block as its producer made it; one with gaps would slip past the producer's numbers."""
-    block = Block(body)
-    block.check()
-    if block.gaps:
-        raise ProtocolError("a producer's block has gaps in its sequence numbers")
-    if block.headers_bytes > _HEADERS_BYTES_MAX:
-        largest = max(b - a for a, b in pairwise(block.header_offsets() or ()))
-        if largest > _HEADERS_BYTES_MAX:
-            raise ProtocolError(f"a message with headers of {largest} bytes; allowed are {_HEADERS_BYTES_MAX}")
-    return block
-
-
-def _send(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes < wire.SEND_HEAD.size:
-        raise ProtocolError(f"a SEND frame of {body.nbytes} bytes is too short")
-    handle, floor = wire.SEND_HEAD.unpack_from(body)
-    return (wire.Send(handle, floor, _block_sent(body[wire.SEND_HEAD.size :])),)
-
-
-def _send_tx(body: memoryview) -> Iterable[Frame]:
-    if body.nbytes < wire.SEND_TX_HEAD.size:
-        raise ProtocolError(f"a SEND_TX frame of {body.nbytes} bytes is too short")
-    handle, floor, txn = wire.SEND_TX_HEAD.unpack_from(body)
-    if not 1 <= txn <= wire.U32_MAX:
-        raise ProtocolError(f"a SEND_TX frame names transaction {txn}; allowed are 1 to {wire.U32_MAX}")
-    return (wire.SendTx(handle, floor, txn, _block_sent(body[wire.SEND_TX_HEAD.size :])),)
 
 
 def _sent(body: memoryview) -> Iterable[Frame]:
@@ -115,35 +135,6 @@ def _deliver(body: memoryview) -> Iterable[Frame]:
     return (wire.Deliver(handle, epoch, tag, attempt, block),)
 
 
-def _ranges(body: memoryview, head: struct.Struct, what: str) -> list[tuple[int, int]]:
-    """The ranges behind the head of a frame."""
-    rest = body.nbytes - head.size
-    if rest < 0 or rest % wire.RANGE.size:
-        raise ProtocolError(f"{what} frame of {body.nbytes} bytes is not a head and ranges of {wire.RANGE.size}")
-    rows = [(a, b) for a, b in wire.RANGE.iter_unpack(body[head.size :])]
-    if any(a > b for a, b in rows):
-        raise ProtocolError(f"{what} frame has a range that ends before it starts")
-    return rows
-
-
-def _ack(body: memoryview) -> Iterable[Frame]:
-    rows = _ranges(body, wire.ACK_HEAD, "an ACK")
-    handle, epoch, request = wire.ACK_HEAD.unpack_from(body)
-    return (wire.Ack(handle, epoch, request, rows),)
-
-
-def _extend(body: memoryview) -> Iterable[Frame]:
-    rows = _ranges(body, wire.EXTEND_HEAD, "an EXTEND")
-    handle, epoch = wire.EXTEND_HEAD.unpack_from(body)
-    return (wire.Extend(handle, epoch, rows),)
-
-
-def _withdrawn(body: memoryview) -> Iterable[Frame]:
-    rows = _ranges(body, wire.EXTEND_HEAD, "a WITHDRAWN")
-    handle, epoch = wire.EXTEND_HEAD.unpack_from(body)
-    return (wire.Withdrawn(handle, epoch, rows),)
-
-
 def _settle(body: memoryview) -> Iterable[Frame]:
     handle, epoch, request, outcome, delay_ms, reason, rows = _unpack(
         body, (int, int, int, str, int, str, list), "SETTLE"
@@ -163,63 +154,43 @@ def _settle(body: memoryview) -> Iterable[Frame]:
     return (wire.Settle(handle, epoch, request, outcome, delay_ms, reason, [(a, b) for a, b in rows]),)
 
 
-def _begun(body: memoryview) -> Iterable[Frame]:
-    return (wire.Begun(*_exactly(wire.BEGUN_BODY, body, "BEGUN")),)
-
-
-def _acked(body: memoryview) -> Iterable[Frame]:
-    return (wire.Acked(*_exactly(wire.ACKED_BODY, body, "ACKED")),)
-
-
-def _credit(body: memoryview) -> Iterable[Frame]:
-    return (wire.Credit(*_exactly(wire.CREDIT_BODY, body, "CREDIT")),)
-
-
-def _drain(body: memoryview) -> Iterable[Frame]:
-    return (wire.Drain(*_exactly(wire.DRAIN_BODY, body, "DRAIN")),)
-
-
-def _drained(body: memoryview) -> Iterable[Frame]:
-    return (wire.Drained(*_exactly(wire.DRAIN_BODY, body, "DRAINED")),)
-
-
-def _ready(body: memoryview) -> Iterable[Frame]:
-    return (wire.Ready(*_exactly(wire.READY_BODY, body, "READY")),)
-
-
-def _released(body: memoryview) -> Iterable[Frame]:
-    return (wire.Released(*_exactly(wire.RELEASED_BODY, body, "RELEASED")),)
-
-
-def _promoted(body: memoryview) -> Iterable[Frame]:
-    return (wire.Promoted(*_exactly(wire.HANDLE, body, "PROMOTED")),)
-
-
-def _ping(body: memoryview) -> Iterable[Frame]:
-    return (wire.Ping(*_exactly(wire.NONCE, body, "PING")),)
-
-
-def _pong(body: memoryview) -> Iterable[Frame]:
-    return (wire.Pong(*_exactly(wire.NONCE, body, "PONG")),)
-
-
 def _flow(body: memoryview) -> Iterable[Frame]:
     if body.nbytes != 1 or body[0] > 1:
         raise ProtocolError("a FLOW frame holds one byte, 0 or 1")
     return (wire.Flow(body[0] == 1),)
 
 
-Decoders = dict[int, Callable[[memoryview], Iterable[Frame]]]
+Decoders = dict[int, Decoder]
 """Frame type → what reads its body."""
 
+_EITHER: Final[Decoders] = {
+    wire.PING: _fixed(wire.Ping, wire.NONCE, "PING"), wire.PONG: _fixed(wire.Pong, wire.NONCE, "PONG"),
+}  # fmt: skip
 TO_HOST: Final[Decoders] = {
-    wire.CALL: _call, wire.SEND: _send, wire.SEND_TX: _send_tx, wire.ACK: _ack, wire.SETTLE: _settle,
-    wire.BEGUN: _begun, wire.EXTEND: _extend, wire.CREDIT: _credit, wire.PING: _ping, wire.PONG: _pong,
-    wire.FLOW: _flow, wire.DRAIN: _drain,
-}  # fmt: skip
+    **_EITHER,
+    wire.CALL: _call,
+    wire.SEND: _sending(wire.Send, wire.SEND_HEAD, "SEND"),
+    wire.SEND_TX: _sending(wire.SendTx, wire.SEND_TX_HEAD, "SEND_TX"),
+    wire.ACK: _ranged(wire.Ack, wire.ACK_HEAD, "an ACK"),
+    wire.SETTLE: _settle,
+    wire.BEGUN: _fixed(wire.Begun, wire.BEGUN_BODY, "BEGUN"),
+    wire.EXTEND: _ranged(wire.Extend, wire.EXTEND_HEAD, "an EXTEND"),
+    wire.CREDIT: _fixed(wire.Credit, wire.CREDIT_BODY, "CREDIT"),
+    wire.FLOW: _flow,
+    wire.DRAIN: _fixed(wire.Drain, wire.DRAIN_BODY, "DRAIN"),
+}
 TO_CLIENT: Final[Decoders] = {
-    wire.REPLY: _reply, wire.FAILED: _failed, wire.SENT: _sent, wire.REFUSED: _refused, wire.DELIVER: _deliver,
-    wire.ACKED: _acked, wire.RELEASED: _released, wire.PROMOTED: _promoted, wire.PING: _ping, wire.PONG: _pong,
-    wire.EVENT: _event, wire.DRAINED: _drained, wire.READY: _ready,
-    wire.WITHDRAWN: _withdrawn,
-}  # fmt: skip
+    **_EITHER,
+    wire.REPLY: _reply,
+    wire.FAILED: _failed,
+    wire.SENT: _sent,
+    wire.REFUSED: _refused,
+    wire.DELIVER: _deliver,
+    wire.ACKED: _fixed(wire.Acked, wire.ACKED_BODY, "ACKED"),
+    wire.RELEASED: _fixed(wire.Released, wire.RELEASED_BODY, "RELEASED"),
+    wire.PROMOTED: _fixed(wire.Promoted, wire.HANDLE, "PROMOTED"),
+    wire.EVENT: _event,
+    wire.DRAINED: _fixed(wire.Drained, wire.DRAIN_BODY, "DRAINED"),
+    wire.READY: _fixed(wire.Ready, wire.READY_BODY, "READY"),
+    wire.WITHDRAWN: _ranged(wire.Withdrawn, wire.EXTEND_HEAD, "a WITHDRAWN"),
+}
