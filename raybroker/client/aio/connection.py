@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
 from raybroker.client.aio.listening import Listening
-from raybroker.client.aio.waiting import CANCELLABLE, all_done, answered, called_back, result, run
+from raybroker.client.aio.waiting import CANCELLABLE, all_done, answered, called_back, confirmed, result, run
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.connection.unreferenced import Handles
-from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import unsubscribe
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
     from raybroker.client.destinations import Destination
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
-
-
-async def _confirmed(confirmations: Confirmations) -> None:
-    await all_done(confirmations)
-    check(confirmations)
 
 
 class Connection(PicklableConnection):
@@ -76,7 +70,7 @@ class Connection(PicklableConnection):
         self._core.require_open()
         mode = session_mode(ack, transacted)
         core = SessionCore(
-            self._core, mode, _confirmed, redelivery_delay_ms=redelivery_delay_ms, transactions=self._transactions
+            self._core, mode, confirmed, redelivery_delay_ms=redelivery_delay_ms, transactions=self._transactions
         )
         session = Session(self, core)
         self._sessions.append(session)
@@ -350,7 +344,7 @@ class Session(Unpicklable):
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(self._core.connection, _confirmed, self._core.reply)
+        requests = self._requests = self._requests or Requests(self._core.connection, confirmed, self._core.reply)
         answer: Future[Message] = Future()
         before = requests.strangers
         try:

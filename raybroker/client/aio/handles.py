@@ -13,8 +13,8 @@ from raybroker.client.aio.waiting import (
     arrival,
     done_within,
     put,
-    result,
     room_for_callbacks,
+    stored,
     with_room,
 )
 from raybroker.client.arguments import check_arguments, check_timeout
@@ -38,7 +38,6 @@ from raybroker.client.session.opening import (
     closed_while_full,
     closing_s,
     own_or_named,
-    unconfirmed,
 )
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
@@ -73,6 +72,8 @@ class Producer(ProducerBase, HeaderHints):
     def __init__(self, session: HandleSession, core: OwnProducer, made: Made) -> None:
         self.session = session
         self._core = core
+        self._own = None if isinstance(core, UnnamedProducer) else core
+        """That of the destination that it was made for."""
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
@@ -114,7 +115,9 @@ class Producer(ProducerBase, HeaderHints):
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
-        target = await self._target(destination)
+        target = self._own if destination is None else None
+        if target is None:
+            target = await self._target(destination)
         if dedup_id is not None:
             check_window(target)
         if schedule is not None:
@@ -125,12 +128,7 @@ class Producer(ProducerBase, HeaderHints):
             check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
             return await put(target, body, header, shared, None, self._timeout_s, urgent=False)
-        waiter: Future[str] = Future()
-        await put(target, body, header, shared, waiter, urgent=True)
-        try:
-            return await result(waiter, self._timeout_s)
-        except TimeoutError:
-            raise unconfirmed(target, waiter, self._timeout_s) from None
+        return await stored(target, body, header, shared, self._timeout_s)
 
     async def send_async(
         self,
@@ -199,9 +197,9 @@ class Producer(ProducerBase, HeaderHints):
         return count
 
     async def _target(self, destination: Destination | str | None) -> AnyProducer:
+        if destination is None and self._own is not None:
+            return self._own
         own = self._core
-        if destination is None and not isinstance(own, UnnamedProducer):
-            return own
         found = own_or_named(own, destination)
         if not isinstance(found, Destination):
             return found

@@ -15,10 +15,11 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unnamed import AnyProducer
-from raybroker.client.session.opening import AnyConsumer, no_room
+from raybroker.client.session.opening import AnyConsumer, no_room, unconfirmed
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -53,6 +54,12 @@ async def result(future: Future[T], timeout_s: float | None = None) -> T:
 async def all_done(futures: Iterable[Future[Any]]) -> None:
     """Wait for all of these, whatever becomes of them."""
     await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+
+
+async def confirmed(confirmations: Confirmations) -> None:
+    """Wait for answers to acknowledgements; raises for the first that is not what was asked for."""
+    await all_done(confirmations)
+    check(confirmations)
 
 
 async def done_within(future: Future[Any], timeout_s: float) -> bool:
@@ -96,6 +103,16 @@ async def put(
                 await asyncio.wrap_future(target.room_future())
     except TimeoutError:
         raise no_room(target, timeout_s) from None
+
+
+async def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
+    """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
+    waiter: Future[str] = Future()
+    await put(target, body, header, shared, waiter, urgent=True)
+    try:
+        return await result(waiter, timeout_s)
+    except TimeoutError:
+        raise unconfirmed(target, waiter, timeout_s) from None
 
 
 async def with_room(

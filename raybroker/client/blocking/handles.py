@@ -14,8 +14,8 @@ from raybroker.client.blocking.waiting import (
     arrival,
     done_within,
     put,
-    result,
     room_for_callbacks,
+    stored,
     with_room,
 )
 from raybroker.client.arguments import check_arguments, check_timeout
@@ -39,7 +39,6 @@ from raybroker.client.session.opening import (
     closed_while_full,
     closing_s,
     own_or_named,
-    unconfirmed,
 )
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
@@ -74,6 +73,8 @@ class Producer(ProducerBase, HeaderHints):
     def __init__(self, session: HandleSession, core: OwnProducer, made: Made) -> None:
         self.session = session
         self._core = core
+        self._own = None if isinstance(core, UnnamedProducer) else core
+        """That of the destination that it was made for."""
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
@@ -115,7 +116,9 @@ class Producer(ProducerBase, HeaderHints):
             self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
             unit_of_order, persistent, dedup_id,
         )  # fmt: skip
-        target = self._target(destination)
+        target = self._own if destination is None else None
+        if target is None:
+            target = self._target(destination)
         if dedup_id is not None:
             check_window(target)
         if schedule is not None:
@@ -126,12 +129,7 @@ class Producer(ProducerBase, HeaderHints):
             check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
             return put(target, body, header, shared, None, self._timeout_s, urgent=False)
-        waiter: Future[str] = Future()
-        put(target, body, header, shared, waiter, urgent=True)
-        try:
-            return result(waiter, self._timeout_s)
-        except TimeoutError:
-            raise unconfirmed(target, waiter, self._timeout_s) from None
+        return stored(target, body, header, shared, self._timeout_s)
 
     def send_async(
         self,
@@ -200,9 +198,9 @@ class Producer(ProducerBase, HeaderHints):
         return count
 
     def _target(self, destination: Destination | str | None) -> AnyProducer:
+        if destination is None and self._own is not None:
+            return self._own
         own = self._core
-        if destination is None and not isinstance(own, UnnamedProducer):
-            return own
         found = own_or_named(own, destination)
         if not isinstance(found, Destination):
             return found

@@ -13,15 +13,18 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.consumer.acknowledgement_answers import check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unnamed import AnyProducer
-from raybroker.client.session.opening import AnyConsumer
+from raybroker.client.session.opening import AnyConsumer, unconfirmed
 
 E = TypeVar("E")
 T = TypeVar("T")
 
 CANCELLABLE: Final = False
+confirmed: Final = check
+"""Waits for answers to acknowledgements; raises for the first that is not what was asked for."""
 ProducerBase = PicklableProducer
 
 
@@ -72,6 +75,16 @@ def put(
     sent = target.put(body, header, shared, waiter, urgent=urgent)
     assert sent is not None
     return sent
+
+
+def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
+    """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
+    waiter: Future[str] = Future()
+    target.put(body, header, shared, waiter, urgent=True)
+    try:
+        return waiter.result(timeout_s)
+    except TimeoutError:
+        raise unconfirmed(target, waiter, timeout_s) from None
 
 
 def with_room(target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]) -> Iterator[tuple[int, Future[str]]]:

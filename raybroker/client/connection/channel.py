@@ -152,7 +152,10 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
-        request = self._confirmation(handle, confirmed)
+        request = 0
+        if confirmed is not None:
+            request = self._number()
+            self._acks[request] = handle, confirmed
         while len(ranges) > ACK_RANGES_MAX:
             self.link.write(wire.ack(handle, epoch, 0, ranges[:ACK_RANGES_MAX]))
             ranges = ranges[ACK_RANGES_MAX:]
@@ -167,20 +170,15 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
-        request = self._confirmation(handle, confirmed)
+        request = 0
+        if confirmed is not None:
+            request = self._number()
+            self._acks[request] = handle, confirmed
         try:
             self.link.write(wire.settle(handle, epoch, request, outcome, delay_ms, reason, ranges))
         except BaseException:
             self._acks.pop(request, None)
             raise
-
-    def _confirmation(self, handle: int, confirmed: Future[int] | None) -> int:
-        """The number under which a confirmation is awaited; 0 when nobody does."""
-        if confirmed is None:
-            return 0
-        request = self._number()
-        self._acks[request] = handle, confirmed
-        return request
 
     async def confirmed(self, handle: int) -> None:
         """Wait until every acknowledgement of a handle is answered, or the channel is lost: the host answers none of a

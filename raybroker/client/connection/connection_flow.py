@@ -33,6 +33,8 @@ class ConnectionFlow:
         self.meter_max: int = attributes["imqConnectionFlowCount"]
         if self._most >= 0 and not self.meter_max:
             self.meter_max = FLOW_COUNT
+        self.counts_arrived = self.meter_max > 0
+        """Whether :meth:`arrived` does anything."""
         self._metered = 0
         self._lock = threading.Lock()
 

@@ -49,7 +49,10 @@ Confirmations = list[Confirmation]
 
 
 def check(confirmations: Iterable[Confirmation]) -> None:
-    """Raises for the first of these answers that is not what was asked for; all of them are there."""
+    """Raises, when all of these answers are there, for the first that is not what was asked for.
+
+    Waits for them: on an event loop only to be called when they are there.
+    """
     faults = [fault for fault in [one.verdict() for one in confirmations] if fault is not None]
     if faults:
         raise faults[0]

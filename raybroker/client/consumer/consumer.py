@@ -111,8 +111,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         broker: str | None = None, identity: str = "", owner: MemberOwner | None = None,
         notifier: Notifier[PrefetchBuffer] | None = None, credit_pool: CreditPool | None = None,
     ) -> None:  # fmt: skip
-        self._share: Share | None = credit_pool.join() if credit_pool is not None else None
-        flow = self._share or CreditFlow(options.limit, options.percent)
+        flow = CreditFlow(options.limit, options.percent) if credit_pool is None else credit_pool.join()
         PrefetchBuffer.__init__(self, session, flow, notifier or Notifier())
         Endpoint.__init__(self, destination, broker)
         self.identity = identity or token(IDENTITY_BYTES).hex()
@@ -278,20 +277,6 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._min_tag = 0
         self.epoch = 0
 
-    def on_frame(self, frame: wire.Frame) -> None:
-        if isinstance(frame, wire.Deliver):
-            self._deliver(frame)
-        elif isinstance(frame, wire.Ready | wire.Drained):
-            self._asked(frame)
-        elif isinstance(frame, wire.Withdrawn):
-            if frame.epoch == self.epoch:
-                self._withdrawn(list(frame.ranges))
-        elif isinstance(frame, wire.Promoted):
-            self.active = True
-            self._owner.member_promoted()
-        elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
-            self._connection.attachments.end(self, ended_by(frame, self.name))
-
     def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
         """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
         transactions = self.session.transactions
@@ -325,29 +310,52 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 else:
                     share.credit_pool.drained(share)
 
-    def _deliver(self, frame: wire.Deliver) -> None:
-        block = frame.block
+    def on_frame(self, frame: wire.Frame) -> None:
+        if not isinstance(frame, wire.Deliver):
+            self._on_other(frame)
+            return
+        block, tag = frame.block, frame.tag
         count = block.count
-        if self.closed or self._let_go or frame.tag < self._min_tag:
+        if self.closed or self._let_go or tag < self._min_tag:
             self._connection.flow.meter(count)
-            if self._let_go and frame.tag >= self._min_tag:
-                self._give_back([(frame.tag, frame.tag + count - 1)])
+            if self._let_go and tag >= self._min_tag:
+                self._give_back([(tag, tag + count - 1)])
             return
         expires, attempt = block.expires(), frame.attempt
         if not self._alone and self._connection.duplicates.again(block):
             attempt = max(attempt, 2)
         if expires is None and attempt == 1:
-            delivery = Delivery(block, self, frame.epoch, frame.tag, attempt)
+            delivery = Delivery(block, self, frame.epoch, tag, attempt)
         else:
-            delivery = watched = Watched(block, self, frame.epoch, frame.tag, attempt)
+            delivery = watched = Watched(block, self, frame.epoch, tag, attempt)
             watched.expires = expires
+        notifier = self._notifier
         with self._lock:
-            self.put(delivery)
+            self._deliveries.append(delivery)
+            if not self._listed:
+                self._listed = True
+                notifier.filled.append(self)
             ask = self._flow.arrived(count)
-            self._notify()
-        self._connection.flow.arrived(count)
+            notifier.notify()
+            if self.listener is not None:
+                self.session.wake_listeners()
+        if self._counts_arrived:
+            self._connection.flow.arrived(count)
         if ask:
             self._send_credit(ask, frame.epoch)
+
+    def _on_other(self, frame: wire.Frame) -> None:
+        """A frame that brings no messages."""
+        if isinstance(frame, wire.Ready | wire.Drained):
+            self._asked(frame)
+        elif isinstance(frame, wire.Withdrawn):
+            if frame.epoch == self.epoch:
+                self._withdrawn(list(frame.ranges))
+        elif isinstance(frame, wire.Promoted):
+            self.active = True
+            self._owner.member_promoted()
+        elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
+            self._connection.attachments.end(self, ended_by(frame, self.name))
 
     def _notify(self, *, everybody: bool = False) -> None:
         self._notifier.notify(everybody=everybody)

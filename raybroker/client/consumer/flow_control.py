@@ -37,25 +37,23 @@ class CreditFlow:
     def arrived(self, count: int) -> int:
         """``count`` messages came; returns how many to ask for, 0 for none."""
         self.buffered += count
-        if self.limit > 0:
-            self.to_come -= count
-            return self._ask()
-        return 0
+        if self.limit <= 0:
+            return 0
+        self.to_come -= count
+        return self._ask() if self.to_come <= 0 else 0
 
     def consumed(self, count: int) -> int:
         """``count`` messages were handed to the application; returns how many to ask for, 0 for none."""
         self.buffered -= count
         return self._ask() if self.limit > 0 and self.to_come <= 0 else 0
 
-    def settled(self, count: int) -> None:
-        """Acknowledgements do not matter here."""
-
     def wanted(self) -> int:
         """The application waits; that is no reason to ask for more."""
         return 0
 
     def _ask(self) -> int:
-        if self.to_come > 0 or self.buffered > self.threshold:
+        """How many to ask for once everything that was granted has come."""
+        if self.buffered > self.threshold:
             return 0
         self.to_come = self.limit - self.buffered
         return self.to_come
@@ -84,9 +82,6 @@ class PrefetchFlow:
     def consumed(self, count: int) -> int:
         self.buffered -= count
         return 0
-
-    def settled(self, count: int) -> None:
-        """The broker counts acknowledgements."""
 
     def wanted(self) -> int:
         """The application waits and nothing is here: how many to poll for."""

@@ -89,9 +89,12 @@ class PrefetchBuffer(ABC):
         self._at = 0
         """How many messages of the first delivery are handed out."""
         self._flow = flow
+        self._share = flow if isinstance(flow, Share) else None
+        """Its part of a credit pool, which alone counts what was settled."""
         self._listed = False
         """It is in the list of filled ones."""
-        self._counted = session.connection.flow.counts_buffered
+        self._counts_arrived = session.connection.flow.counts_arrived
+        self._counts_buffered = session.connection.flow.counts_buffered
         self._failure: BrokerError | None = None
         self.consumed: unacknowledged_ranges.Rows = []
         """Handed out and not acknowledged, ascending."""
@@ -176,7 +179,7 @@ class PrefetchBuffer(ABC):
                 row[1] = last
             else:
                 consumed.append([first, last, serial])
-        if self._counted:
+        if self._counts_buffered:
             self._connection.flow.handed_out(count)
 
     def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
@@ -219,7 +222,8 @@ class PrefetchBuffer(ABC):
         if ask:
             self._connection.io.post(self._send_credit, ask, self.epoch)
         if self.session.keeps_track:
-            self._flow.settled(count)
+            if self._share is not None:
+                self._share.settled(count)
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
         self._connection.flow.handed_out(count)
 
@@ -241,7 +245,8 @@ class PrefetchBuffer(ABC):
             self.returned.add(self.epoch, unacknowledged_ranges.common(self.consumed, ranges), why)
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
-            self._flow.settled(waiting + held)
+            if self._share is not None:
+                self._share.settled(waiting + held)
         self._connection.flow.handed_out(waiting)
         return ask
 
@@ -271,13 +276,6 @@ class PrefetchBuffer(ABC):
             return True
         return bool(self._deliveries) and self._connection.started and not self.session.holds_back
 
-    def put(self, delivery: Delivery) -> None:
-        """Append what came; called with the lock held."""
-        self._deliveries.append(delivery)
-        if not self._listed:
-            self._listed = True
-            self._notifier.filled.append(self)
-
     def unlisted(self) -> bool:
         """Take it off the list if it is empty; called with the lock held, for the first one of the list."""
         if self._deliveries:
@@ -299,17 +297,22 @@ class PrefetchBuffer(ABC):
     def settle(self, up_to: int | None) -> tuple[int, unacknowledged_ranges.Ranges]:
         """What was consumed, up to a serial if one is given, is unacknowledged no more: (epoch, ranges of its tags)."""
         with self._lock:
-            ranges, self.consumed = unacknowledged_ranges.cut(self.consumed, up_to)
+            if up_to is None:
+                ranges, self.consumed = [(first, last) for first, last, _ in self.consumed], []
+            else:
+                ranges, self.consumed = unacknowledged_ranges.cut(self.consumed, up_to)
             if ranges:
                 self._settled_up_to = max(last for _, last in ranges)
-                self._flow.settled(unacknowledged_ranges.size(ranges))
+                if self._share is not None:
+                    self._share.settled(unacknowledged_ranges.size(ranges))
             return self.epoch, ranges
 
     def settle_one(self, message: Message) -> unacknowledged_ranges.Ranges:
         """Take one message out of what is unacknowledged; empty when it was not there."""
         with self._lock:
             if message._delivery.epoch == self.epoch and unacknowledged_ranges.cut_one(self.consumed, message.tag):
-                self._flow.settled(1)
+                if self._share is not None:
+                    self._share.settled(1)
                 return [(message.tag, message.tag)]
         return []
 

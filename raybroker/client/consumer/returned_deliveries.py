@@ -27,26 +27,26 @@ UNCONFIRMED: Final = "the broker has not confirmed that when it was asked before
 class ReturnedDeliveries:
     """What went back from one consumer; called with the lock of its buffer held."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("rows",)
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, str]] = []
+        self.rows: list[tuple[int, int, int, str]] = []
         """(epoch, first tag, last tag, why), oldest first."""
 
     def add(self, epoch: int, rows: Rows | Ranges, why: str) -> None:
         """Deliveries of an attachment went back; of a row of unacknowledged ones only the tags are looked at."""
-        self._rows += [(epoch, row[0], row[1], why) for row in rows]
-        while len(self._rows) > RANGES_MAX:
-            first, second = self._rows[:2]
+        self.rows += [(epoch, row[0], row[1], why) for row in rows]
+        while len(self.rows) > RANGES_MAX:
+            first, second = self.rows[:2]
             if first[0] == second[0]:
                 hull = (first[0], min(first[1], second[1]), max(first[2], second[2]), second[3])
-                self._rows[:2] = [hull]
+                self.rows[:2] = [hull]
             else:
-                del self._rows[0]
+                del self.rows[0]
 
     def why(self, epoch: int, tag: int) -> str | None:
         """Why a delivery went back; None when it did not."""
-        for of, first, last, why in reversed(self._rows):
+        for of, first, last, why in reversed(self.rows):
             if of == epoch and first <= tag <= last:
                 return why
         return None

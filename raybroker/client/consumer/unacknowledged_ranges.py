@@ -13,12 +13,12 @@ Rows = list[list[int]]
 Ranges = list[tuple[int, int]]
 
 
-def cut(rows: Rows, up_to: int | None) -> tuple[Ranges, Rows]:
-    """Split off what was handed out up to a serial, or everything: (ranges of tags, rows that are left)."""
+def cut(rows: Rows, up_to: int) -> tuple[Ranges, Rows]:
+    """Split off what was handed out up to a serial: (ranges of tags, rows that are left)."""
     ranges: Ranges = []
     kept: Rows = []
     for first, last, serial in rows:
-        end = last if up_to is None else min(last, first + up_to - serial)
+        end = min(last, first + up_to - serial)
         if end >= first:
             ranges.append((first, end))
         if end < last:

@@ -22,7 +22,7 @@ from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.connection import OpenProducer
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import Events
-from raybroker.client.connection.io_thread import IoThread, fulfil
+from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import by_bytes
@@ -31,6 +31,7 @@ from raybroker.client.producer.compression import compressed
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded, too_large
+from raybroker.client.producer.send_room import SendRoom
 from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.settlement import (
     DUPLICATE,
@@ -49,9 +50,7 @@ from raybroker.content.headers import message_id
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
-    DestinationPausedError,
     IllegalStateError,
-    RequestTimeoutError,
     TransactionRolledBackError,
 )
 from raybroker.model.names import require_no_metrics_topic
@@ -152,7 +151,9 @@ class ProducerCore(Endpoint):
         self.encode: Encode = encode_any if pickles else encode_body
         self._state = ProducerState(producer)
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
+        self._room = SendRoom(
+            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns, transacted=self.transacted
+        )
         self._send_timeout = SendTimeout(
             self._state, self._lock, self.name, attributes[ATTRIBUTE], connection.clock.monotonic_ns
         )
@@ -160,20 +161,9 @@ class ProducerCore(Endpoint):
             self._state, self._lock, self._flush, connection.io, attributes["raybroker.producer.linger_ms"] / 1000,
             transacted=transactions is not None,
         )  # fmt: skip
-        self._waiting = 0
-        """Threads that wait for room."""
-        self._room_waiters: list[Future[None]] = []
-        self._idle_waiters: list[Future[None]] = []
         self._scheduled = False
-        self._stopped: BrokerError | None = None
-        """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
-        self._slow = False
-        self._ending: BrokerError | None = None
-        """Why nobody waits for room any more: its session is being closed."""
-        self._ack_timeout_ms: int = attributes["imqAckTimeout"]
         self._generation = 0
-        self._buffer_bytes: int = attributes["raybroker.producer.buffer_bytes"]
-        self._linger_bytes = min(LINGERING_BYTES_MAX, self._buffer_bytes // 2)
+        self._linger_bytes = min(LINGERING_BYTES_MAX, self._room.bytes_max // 2)
         self._window_bytes: int = attributes["raybroker.producer.window_bytes"]
         self._body_bytes_max: int = connection.message_bytes_max
         self._window_of_ids = True
@@ -201,14 +191,11 @@ class ProducerCore(Endpoint):
         if header:
             kind, data, header = compressed(kind, data, header)
         with self._lock:
-            state = self._state
-            full = self._stopped is not None or state.held_bytes >= self._buffer_bytes
-            # What nobody waits for waits for credit here; in a transaction the commit may be what makes room.
-            if state.credit and self._transactions is None:
-                if self._ending is not None and (self._slow or state.crowded):
-                    raise self._ending
-                full = full or (waiter is None and self._is_crowded)
-            if full and not self._wait_for_room(block=block):
+            state, room = self._state, self._room
+            # Nearly all messages find room, and no credit to be held back for.
+            if (state.credit or state.held_bytes >= room.bytes_max or room.stopped is not None) and not room.enter(
+                settled=waiter is not None, block=block
+            ):
                 return None
             since_ns = 0 if waiter is None or urgent else self._clock.monotonic_ns()
             seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
@@ -238,7 +225,7 @@ class ProducerCore(Endpoint):
         """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now."""
         done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
         with self._lock:
-            self._wait_for_room(block=True)
+            self._room.wait()
             now_ms = self._clock.now_ms() if now_ms is None else now_ms
             self._state.add_many(kinds, bodies, shared, now_ms, done, own)
             if self._transactions is None or self._state.held_bytes > self._linger_bytes:
@@ -266,90 +253,45 @@ class ProducerCore(Endpoint):
 
     def room_future(self) -> Future[None]:
         """Done when there may be room again."""
-        future: Future[None] = Future()
         with self._lock:
-            if self.has_room():
-                future.set_result(None)
-            else:
-                self._room_waiters.append(future)
-        return future
+            return self._room.future()
 
     @property
     def stopped(self) -> bool:
         """Nothing may be sent now."""
-        return self._stopped is not None
+        return self._room.stopped is not None
 
     def has_room(self) -> bool:
         """Whether a message would be taken, or refused, without waiting."""
-        return self._ending is not None or self._takes_more
-
-    @property
-    def _takes_more(self) -> bool:
-        if self._stopped is not None:
-            return True
-        return self._state.held_bytes < self._buffer_bytes and not (self._transactions is None and self._is_crowded)
-
-    @property
-    def _is_crowded(self) -> bool:
-        """The destination slows its producers, and this one has used up its credit."""
-        return self._state.credit > 0 and (self._slow or self._state.crowded)
-
-    def _wait_for_room(self, *, block: bool) -> bool:
-        timeout_s, since_ns = (self._ack_timeout_ms / 1000) or None, self._clock.monotonic_ns()
-        while not self._takes_more:
-            if self._ending is not None:
-                raise self._ending
-            if not block:
-                return False
-            left_s = timeout_s and timeout_s - (self._clock.monotonic_ns() - since_ns) / 1e9
-            if left_s is not None and left_s <= 0:
-                raise RequestTimeoutError(
-                    f"{self.name} made no room within imqAckTimeout={self._ack_timeout_ms / 1000:g} s;"
-                    " the message was not sent"
-                )
-            self._waiting += 1
-            try:
-                self._room.wait(left_s)
-            finally:
-                self._waiting -= 1
-        if self._stopped is not None:
-            raise self._stopped
-        return True
-
-    def stop(self, error: BrokerError | None) -> None:
-        """Nothing may be sent because of ``error``, or anything again; with the lock held. What is final stays."""
-        if self.failure is None and not self.closed:
-            self._stopped = error
-            self._made_room()
+        return self._room.takes_more
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Whoever sent a message waits no longer: True when it has not left, and will not."""
         with self._lock:
             taken = self._state.take_back(waiter)
-            self._made_room()
+            self._room.changed()
             return taken
 
     def wait_no_longer(self, error: BrokerError) -> None:
         """Its session is being closed: who waits for a full destination gets ``error``; what has left is settled."""
         with self._lock:
-            self._ending = error
-            self._made_room()
+            self._room.end_waiting(error)
         self._end_waiting()
 
     def _end_waiting(self) -> None:
         """Refuse what has not left for a full destination, if nobody is to wait for that any more."""
-        error = self._ending
+        error = self._room.ending
         if error is None:
             return
         with self._lock:
-            batches = self._state.unsent() if self._slow else []
-            self._made_room()
+            batches = self._state.unsent() if self._room.slow else []
+            self._room.changed()
         refuse_all(batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
-        """:meth:`stop` from outside."""
+        """Nothing may be sent because of ``error``, or anything again. What is final stays."""
         with self._lock:
-            self.stop(error)
+            self._room.stop(error)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -361,7 +303,8 @@ class ProducerCore(Endpoint):
     def _flush(self) -> None:
         """Write everything that is ready, as far as the connection takes it; an error ends the producer."""
         try:
-            self._send_timeout.watch()
+            if self._send_timeout.idle:
+                self._send_timeout.watch()
             if self._transactions is not None:
                 self._write_in_transaction(self._transactions)
             else:
@@ -374,18 +317,12 @@ class ProducerCore(Endpoint):
         with self._lock:
             self._scheduled = False
             channel, state = self._channel, self._state
-            if channel is None or channel.lost or self._slow:
+            if channel is None or channel.lost or self._room.slow:
                 return
             state.seal()
             buffers: list[Buffer] = []
-            window = self._window_bytes
-            while (
-                state.ready and state.unsettled_bytes < window and state.may_write() and not channel.link.congested
-            ):  # fmt: skip
-                floor = state.floor
-                batch = state.next_ready()
-                assert batch is not None
-                buffers.extend(wire.send(self._handle, floor, batch.data))
+            while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
+                buffers.extend(wire.send(self._handle, batch.floor, batch.data))
                 if not batch.shared.persistent:
                     done.append(batch)
                 if len(buffers) >= 32:
@@ -394,9 +331,9 @@ class ProducerCore(Endpoint):
             if buffers:
                 channel.link.write(*buffers)
             if done:
-                self._made_room()
+                self._room.changed()
         for batch in done:
-            self._complete(batch, ())
+            complete(batch, state.producer, ())
 
     def _write_in_transaction(self, transactions: SessionTransactions) -> None:
         """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
@@ -413,25 +350,22 @@ class ProducerCore(Endpoint):
             if transaction is None or transaction.complete or channel is None or channel.lost:
                 return  # A full destination is no reason to wait: the commit itself may be what makes room.
             state.seal()
-            while state.ready and not channel.link.congested:
+            while not channel.link.congested and (batch := state.next_ready()) is not None:
                 self._wrote_in = transaction
                 number = transaction.number_on(channel, self.destination)
-                floor = state.floor
-                batch = state.next_ready()
-                assert batch is not None
-                channel.link.write_soon(*wire.send_tx(self._handle, floor, number, batch.data))
+                channel.link.write_soon(*wire.send_tx(self._handle, batch.floor, number, batch.data))
                 state.settle(batch.first_seq)
                 batch.data = b""
                 written.append(batch)
-            self._made_room()
+            self._room.changed()
         for batch in written:
-            self._complete(batch, ())
+            complete(batch, state.producer, ())
 
     def discard(self, error: BrokerError) -> None:
         """The transaction is not to be: what did not leave yet never will."""
         with self._lock:
             batches = self._state.abandon()
-            self._made_room()
+            self._room.changed()
         refuse_all(batches, error)
 
     def handed_over(self) -> bool:
@@ -450,27 +384,15 @@ class ProducerCore(Endpoint):
         """The transaction was committed, or rolled back: the next one may send."""
         self._wrote_in = None
         self._spoils = max(self._spoils - 1, 0)
-        if self._stopped is not None:
-            with self._lock:
-                self.stop(None)
-
-    def _made_room(self) -> None:
-        if (self._waiting or self._room_waiters) and self.has_room():
-            self._room.notify_all()
-            for future in self._room_waiters:
-                fulfil(future, None)
-            self._room_waiters.clear()
-        if not self._state.held_bytes:
-            for future in self._idle_waiters:
-                fulfil(future, None)
-            self._idle_waiters.clear()
+        if self._room.stopped is not None:
+            self.refuse_sends(None)
 
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
         self._generation += 1
         with self._lock:
-            self._gate("open")
+            self._room.gate("open")
         args = {
             "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
             "generation": self._generation,
@@ -488,17 +410,9 @@ class ProducerCore(Endpoint):
             self._state.send_again(channel.place.broker)
             self._state.credit = int(answer.get("credit", 0))
             if answer.get("gate"):
-                self._gate(str(answer["gate"]))
+                self._room.gate(str(answer["gate"]))
         self._flush()
         self._owner.member_turned()
-
-    def _gate(self, state: str) -> None:
-        """The destination takes messages, takes them slowly, or not at all; with the lock held."""
-        self._slow = state == "slow"
-        if state == "paused":
-            self.stop(DestinationPausedError(f"{self.name} takes no messages now: its producers are paused"))
-        elif isinstance(self._stopped, DestinationPausedError):
-            self.stop(None)
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Sent | wire.Refused):
@@ -507,12 +421,16 @@ class ProducerCore(Endpoint):
                 self._refused_in_transaction(rows, self._transactions)
                 return
             with self._lock:
-                batch = self._state.settle(frame.first_seq)
-                self._made_room()
-                if self._state.ready:
+                state = self._state
+                batch = state.settle(frame.first_seq)
+                if self._room.has_waiters:
+                    self._room.changed()
+                if state.ready:
                     self._schedule()
+            if rows and batch is not None:
+                self.duplicates += duplicates_in(rows)
             if batch is not None:
-                self._complete(batch, rows)
+                complete(batch, state.producer, rows)
             if rows and (batch is None or not batch.shared.persistent):
                 self._lost_some(rows, counted=batch is not None)
         elif isinstance(frame, wire.Event):
@@ -523,8 +441,8 @@ class ProducerCore(Endpoint):
                 self._connection.attachments.end(self, ended_by(frame, self.name))
                 return
             with self._lock:
-                self._gate(str(frame.data.get("state")))
-                self._made_room()
+                self._room.gate(str(frame.data.get("state")))
+                self._room.changed()
             self._end_waiting()
             self._flush()
             self._owner.member_turned()
@@ -535,7 +453,7 @@ class ProducerCore(Endpoint):
             self._state.credit = credit
             if not credit:
                 self._state.forget_volatile()
-            self._made_room()
+            self._room.changed()
         self._flush()
 
     def _lost_some(self, rows: Sequence[Row], *, counted: bool) -> None:
@@ -556,7 +474,7 @@ class ProducerCore(Endpoint):
             fault = first_fault(rows)
             if fault is not None:
                 transactions.refused(fault)
-                self.stop(fault)
+                self._room.stop(fault)
         self.duplicates += duplicates_in(rows)
 
     def on_writable(self) -> None:
@@ -582,7 +500,7 @@ class ProducerCore(Endpoint):
         self._owner.member_failed(self)
         self._send_timeout.stop()
         with self._lock:
-            self._stopped = error
+            self._room.finish(error)
         self._give_up(error)
 
     async def close(self) -> None:
@@ -590,9 +508,8 @@ class ProducerCore(Endpoint):
         channel = self._channel
         self._send_timeout.stop()
         with self._lock:
-            self._stopped = self.failure or IllegalStateError(f"the producer for {self.name} is closed")
+            self._room.finish(self.failure or IllegalStateError(f"the producer for {self.name} is closed"))
             self.closed = True
-            self._made_room()
         try:
             if channel is not None and not channel.lost:
                 # What was refused of messages that nobody waited for is told before the answer.
@@ -608,26 +525,23 @@ class ProducerCore(Endpoint):
         with self._lock:
             doubtful = self._state.in_doubt()
             batches = self._state.abandon()
-            self._made_room()
+            self._room.changed()
         refuse_all(doubtful, unknown_outcome(error))
         refuse_all(batches, error)
 
     @property
     def throttled(self) -> bool:
         """The destination is full and has said so: what is here may never leave."""
-        return self._slow and self._state.held_bytes > 0
+        return self._room.slow and self._state.held_bytes > 0
 
     def settled_futures(self) -> list[Future[None]]:
         return [self.settled_future()]
 
     def settled_future(self) -> Future[None]:
         """Done when everything accepted so far is settled, or the producer has failed."""
-        done: Future[None] = Future()
         with self._lock:
-            if not self._state.held_bytes or self.failure is not None:
-                done.set_result(None)
-            else:
-                self._idle_waiters.append(done)
+            done = self._room.empty_future()
+            if not done.done():
                 self._schedule()
         return done
 
@@ -646,8 +560,3 @@ class ProducerCore(Endpoint):
             return await channel.call(op, {**args, "handle": handle})
 
         return await self._connection.tasks.with_retry(self.name, once)
-
-    def _complete(self, batch: Batch, rows: Sequence[Row]) -> None:
-        if rows:
-            self.duplicates += duplicates_in(rows)
-        complete(batch, self._state.producer, rows)

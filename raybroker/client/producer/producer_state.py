@@ -50,12 +50,12 @@ class Batch:
     """
 
     __slots__ = (
-        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "headers", "kinds", "priorities",
-        "shared", "size", "timed", "timestamp_ms", "waiters",
+        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "kinds",
+        "priorities", "shared", "size", "timed", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
-        self.first_seq = first_seq
+        self.first_seq = self.floor = first_seq
         self.shared = shared
         self.timestamp_ms = timestamp_ms if shared.stamped else 0
         self.count = 0
@@ -233,11 +233,21 @@ class ProducerState:
             self._open = None
             self.ready.append(batch)
 
-    def next_ready(self) -> Batch | None:
-        """Take the next block to write; a persistent one then waits to be settled, another one is done."""
+    def next_ready(self, window_bytes: int = 0) -> Batch | None:
+        """Take the next block to write, with ``floor`` below which no sequence number will be sent again.
+
+        A persistent one then waits to be settled, another one is done. With ``window_bytes`` None unless less than
+        that is under way and the block is within the credit, where one that is larger than all of it goes alone.
+        """
         if not self.ready:
             return None
-        batch = self.ready.popleft()
+        batch, under_way = self.ready[0], self.unsettled_messages
+        if window_bytes and (
+            self.unsettled_bytes >= window_bytes or (under_way and under_way + batch.count > self.credit > 0)
+        ):
+            return None
+        del self.ready[0]
+        batch.floor = self.unsettled[0].first_seq if self.unsettled else batch.first_seq
         self._written = max(self._written - 1, 0)
         if batch.shared.persistent or self.credit:
             self.unsettled.append(batch)
@@ -246,12 +256,6 @@ class ProducerState:
         else:
             self.held_bytes -= batch.size
         return batch
-
-    def may_write(self) -> bool:
-        """Whether the next block is within the credit; one that is larger than all of it goes alone."""
-        if not self.credit or not self.unsettled_messages:
-            return True
-        return self.unsettled_messages + self.ready[0].count <= self.credit
 
     @property
     def crowded(self) -> bool:

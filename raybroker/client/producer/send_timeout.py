@@ -21,7 +21,7 @@ ATTRIBUTE: Final = "imqAsyncSendCompletionWaitTimeout"
 class SendTimeout:
     """Ends the waiting of one producer's sends; on the IO loop. ``state`` of the producer is guarded by ``lock``."""
 
-    __slots__ = ("_lock", "_monotonic_ns", "_name", "_state", "_timeout_ns", "_timer")
+    __slots__ = ("_lock", "_monotonic_ns", "_name", "_state", "_timeout_ns", "_timer", "idle")
 
     def __init__(
         self, state: ProducerState, lock: threading.Lock, name: str, timeout_ms: int, monotonic_ns: Callable[[], int]
@@ -32,22 +32,25 @@ class SendTimeout:
         self._monotonic_ns = monotonic_ns
         self._timeout_ns = timeout_ms * 1_000_000
         self._timer: asyncio.TimerHandle | None = None
+        self.idle = timeout_ms > 0
+        """It is to be told when something may wait."""
 
     def watch(self) -> None:
         """Something may wait."""
-        if self._timer is None and self._timeout_ns:
+        if self.idle:
             self._wait(self._timeout_ns)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self.idle = None, True
 
     def _wait(self, wait_ns: int) -> None:
         self._timer = asyncio.get_running_loop().call_later(wait_ns / 1e9, self._due)
+        self.idle = False
 
     def _due(self) -> None:
-        self._timer = None
+        self._timer, self.idle = None, True
         now_ns = self._monotonic_ns()
         with self._lock:
             late, first_ns = self._state.late(now_ns - self._timeout_ns)

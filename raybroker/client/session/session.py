@@ -208,7 +208,9 @@ class SessionCore:
 
     def require_open(self) -> None:
         """Raises IllegalStateError when the session or its connection is closed."""
-        self.connection.require_open()
+        connection = self.connection
+        if connection.io.unusable or connection.tasks.closed:
+            connection.require_open()
         if self.closed:
             raise IllegalStateError("the session is closed")
 
@@ -228,7 +230,9 @@ class SessionCore:
         self.require_open()
         if self.mode != "client":
             return self.finish([])
-        self._require_here(message, "acknowledge()")
+        consumer = message._delivery.consumer
+        if not isinstance(consumer, ConsumerCore) or consumer.returned.rows:
+            self._require_here(message, "acknowledge()")
         return self.finish(self.settle())
 
     def acknowledge(self, up_to: Message | None) -> Any:

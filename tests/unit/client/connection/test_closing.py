@@ -26,7 +26,7 @@ def test_a_message_on_its_way_is_in_doubt_and_one_that_never_left_is_not(ends: s
         producer = await scripted.producer(scripted.session())
         written = send(producer, b"1", b"2")
         await turns()
-        producer._slow = True
+        producer._room.gate("slow")
         (waiting,) = send(producer, b"3")
         lingering: Future[str] = Future()
         producer.put(b"4", b"", PERSISTENT, lingering, urgent=False)

@@ -245,3 +245,24 @@ def test_what_was_written_before_the_end_is_in_doubt_and_the_rest_is_not() -> No
     state.add(0, b"d", b"", PERSISTENT, 1, None)
     assert [batch.first_seq for batch in state.abandon()] == [1, 2, 3, 4]
     assert (state.in_doubt(), state.abandon()) == ([], [])
+
+
+def test_a_block_waits_for_the_window_and_for_its_credit() -> None:
+    state = ProducerState(7)
+    for _ in range(3):
+        state.add_many(bytes(2), [b"a", b"b"], PERSISTENT, 0, None)
+    state.credit = 3
+    first = state.next_ready(1_000)
+    assert first is not None
+    assert state.next_ready(1_000) is None, "two are under way, and two more exceed the credit"
+    state.credit = 4
+    assert state.next_ready(first.size) is None, "the window is full"
+    second = state.next_ready(first.size + 1)
+    assert second is not None
+    assert (first.floor, second.floor) == (1, 1)
+    state.credit = 1
+    state.settle(first.first_seq)
+    state.settle(second.first_seq)
+    last = state.next_ready(1)
+    assert last is not None, "one that is larger than all of the credit goes alone"
+    assert last.floor == 5

@@ -1,0 +1,176 @@
+"""Room in a producer's buffer, without a producer: who waits, who is told, and who is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from raybroker.client.producer.send_room import SendRoom
+from raybroker.errors import DestinationPausedError, IllegalStateError, RequestTimeoutError
+
+CLOSED = IllegalStateError("the producer is closed")
+
+
+@dataclass
+class Held:
+    held_bytes: int = 0
+    credit: int = 0
+    crowded: bool = False
+
+
+@dataclass
+class Rig:
+    """A room of 100 bytes; the time is what a test says, or that of the machine."""
+
+    timeout_ms: int = 0
+    transacted: bool = False
+    held: Held = field(default_factory=Held)
+
+    def __post_init__(self) -> None:
+        attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
+        self.lock = threading.Lock()
+        self.room = SendRoom(
+            self.held, self.lock, "orders", attributes, time.monotonic_ns, transacted=self.transacted
+        )
+
+    def enter(self, *, settled: bool = True, block: bool = False) -> bool:
+        with self.lock:
+            return self.room.enter(settled=settled, block=block)
+
+    def changed(self, **held: Any) -> None:
+        with self.lock:
+            for name, value in held.items():
+                setattr(self.held, name, value)
+            self.room.changed()
+
+
+def test_the_buffer_bounds_what_is_taken() -> None:
+    rig = Rig()
+    assert rig.enter()
+    rig.held.held_bytes = 99
+    assert rig.enter(), "the last message may be larger than what is left"
+    rig.held.held_bytes = 100
+    assert not rig.enter()
+    assert not rig.room.takes_more
+
+
+SLOW: Mapping[str, tuple[bool, int, bool]] = {
+    # slow, credit, crowded
+    "slow with credit": (True, 5, False), "credit used up": (False, 5, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLOW)
+def test_credit_holds_back_what_nobody_waits_for_and_nothing_of_a_transaction(case: str) -> None:
+    slow, credit, crowded = SLOW[case]
+    for transacted in (False, True):
+        rig = Rig(transacted=transacted, held=Held(0, credit, crowded))
+        rig.room.slow = slow
+        assert rig.enter(settled=True)
+        assert rig.enter(settled=False) is transacted
+        assert rig.room.takes_more is transacted
+
+
+def test_without_credit_a_slow_destination_fills_the_buffer() -> None:
+    rig = Rig()
+    rig.room.slow = True
+    assert rig.enter(settled=False)
+    rig.held.held_bytes = 100
+    assert not rig.enter(settled=False)
+
+
+def test_a_thread_waits_until_there_is_room() -> None:
+    rig = Rig(held=Held(100))
+    took: list[bool] = []
+    thread = threading.Thread(target=lambda: took.append(rig.enter(block=True)))
+    thread.start()
+    while not rig.room.has_waiters:
+        time.sleep(0.001)
+    rig.changed(held_bytes=100)
+    thread.join(0.05)
+    assert took == [], "nothing has left"
+    rig.changed(held_bytes=40)
+    thread.join(5)
+    assert took == [True]
+    rig.changed()
+    assert not rig.room.has_waiters, "nobody waits any more"
+
+
+def test_waiting_ends_after_the_time_for_an_answer() -> None:
+    rig = Rig(timeout_ms=20, held=Held(100))
+    with pytest.raises(RequestTimeoutError, match=r"orders made no room within imqAckTimeout=0\.02 s"):
+        rig.enter(block=True)
+    rig.changed(held_bytes=0)
+    assert rig.enter(), "it counts anew for the next message"
+
+
+def test_futures_tell_of_room_and_of_an_empty_buffer() -> None:
+    rig = Rig(held=Held(100))
+    with rig.lock:
+        room, empty = rig.room.future(), rig.room.empty_future()
+    rig.changed(held_bytes=100)
+    assert [room.done(), empty.done()] == [False, False]
+    rig.changed(held_bytes=60)
+    assert [room.done(), empty.done()] == [True, False]
+    assert rig.room.has_waiters, "somebody still waits for the rest"
+    rig.changed(held_bytes=0)
+    assert empty.done()
+    with rig.lock:
+        again: list[Future[None]] = [rig.room.future(), rig.room.empty_future()]
+    assert all(future.done() for future in again)
+    assert not rig.room.has_waiters
+
+
+def test_a_paused_destination_refuses_until_it_opens() -> None:
+    rig = Rig(held=Held(100))
+    with rig.lock:
+        waiting = rig.room.future()
+        rig.room.gate("paused")
+    assert waiting.done(), "whoever waits for room is refused"
+    with pytest.raises(DestinationPausedError, match="orders takes no messages"):
+        rig.enter()
+    rig.room.gate("slow")
+    assert rig.room.stopped is None
+    assert rig.room.slow
+    rig.room.gate("open")
+    assert not rig.room.slow
+
+
+def test_opening_the_gate_ends_no_other_reason_to_refuse() -> None:
+    rig = Rig()
+    rig.room.stop(CLOSED)
+    rig.room.gate("open")
+    with pytest.raises(IllegalStateError, match="closed"):
+        rig.enter()
+    rig.room.stop(None)
+    assert rig.enter()
+
+
+def test_what_is_final_stays() -> None:
+    rig = Rig()
+    rig.room.finish(CLOSED)
+    rig.room.stop(None)
+    rig.room.gate("paused")
+    rig.room.gate("open")
+    with pytest.raises(IllegalStateError, match="closed"):
+        rig.enter()
+
+
+@pytest.mark.parametrize("held", [Held(100), Held(0, 5, crowded=True)])
+def test_nobody_waits_for_a_full_destination_while_the_session_is_closed(held: Held) -> None:
+    rig = Rig(held=held)
+    with rig.lock:
+        waiting = rig.room.future()
+        rig.room.end_waiting(CLOSED)
+    assert waiting.done()
+    with pytest.raises(IllegalStateError, match="closed"):
+        rig.enter(block=True)
+    assert rig.room.takes_more, "it would be refused without waiting"
+    rig.changed(held_bytes=0, crowded=False)
+    assert rig.enter(), "what has room is taken"
