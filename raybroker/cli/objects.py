@@ -1,7 +1,7 @@
 """The words of the verbs × objects grid, as arguments: object names, types, ``name=value`` attributes.
 
-The grid is the seeds' own.  What of it this version does not have is still understood, so that the answer is a reason
-and not a usage error.
+The grid is that of MQ's own program.  What this version does not have of it is still read, so that the answer is a
+reason and not a usage error.
 """
 
 from __future__ import annotations

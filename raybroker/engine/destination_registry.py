@@ -7,6 +7,7 @@ from typing import Final
 
 from raybroker.core.destination import Destination
 from raybroker.engine.checkpoint import Definition
+from raybroker.engine.ports import Named
 from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
 
 DMQ: Final = "mq.sys.dmq"
@@ -41,7 +42,7 @@ class DestinationRegistry:
             raise self.halted[found.number]
         return found
 
-    def has(self, home: Destination) -> bool:
+    def has(self, home: Named) -> bool:
         """Whether it is there still: another one may have its name by now."""
         return self.destinations.get((home.kind, home.name)) is home
 
@@ -49,7 +50,7 @@ class DestinationRegistry:
         definition = self.definitions.get(number)
         return self.destinations.get(definition.key) if definition is not None else None
 
-    def definition(self, home: Destination) -> Definition:
+    def definition(self, home: Named) -> Definition:
         return self.definitions[home.number]
 
     def matching(self, kind: str | None, name: str | None) -> list[Destination]:

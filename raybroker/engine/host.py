@@ -27,9 +27,15 @@ from raybroker.engine.connection_requests import ConnectionRequests
 from raybroker.engine.consumer_requests import ConsumerRequests
 from raybroker.engine.consumer_watch import ConsumerWatch
 from raybroker.engine.counter_baselines import CounterBaselines
+from raybroker.engine.dead_letter_log import DeadLetterLog
+from raybroker.engine.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.dead_letters import DeadLetters
+from raybroker.engine.death_records import DeathRecords
 from raybroker.engine.destination_administration import DestinationAdministration
+from raybroker.engine.destination_installation import DestinationInstallation
 from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.destination_removal import DestinationRemoval
 from raybroker.engine.effect_dispatcher import EffectDispatcher
 from raybroker.engine.executor import Executor, unawaited
 from raybroker.engine.inspection import Inspection
@@ -47,6 +53,8 @@ from raybroker.engine.schedule_requests import ScheduleRequests
 from raybroker.engine.schedules import Schedules
 from raybroker.engine.session import Operation, Session, SessionParts
 from raybroker.engine.sessions import Sessions
+from raybroker.engine.subscription_administration import SubscriptionAdministration
+from raybroker.engine.temporary_destinations import TemporaryDestinations
 from raybroker.engine.transaction_requests import TransactionRequests
 from raybroker.engine.transactions import Transactions
 from raybroker.engine.transfer import Transfer
@@ -128,9 +136,11 @@ class Host:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
         executor, registry, own, codec, clock = self.executor, self.registry, self.own, self.codec, self.clock
         dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._wakeups, clock.now_ms)
+        self._death_records = DeathRecords(own, codec, clock, self._broker)
         self.dead_letters = DeadLetters(
-            executor, registry, self.blocks, own, codec, clock, self.config, broker=self._broker,
-            forward=self._forward, life=self.meters.life, refused=dead, report=self.report,
+            executor, registry, self.blocks, DeadLetterPolicy(codec, self.config),
+            DeadLetterMoves(executor, registry, own, self._death_records, self._forward),
+            DeadLetterLog(codec, self.config, self.meters.life, self.report), dead,
         )  # fmt: skip
         full: Retries[tuple[Destination, Compose]] = Retries(self._wakeups, clock.now_ms)
         self.composition = MessageComposition(
@@ -165,18 +175,28 @@ class Host:
             self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker
         )  # fmt: skip
         self.quarantine = Quarantine(
-            self.executor, self.registry, self.cache, self.store, self.own, self.codec, self.clock, self.settings,
-            broker=self._broker, forward=self._forward,
+            self.executor, self.registry, self.cache, self.store, self.own, self._death_records, self.settings,
+            self._forward,
+        )  # fmt: skip
+        self.installation = DestinationInstallation(
+            self.registry, self.cache, self.blocks, self._wakeups, self.clock, self.config, self.settings
         )  # fmt: skip
         self.administration = DestinationAdministration(
-            self.executor, self.registry, self.attachments, self.cache, self.blocks, self._wakeups, self.clock,
-            self.config, self.settings, self.transactions, self.schedules, self.quarantine, self.meters,
-            destroyed=self.metrics.destroyed, idle=self._idle, report=self.report,
+            self.executor, self.registry, self.installation, self.attachments, self.quarantine, self.meters, self.report
+        )  # fmt: skip
+        self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
+        self.removal = DestinationRemoval(
+            self.executor, self.registry, self.attachments, self.cache, self._wakeups, self.schedules,
+            (self.transactions.without, self.quarantine.forget, self.metrics.destroyed),
+        )  # fmt: skip
+        self.temporary = TemporaryDestinations(
+            self.registry, self._wakeups, self.clock, prepared=self.transactions.prepared_in,
+            over=self._idle or self._destroy,
         )  # fmt: skip
 
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
-            self.sessions, self.registry, self.attachments, self.clock, self.administration.found, self.report,
+            self.sessions, self.registry, self.attachments, self.clock, self.temporary.found, self.report,
             incarnation=self.incarnation,
         )  # fmt: skip
         consumers = ConsumerRequests(
@@ -192,7 +212,7 @@ class Host:
         intake = BlockIntake(self.executor, self.registry, self.codec, self.clock)
         self._session_parts = SessionParts(
             self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
-            operations, self.watch.left, self.administration.lost,
+            operations, self.watch.left, self.temporary.lost,
         )  # fmt: skip
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -211,7 +231,7 @@ class Host:
         self.executor.start(committer)
         found = read_back(self.store.recover())
         self.transactions.restore(found.transactions)
-        gone = self.administration.restore(found)
+        gone = self.installation.restore(found)
         if gone:
             entries = [Entry(NOTE, number, 0, records.encode(records.GONE, 0)) for number in gone]
             self.executor.append(entries, unawaited)
@@ -227,7 +247,7 @@ class Host:
             if home is not None:
                 self.executor.perform(home, cmd.Tick())
             self.administration.forget_dormant(number)
-        self.administration.end_orphans(now_ms)
+        self.temporary.tick(now_ms)
         self.transactions.tick(now_ms)
         for part in (self.dead_letters, self.schedules, self.transfer, self.composition):
             part.tick(now_ms)
@@ -277,6 +297,9 @@ class Host:
 
     def _retire(self, home: Destination, effect: Retire) -> None:
         self.cache.retire(home.number, effect.ordinals, stored=effect.persistent)
+
+    def _destroy(self, kind: str, name: str) -> None:
+        self.removal.destroy(name, unawaited, kind)
 
     def _destination_idle(self, home: Destination, effect: Idle) -> None:
         if self._idle is not None:

@@ -1,4 +1,4 @@
-"""What a destination makes of a block that comes: what it forces on messages, and flow limits."""
+"""Overrides of a destination: headers that it sets on every message it takes, and its flow limits for consumers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parts_in(codec: Codec, block: Block, now_ms: int) -> PartColumn | None:
 
 
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:
-    """The block with what the destination forces on messages, whatever their producer says."""
+    """The block with the destination's overrides of delivery mode, priority, time to live and time to deliver."""
     mode = attributes.deliveryModeOverride
     wanted = attributes.priorityOverride, attributes.timeToLiveOverride, attributes.timeToDeliverOverride
     if wanted == (-1, -1, -1) and mode == "No-Delivery":

@@ -7,7 +7,7 @@ from raybroker.core.destination import Destination
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Step
 from raybroker.engine.overrides import columns_of
-from raybroker.engine.ports import Codec
+from raybroker.engine.ports import Codec, Governed
 from raybroker.model.block import Block
 from raybroker.model.units import default_unit
 
@@ -28,7 +28,7 @@ class OwnSends:
         return seq
 
     def send(
-        self, target: Destination, block: Block, *, moved: bool = True, only: int | None = None
+        self, target: Governed, block: Block, *, moved: bool = True, only: int | None = None
     ) -> tuple[cmd.Send, Block]:
         """The command that puts a block into a destination; ``moved``, ``only``: as in command.Send."""
         codec = self._codec

@@ -13,8 +13,35 @@ from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer, Entry, StoreStats
+from raybroker.model.settings import DestinationAttributes
 
-__all__ = ["Clock", "Codec", "Committer", "Death", "Forward", "Peer", "Refused", "Store"]
+__all__ = ["Clock", "Codec", "Committer", "Death", "Forward", "Governed", "Named", "Notice", "Peer", "Refused", "Store"]
+
+
+class Named(Protocol):
+    """A destination, for parts that only have to know which one it is."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+class Governed(Named, Protocol):
+    """A destination, for parts that act by its attributes alone."""
+
+    @property
+    def attributes(self) -> DestinationAttributes: ...
+
+
+class Notice(str):
+    """A line for the log that is for information; a line that is no notice is a warning."""
+
+    __slots__ = ()
 
 
 class Store(Protocol):

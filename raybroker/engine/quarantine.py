@@ -13,11 +13,12 @@ from typing import NamedTuple
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.death_records import DeathRecords
 from raybroker.engine.destination_registry import DMQ, DestinationRegistry
 from raybroker.engine.executor import Executor, Step
 from raybroker.engine.live_settings import LiveSettings
 from raybroker.engine.own_sends import OwnSends
-from raybroker.engine.ports import Clock, Codec, Forward, Store
+from raybroker.engine.ports import Forward, Store
 from raybroker.model.block import Block
 from raybroker.model.errors import ResourceAllocationError, StoreDamagedError, StoreError
 
@@ -40,11 +41,8 @@ class Quarantine:
         cache: BlockCache,
         store: Store,
         own: OwnSends,
-        codec: Codec,
-        clock: Clock,
+        death_records: DeathRecords,
         settings: LiveSettings,
-        *,
-        broker: str,
         forward: Forward | None,
     ) -> None:
         self._executor = executor
@@ -52,10 +50,8 @@ class Quarantine:
         self._cache = cache
         self._store = store
         self._own = own
-        self._codec = codec
-        self._clock = clock
+        self._records = death_records
         self._settings = settings
-        self._broker = broker
         self._forward = forward
         self.known: dict[int, list[Damaged]] = {}
 
@@ -95,10 +91,8 @@ class Quarantine:
             self._executor.append([], lambda: done(True))
             return
         most = self._settings.message_bytes_max
-        record = Block(self._codec.quarantined(
-            self.legible(home, ordinal), damaged.mask, (home.kind, home.name), damaged.error, broker=self._broker,
-            producer=own.identity, seq=own.take_seqs(1), now_ms=self._clock.now_ms(),
-            body_bytes_max=most if most > 0 else 1 << 30,
+        record = Block(self._records.quarantined(
+            home, self.legible(home, ordinal), damaged.mask, damaged.error, most if most > 0 else 1 << 30
         ))  # fmt: skip
         target = self._registry.destinations.get(("queue", DMQ))
         if target is not None and not (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from raybroker.engine.committer import SLOW_S, CommitMeter
-from raybroker.engine.ports import Committer
+from raybroker.engine.ports import Committer, Notice
 
 TOLD_EVERY_S: Final = 60.0
 """Least time between two lines about slow commits that have ended."""
@@ -61,4 +61,4 @@ class SlowStoreLog:
             self._report(f"[B2163] the disk is behind: {waiting}, and producers are not read until less do")
         else:
             took_s, self._behind_ns = (now_ns - self._behind_ns) * NS, 0
-            self._report(f"[B1163] the disk has caught up after {took_s:.0f} s: producers are read again")
+            self._report(Notice(f"[B1163] the disk has caught up after {took_s:.0f} s: producers are read again"))

@@ -13,6 +13,7 @@ from typing import Final
 
 from raybroker.core.destination import Destination
 from raybroker.engine.observers import Observers
+from raybroker.engine.ports import Notice
 
 TOLD_EVERY_MS: Final = 1000
 OF: Final = ("messages", "bytes")
@@ -84,7 +85,8 @@ class Thresholds:
             if threshold.over:
                 self._report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")
             else:
-                self._report(f"[B1152] {home.kind} {home.name} holds {held} {of}; it was over until {of}Low={low}")
+                now = f"holds {held} {of}; it was over until {of}Low={low}"
+                self._report(Notice(f"[B1152] {home.kind} {home.name} {now}"))
 
     def over(self, home: Destination) -> dict[str, int]:
         """messages and bytes → 1 when it is over, 0 when not."""

@@ -16,8 +16,9 @@ from raybroker.config.live import live
 from raybroker.core.subscription import Subscription
 from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
+from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
-from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.ports import Clock, Committer, Notice, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
 from raybroker.hosting.block_codec import WireCodec
@@ -40,13 +41,9 @@ METRICS_STEP: Final = 50
 """Destinations that are looked at for metrics before messages get a turn."""
 
 
-def _nobody() -> None:
-    """Nobody waits for this one alone."""
-
-
 def _report(line: str) -> None:
-    """A line for the log: what begins with [B1…] is for information."""
-    LOG.log(logging.INFO if line.startswith("[B1") else logging.WARNING, "%s", line)
+    """A line of the engine, for the log."""
+    LOG.log(logging.INFO if isinstance(line, Notice) else logging.WARNING, "%s", line)
 
 
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
@@ -155,7 +152,7 @@ class HostService(HostMessages):
             if self._forgotten is not None:
                 self._forgotten(kind, name)
 
-        self.host.executor.later(lambda: self.host.administration.destroy(name, gone, kind))
+        self.host.executor.later(lambda: self.host.removal.destroy(name, gone, kind))
 
     def _wake_at(self, at_ms: int) -> None:
         """Something is to happen then; between two ticks only if it is sooner than the next one."""
@@ -214,7 +211,7 @@ class HostService(HostMessages):
                 if checked is None:
                     checked = destination_attributes(row["attributes"], type=kind, name=row["name"])
                     parsed[given] = checked
-                self.host.administration.create(row["name"], checked, auto_created=False, done=_nobody, kind=kind)
+                self.host.administration.create(row["name"], checked, auto_created=False, done=unawaited, kind=kind)
             except BrokerError as error:
                 failed.append(f"{kind} {row['name']}: {error}")
         await self._barrier()
@@ -224,7 +221,7 @@ class HostService(HostMessages):
         await self.durable(lambda done: self.host.administration.update(name, changes, done, type))
 
     async def destroy(self, type: str, name: str) -> None:  # noqa: A002
-        await self.durable(lambda done: self.host.administration.destroy(name, done, type))
+        await self.durable(lambda done: self.host.removal.destroy(name, done, type))
 
     async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
         await self.durable(lambda done: self.host.administration.purge(name, done, type))
@@ -296,13 +293,13 @@ class HostService(HostMessages):
         self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
     ) -> None:
         wanted = Subscription(client_id, name, True, shared, selector, no_local, client_id if no_local else "")
-        await self.durable(lambda done: self.host.administration.subscribe(topic, wanted, done))
+        await self.durable(lambda done: self.host.subscriptions.subscribe(topic, wanted, done))
 
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.administration.unsubscribe(topic, client_id, name, done))
+        await self.durable(lambda done: self.host.subscriptions.unsubscribe(topic, client_id, name, done))
 
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.administration.purge_subscription(topic, client_id, name, done))
+        await self.durable(lambda done: self.host.subscriptions.purge(topic, client_id, name, done))
 
     async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
         return self.host.schedules.rows(type, name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import destination_administration
+from raybroker.engine import temporary_destinations
 from raybroker.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -128,7 +128,7 @@ def test_an_answer_to_a_requester_that_is_gone_fails_at_once(
     broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch, way: str, end: str, before: int
 ) -> None:
     """``before``: answers that the same session has sent there while the requester lived."""
-    monkeypatch.setattr(destination_administration, "ORPHAN_MS", 20)
+    monkeypatch.setattr(temporary_destinations, "ORPHAN_MS", 20)
     asking, connection, queue = broker.connect(imqReconnectEnabled=False), broker.connect(), broker.name()
     asker = asking.session()
     answers = asker.temporary_queue()

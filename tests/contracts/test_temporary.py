@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import destination_administration
+from raybroker.engine import temporary_destinations
 from raybroker.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -50,7 +50,7 @@ def test_a_temporary_destination_ends_with_its_connection(
     broker: LoopbackBroker, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-23: after a grace time, when the connection was lost"""
-    monkeypatch.setattr(destination_administration, "ORPHAN_MS", 50)
+    monkeypatch.setattr(temporary_destinations, "ORPHAN_MS", 50)
     connection = broker.connect()
     client = broker.connect(imqReconnectEnabled=False)
     session = client.session()

@@ -95,7 +95,7 @@ class HostStory:
         self.rig.create(DMQ)
 
     def destroy(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig.host.administration.destroy(words[0], lambda: None)
+        self.rig.host.removal.destroy(words[0], lambda: None)
 
     def update(self, words: list[str], options: dict[str, Any]) -> None:
         self.rig.host.administration.update(words[0], options, lambda: None)

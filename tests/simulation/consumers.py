@@ -141,7 +141,7 @@ class SimConsumer:
         host = self.world.running
         if host is not None and not self.handle:
             with contextlib.suppress(IllegalStateError, InvalidDestinationError):
-                host.administration.unsubscribe(self.name, client_id, self.plan.subscription, lambda: None)
+                host.subscriptions.unsubscribe(self.name, client_id, self.plan.subscription, lambda: None)
 
     def release(self) -> None:
         """Recover: give everything back and start again."""

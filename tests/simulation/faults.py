@@ -153,7 +153,7 @@ class Faults:
             named = [one for queue in topic.queues.values() if (one := queue.subscription) is not None and one.durable]
             if named:
                 one = rng.choice(named)
-                catalogue.purge_subscription(home.name, one.client_id, one.name, _nothing)
+                host.subscriptions.purge(home.name, one.client_id, one.name, _nothing)
 
     def resume(self, home: HomePlan) -> None:
         host = self.world.running
@@ -187,7 +187,7 @@ class Faults:
             delta = twin.delta.__class__(home.number)
             delta.add("gone")
             world.committer.deltas.append(delta)
-            host.administration.destroy(name, _nothing, kind)
+            host.removal.destroy(name, _nothing, kind)
             return True
         return False
 

@@ -20,7 +20,8 @@ from raybroker.core.policy import Policy
 from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
 from raybroker.engine import transaction_log
-from raybroker.engine.dead_letters import DeadLetters
+from raybroker.engine.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.executor import Executor, Step
 from raybroker.engine.transaction_log import TxLog
 from raybroker.engine.transactions import Transactions
@@ -147,19 +148,19 @@ def buried_told_twice(patch: Patch) -> None:
 
 @mutant("dead messages go where the destination says")
 def dead_discarded(patch: Patch) -> None:
-    patch.set(DeadLetters, "_target", lambda self, home, reason: None)
+    patch.set(DeadLetterPolicy, "_target", lambda self, home, reason: None)
 
 
 @mutant("a dead message is stored where it goes and forgotten where it was in one step")
 def dead_moved_in_two_steps(patch: Patch) -> None:
-    def here(self: DeadLetters, home: Any, effect: Any, target: Any, block: Any) -> bool:
+    def here(self: DeadLetterMoves, home: Any, effect: Any, target: Any, block: Any) -> bool:
         if not target.admission.would_take(block.lengths):
             return False
         self._executor.perform_all([self._own.step(target, block)], (), lambda: None)
-        self._done(home, effect)
+        self.settle(home, effect)
         return True
 
-    patch.set(DeadLetters, "_here", here)
+    patch.set(DeadLetterMoves, "_here", here)
 
 
 @mutant("the limit discards the oldest, or the lowest priority")

@@ -37,7 +37,6 @@ TABLE: dict[str, Reach] = {
     "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(13, 18),
     "raybroker.core.destination.Destination": Reach(33, 25),
     "raybroker.engine.session.Session": Reach(6, 20),
-    "raybroker.engine.transactions.Transactions": Reach(5, 16),
 }
 """Class → its reach.  No entry is ever added or raised; a class gets a narrower door, or one file that composes it."""
 PUBLIC = ("raybroker/model/", "raybroker/config/")

@@ -217,7 +217,7 @@ class Rig:
 
     def _idle(self, kind: str, name: str) -> None:
         self.idle.append((kind, name))
-        self.host.executor.later(lambda: self.host.administration.destroy(name, lambda: None, kind))
+        self.host.executor.later(lambda: self.host.removal.destroy(name, lambda: None, kind))
 
     def _forward(self, kind: str, name: str, data: bytes, done: Callable[[bool], None]) -> None:
         self.away.append((kind, name, Block(data), done))

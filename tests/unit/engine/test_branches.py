@@ -96,17 +96,17 @@ def test_a_destination_of_a_prepared_transaction_cannot_be_destroyed() -> None:
     prepared(rig)
     for name in ("in", "out"):
         with pytest.raises(IllegalStateError, match="prepared transaction"):
-            rig.host.administration.destroy(name, lambda: None)
+            rig.host.removal.destroy(name, lambda: None)
     rig.host.transactions.settle(1, False, lambda: None)
     rig.sync()
-    rig.host.administration.destroy("out", lambda: None)
+    rig.host.removal.destroy("out", lambda: None)
 
 
 def test_a_destination_of_an_open_transaction_may_go_and_the_transaction_is_rolled_back() -> None:
     rig = rig_of()
     pair = Pair(rig)
     args = pair.work()
-    rig.host.administration.destroy("out", lambda: None)
+    rig.host.removal.destroy("out", lambda: None)
     assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
     assert rig.held("in") == 1
 

@@ -61,7 +61,7 @@ def test_a_watch_ends_with_its_destination_and_keeps_nothing_of_it() -> None:
     rig.create()
     watcher = Client(rig)
     watch(watcher, 1)
-    rig.host.administration.destroy("q", lambda: None, "queue")
+    rig.host.removal.destroy("q", lambda: None, "queue")
     rig.sync()
     assert [name for _, name, _ in watcher.peer.take("event")] == ["destroyed"]
     assert watcher.fails("watch_consumers", handle=2, name="q", type="queue") == "invalid_destination"

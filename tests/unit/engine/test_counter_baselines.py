@@ -72,7 +72,7 @@ def test_what_a_destroyed_destination_was_counted_from_is_forgotten() -> None:
     rig = Rig()
     rig.create()
     rig.host.baselines.reset(rig.home())
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     rig.sync()
     assert rig.host.baselines.by_number == {}
 

@@ -271,7 +271,7 @@ def test_dead_messages_of_a_subscription_that_has_ended_are_forgotten() -> None:
     client.settle(consumer, "fail", "a")
     rig.sync()
     client.ok("close_consumer", handle=consumer)
-    rig.host.administration.unsubscribe("t", "c", "d", lambda: None)
+    rig.host.subscriptions.unsubscribe("t", "c", "d", lambda: None)
     rig.sync()
     rig.create("errors")
     rig.tick(5000)
@@ -283,7 +283,7 @@ def test_a_queue_that_is_destroyed_takes_its_dead_along() -> None:
     rig = rig_with(errorDestination="errors")
     dying(rig, "a")
     rig.sync()
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     rig.create("errors")
     rig.tick(5000)
     assert rig.held("errors") == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destination_administration import ORPHAN_MS
+from raybroker.engine.temporary_destinations import ORPHAN_MS
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, StoreDamagedError
 from tests.unit.engine.rig import DMQ, Client, Rig
 
@@ -35,7 +35,7 @@ def test_a_queue_and_a_topic_may_have_one_name() -> None:
     client.send(client.producer("a", "topic", number=8), "to the topic", first=1)
     assert client.got() == ["to the queue", "to the topic"]
     assert set(consumers) == {handle for handle, _ in client.tags}
-    rig.host.administration.destroy("a", nobody)
+    rig.host.removal.destroy("a", nobody)
     rig.sync()
     assert list(rig.host.registry.destinations) == [("topic", "a")]
 
@@ -77,11 +77,11 @@ def test_the_dead_message_queue_keeps_its_rules() -> None:  # D-24
 
 
 def test_what_does_not_exist_is_named() -> None:
-    catalogue = Rig().host.administration
+    host = Rig().host
     for act in (
-        lambda: catalogue.destroy("x", nobody), lambda: catalogue.purge("x", nobody),
-        lambda: catalogue.update("x", {}, nobody), lambda: catalogue.pause("x", "all", 0),
-        lambda: catalogue.unsubscribe("x", "c", "d", nobody),
+        lambda: host.removal.destroy("x", nobody), lambda: host.administration.purge("x", nobody),
+        lambda: host.administration.update("x", {}, nobody), lambda: host.administration.pause("x", "all", 0),
+        lambda: host.subscriptions.unsubscribe("x", "c", "d", nobody),
     ):  # fmt: skip
         with pytest.raises(InvalidDestinationError, match="'x' does not exist"):
             act()
@@ -94,7 +94,7 @@ def test_destroying_tells_who_was_attached_and_frees_the_store() -> None:
     producer, consumer = client.producer(), client.consumer()
     client.send(producer, "a")
     client.got()
-    rig.host.administration.destroy("q", nobody)
+    rig.host.removal.destroy("q", nobody)
     rig.sync()
     events = client.peer.take("event")
     assert [(name, data["handle"]) for _, name, data in events] == [("destroyed", producer), ("destroyed", consumer)]
@@ -302,14 +302,14 @@ def test_subscriptions_are_shown_purged_and_ended() -> None:
         "no_local": True, "active": True, "messages": 1, "consumers": 1,
     }  # fmt: skip
     with pytest.raises(IllegalStateError):
-        rig.host.administration.unsubscribe("t", "c", "d", nobody)
+        rig.host.subscriptions.unsubscribe("t", "c", "d", nobody)
     client.ok("close_consumer", handle=consumer)
-    rig.host.administration.purge_subscription("t", "c", "d", nobody)
+    rig.host.subscriptions.purge("t", "c", "d", nobody)
     assert rig.host.inspection.subscriptions("t")[0]["messages"] == 0
-    rig.host.administration.unsubscribe("t", "c", "d", nobody)
+    rig.host.subscriptions.unsubscribe("t", "c", "d", nobody)
     assert rig.host.inspection.subscriptions() == []
     with pytest.raises(InvalidDestinationError):
-        rig.host.administration.purge_subscription("t", "c", "d", nobody)
+        rig.host.subscriptions.purge("t", "c", "d", nobody)
 
 
 def test_purging_revives_a_halted_destination() -> None:

@@ -68,7 +68,7 @@ def test_a_consumer_that_acknowledges_what_it_never_got_harms_nobody() -> None:
 def test_a_release_on_a_destroyed_queue_is_answered() -> None:
     rig, _, _, receiver = running()
     consumer = receiver.consumer()
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     code = receiver.fails("release", handle=consumer, epoch=receiver.epochs[consumer], credit=100)
     assert code == "invalid_destination"
 
@@ -125,7 +125,7 @@ def test_a_producer_that_comes_back_needs_no_second_place() -> None:
 
 def test_a_block_for_a_handle_that_is_gone_is_refused() -> None:
     rig, sender, producer, _ = running()
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     sender.send(producer, "a", "b")
     ((_, handle, first, count, refused),) = sender.peer.take("sent")
     assert (handle, first, count) == (producer, 1, 2)

@@ -92,7 +92,7 @@ def test_a_destination_that_is_made_again_starts_anew() -> None:
     queue = Full(maxNumMsgs=0, limitBehavior="REJECT_NEWEST")
     queue.send(1)
     assert len(queue.lines()) == 1
-    queue.rig.host.administration.destroy("q", lambda: None)
+    queue.rig.host.removal.destroy("q", lambda: None)
     queue.rig.create(maxNumMsgs=0, limitBehavior="REJECT_NEWEST")
     queue.producer = queue.client.producer()
     queue.send(1)

@@ -337,7 +337,7 @@ def test_what_a_destroyed_destination_counted_stays_in_the_sums() -> None:
         client = Client(rig)
         client.send(client.producer(name, number=ord(name)), "a", "b")
         rig.sync()
-        rig.host.administration.destroy(name, lambda: None)
+        rig.host.removal.destroy(name, lambda: None)
         rig.sync()
     gone = rig.host.meters.gone["queue"]
     assert (gone["messages_in_total"], sum(gone["send_to_store_seconds"][0])) == (4, 4)

@@ -330,7 +330,7 @@ def test_schedules_go_with_their_destination() -> None:
     rig.create("other")
     schedule(rig, name="gone")
     schedule(rig, "other", name="stays")
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     rig.sync()
     assert [row["id"] for row in rig.host.schedules.rows()] == ["stays"]
     assert live_blocks(rig) == [2]
@@ -344,7 +344,7 @@ def test_schedules_go_with_their_destination() -> None:
 def test_a_crash_before_the_end_of_a_destination_is_durable_keeps_its_schedules() -> None:
     rig = rig_with()
     schedule(rig)
-    rig.host.administration.destroy("q", lambda: None)
+    rig.host.removal.destroy("q", lambda: None)
     assert [row["id"] for row in rig.survivor().host.schedules.rows()] == ["s1"]
     rig.sync()
     again = rig.survivor()
@@ -486,7 +486,7 @@ def test_a_schedule_that_is_over_may_have_lost_its_message_before_the_next_check
     schedule(rig, name="quick", repeat=1)
     rig.tick(10_000)
     rig.host.schedules.destroy("destroyed", lambda: None)
-    rig.host.administration.destroy("other", lambda: None)
+    rig.host.removal.destroy("other", lambda: None)
     rig.sync()
     reclaim(rig)
     rig = rig.restart()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.engine.committer import SLOW_S, CommitMeter
+from raybroker.engine.ports import Notice
 from raybroker.engine.slow_store import TOLD_EVERY_S, SlowStoreLog
 
 
@@ -68,4 +69,6 @@ def test_producers_that_are_not_read_are_told_and_when_they_are_again() -> None:
     ]
     assert disk.tick(5) == []
     disk.committer.overloaded = False
-    assert disk.tick() == ["[B1163] the disk has caught up after 6 s: producers are read again"]
+    (line,) = disk.tick()
+    assert line == "[B1163] the disk has caught up after 6 s: producers are read again"
+    assert isinstance(line, Notice), "it is for information"

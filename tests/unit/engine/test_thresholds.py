@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybroker.engine.ports import Notice
 from tests.unit.engine.rig import Client, Rig
 
 
@@ -110,6 +111,7 @@ def test_the_log_hears_of_it_once_a_second_at_most_and_the_last_is_true() -> Non
     queue.rig.clock.ms += 1000
     host.count()
     assert reports[1:] == ["[B1152] queue q holds 0 messages; it was over until messagesLow=1"]
+    assert [isinstance(line, Notice) for line in reports] == [False, True], "only the first is a warning"
     host.count()
     assert len(reports) == 2
 
@@ -118,7 +120,7 @@ def test_what_a_destroyed_destination_was_over_stays_in_the_sums() -> None:
     queue = Filled(messagesHigh=1, messagesLow=0)
     queue.send(2)
     queue.rig.clock.ms += 1500
-    queue.rig.host.administration.destroy("q", lambda: None)
+    queue.rig.host.removal.destroy("q", lambda: None)
     queue.rig.sync()
     assert queue.rig.host.meters.gone["queue"]["threshold_seconds_total"] == {"messages": 1.5, "bytes": 0}
     assert "over_threshold" not in queue.rig.host.meters.gone["queue"]

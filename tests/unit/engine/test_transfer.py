@@ -223,7 +223,7 @@ def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
 def test_a_destination_that_is_gone_gives_nothing() -> None:
     two = Two()
     run(two, 3)
-    two.here.host.administration.destroy("q", nobody)
+    two.here.host.removal.destroy("q", nobody)
     two.here.sync()
     two.here.create("q")
     with pytest.raises(IllegalStateError):

@@ -1,0 +1,61 @@
+"""Temporary destinations whose connection is lost: they wait a while for it to come back, and then end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from raybroker.core.destination import Destination
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.ports import Clock
+from raybroker.engine.wakeups import Wakeups
+
+ORPHAN_MS: Final = 10_000
+"""How long a temporary destination waits for its connection."""
+
+
+class TemporaryDestinations:
+    """Ends the destinations of connections that do not come back.
+
+    prepared  a prepared transaction that did something in a destination, which then waits for its end; or None
+    over      ends the destination of that (type, name)
+    """
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        wakeups: Wakeups,
+        clock: Clock,
+        *,
+        prepared: Callable[[Destination], int | None],
+        over: Callable[[str, str], None],
+    ) -> None:
+        self._registry = registry
+        self._wakeups = wakeups
+        self._clock = clock
+        self._prepared = prepared
+        self._over = over
+        self._orphans: dict[str, int] = {}
+        """Connections that were lost and own temporary destinations → when those end, milliseconds."""
+
+    def lost(self, connection: str) -> None:
+        """A connection has ended."""
+        if any(d.owner == connection for d in self._registry.definitions.values()):
+            self._orphans[connection] = self._clock.now_ms() + ORPHAN_MS
+            self._wakeups.wake(0, self._orphans[connection])
+
+    def found(self, connection: str) -> None:
+        """A connection is there, perhaps again."""
+        self._orphans.pop(connection, None)
+
+    def tick(self, now_ms: int) -> None:
+        """End what has waited for long enough."""
+        for connection in [c for c, at_ms in self._orphans.items() if at_ms <= now_ms]:
+            del self._orphans[connection]
+            for definition in [d for d in self._registry.definitions.values() if d.owner == connection]:
+                if self._prepared(self._registry.destinations[definition.key]) is not None:
+                    self._orphans[connection] = now_ms + ORPHAN_MS
+                else:
+                    self._over(definition.kind, definition.name)
+        if self._orphans:
+            self._wakeups.wake(0, min(self._orphans.values()))
