@@ -1,0 +1,113 @@
+"""Fakes of what single parts of a host work with: real destinations of the core, and no host around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.durable.recovery import KINDS
+from raybroker.core.outcome import Effect, Outcome
+from raybroker.engine.checkpoint import Definition
+from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.executor import Step
+from raybroker.engine.own_sends import OwnSends
+from raybroker.hosting.block_codec import WireCodec
+from raybroker.model.block import Block
+from raybroker.model.record import NOTE, Entry
+from raybroker.model.settings import destination_attributes
+from tests.unit.engine.rig import Clock, made, text_of
+
+
+class Commands:
+    """An executor that steps destinations at once; ``batches``: what was performed or written together."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.room = True
+        self.blocks: dict[tuple[int, int], Block] = {}
+        self.effects: list[Effect] = []
+        self.batches: list[list[Any]] = []
+
+    def require_running(self) -> None: ...
+
+    def has_room(self, nbytes: int) -> bool:
+        return self.room
+
+    def later(self, action: Callable[[], object]) -> None:
+        action()
+
+    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome:
+        return self.perform_all([Step(home, command, block)], (), lambda: None)[0]
+
+    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Callable[[], None]) -> list[Outcome]:
+        found = []
+        for home, command, block in steps:
+            outcome = home.step(command, now_ms=self.clock.now_ms())
+            if outcome.accepted is not None and block is not None:
+                self.blocks[home.number, outcome.accepted] = block
+            self.effects += [*outcome.immediate, *outcome.after_durable]
+            found.append(outcome)
+        self.batches.append([*(step.command for step in steps), *extra])
+        done()
+        return found
+
+    def append(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+        self.batches.append(list(entries))
+        done()
+
+    def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
+        self.append([Entry(NOTE, number, 0, meta)], done)
+
+    def read(self, home: Destination, ordinal: int) -> Block | None:
+        """As a block reader."""
+        return self.blocks.get((home.number, ordinal))
+
+    def headers(self, home: Destination, ordinal: int) -> Any:
+        return WireCodec().content(self.blocks[home.number, ordinal])
+
+
+class Desk:
+    """A registry of real destinations with the fakes that their parts need; typed Any, since fakes stand in."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.executor: Any = Commands(self.clock)
+        self.registry = DestinationRegistry()
+        self.codec = WireCodec()
+        self.own = OwnSends(self.registry, self.codec, 99)
+        self.lines: list[str] = []
+
+    def add(
+        self, name: str = "q", kind: str = "queue", *, owner: str | None = None, auto_created: bool = False,
+        **attributes: Any,
+    ) -> Destination:  # fmt: skip
+        checked = destination_attributes(attributes, type="topic" if kind == "topic" else "queue")
+        home = KINDS[kind](self.registry.next_number, name, checked)
+        home.current.read_headers = lambda ordinal: self.executor.headers(home, ordinal)
+        self.registry.next_number += 1
+        self.registry.destinations[kind, name] = home
+        self.registry.definitions[home.number] = Definition(name, auto_created, checked, kind, owner)
+        return home
+
+    def put(self, home: Destination, *bodies: str, **more: Any) -> int:
+        """Messages as one block; returns its ordinal."""
+        seq = self.own.take_seqs(len(bodies))
+        block = made(*bodies, producer=99, first_seq=seq, now_ms=self.clock.ms, **more)
+        self.executor.perform_all([self.own.step(home, block)], (), lambda: None)
+        ordinal = max(home.block_index.held)
+        assert self.executor.blocks[home.number, ordinal] is block
+        return ordinal
+
+    def kill(self, home: Destination, ordinal: int, mask: int) -> None:
+        """Take waiting messages out, for whoever settles them as dead."""
+        self.executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
+
+    def bodies(self, home: Destination) -> list[str]:
+        """What is held, in order of arrival."""
+        found = []
+        for ordinal, entry in home.block_index.held.items():
+            block = self.executor.blocks[home.number, ordinal]
+            found += [text_of(block, index) for index in range(block.count) if not entry.done >> index & 1]
+        return found
