@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.exits import UsageError
+from raybroker.cli.exits import Exit, UsageError
 from raybroker.config import Config, places
 from raybroker.config.brokers import plan_of
 from raybroker.model.errors import ConfigError, NoClusterError
@@ -41,8 +41,9 @@ def up(
     cluster as long as there are nodes, and always the node that has a broker's stores.
 
     Uses the Ray of RAY_ADDRESS, or the one that this machine's last `ray start` or `raybroker up` started. Otherwise it
-    starts one, which runs until `raybroker down`. Running it again does no harm: it says where
-    the cluster is. Messages are kept over `down` and `up`.
+    starts one, which runs until `raybroker down`. Running it again does no harm: it says where the cluster is. Exit code 1
+    when a broker takes no clients, with the reason on standard error; the others run. Messages are kept over `down` and
+    `up`.
     """
     try:
         check_cluster_name(name)
@@ -82,6 +83,8 @@ def up(
     if there is not None and (config or define):
         output.error("the cluster was running: its configuration is the one it was started with")
     _say_how_to_go_on(name, place)
+    if troubles:
+        raise typer.Exit(Exit.REFUSED)
 
 
 def _join(place: places.Place, *, ours: bool) -> None:

@@ -110,10 +110,10 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Rollbacks in a row after which a message goes to the dead message queue, whatever its destination's "
             "redeliveryLimit says; 0 and -1: off.",
             unit="rollbacks", low=0, high=INT_MAX, unlimited=True, minus_one="off", reload="live"),
-    Setting("imq.txn.reapInterval", "seconds", 900, "broker",
-            "How often the outcomes of finished transactions are swept away.", unit="s", low=1, high=INT_MAX),
     Setting("imq.txn.reapLimit", "int", 500, "broker",
-            "Outcomes of finished transactions that a sweep leaves. One manual prints imq.txt.reapLimit, a misprint.",
+            "Outcomes of finished transactions that a host remembers, for a client that lost its answer. It remembers "
+            "10,000 in any case: each session may ask for its latest one. One manual prints imq.txt.reapLimit, a "
+            "misprint.",
             unit="transactions", low=0, high=INT_MAX),
     Setting("raybroker.transaction.timeout_ms", "millis", 60 * 60 * 1000, "broker",
             "An open transaction that is older is rolled back: what it holds would be held for ever.",
@@ -343,6 +343,6 @@ LATER: Final = frozenset({
     "imq.brokerid", "imq.authentication.type", "imq.authentication.basic.user_repository",
     "imq.authentication.client.response.timeout", "imq.accesscontrol.enabled", "imq.accesscontrol.file.filename",
     "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
-    "imq.cluster.hostname", "imqSSLIsHostTrusted",
+    "imq.cluster.hostname", "imq.txn.reapInterval", "imqSSLIsHostTrusted",
 })  # fmt: skip
 """Properties of MQ and WebLogic that this version does not have."""

@@ -38,8 +38,11 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
     "maxNumProducers": (UNLIMITED,),
     "useDMQ": (False,),
     "isLocalOnly": (False,),
+    "unitOfOrder": (False,),
+    "errorDestination": ("",),
 }
-"""The attributes of these that mq.sys.dmq may have: it takes what others reject, from everywhere."""
+"""The attributes of these that mq.sys.dmq may have: it takes what others reject, from everywhere, as it comes, and
+passes nothing on."""
 
 _EXCLUSIVE: Final[tuple[tuple[tuple[str, Value], tuple[str, Value]], ...]] = (
     (("distributed", True), ("isLocalOnly", True)),
@@ -271,7 +274,7 @@ def _overridden(
     if name == DEAD_MESSAGE_QUEUE:
         for key, allowed in _DMQ_RULES.items():
             if parsed.get(key, allowed[0]) not in allowed:
-                shown = " or ".join(lookup(key, "destination").format(value) for value in allowed)
+                shown = " or ".join(lookup(key, "destination").format(value) or "empty" for value in allowed)
                 raise ConfigError(f"{key} = {parsed[key]} is not possible for {name}; it can be {shown}")
     found = replace(base, **parsed)
     for one, other in _EXCLUSIVE:

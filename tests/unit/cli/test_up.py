@@ -72,6 +72,7 @@ def test_up_names_the_brokers_that_take_clients_and_says_why_another_does_not(ru
     assert line == "cluster default runs already: brokers b1, Ray at 127.0.0.1:1"
     assert f"broker b2 takes no clients yet: {REFUSED}" in result.stderr
     assert "heartbeat_ms is 50 on b2 and 1000 on b1" in result.stderr
+    assert result.exit_code == 1
 
 
 def test_a_broker_that_does_not_answer_or_does_not_run_is_in_trouble(running: Make) -> None:
@@ -87,6 +88,7 @@ def test_up_without_a_broker_that_takes_clients_says_none(running: Make) -> None
     result = Program()("up")
     assert "brokers none, Ray at" in result.stdout
     assert "broker b1 takes no clients yet" in result.stderr
+    assert result.exit_code == 1
 
 
 def test_up_says_where_the_configuration_contradicts_the_record(running: Make) -> None:
@@ -94,6 +96,7 @@ def test_up_says_where_the_configuration_contradicts_the_record(running: Make) -
     result = Program()("up", "--brokers", "2")
     assert "brokers b1, b2, Ray at" in result.stdout
     assert result.stderr.splitlines() == [f"raybroker: broker b2: {CONTRADICTION}"]
+    assert result.exit_code == 0
 
 
 def test_up_says_nothing_of_trouble_where_there_is_none(running: Make) -> None:

@@ -244,8 +244,7 @@ def test_a_note_that_is_none_is_damage(meta: bytes) -> None:
 
 
 def test_only_so_many_outcomes_are_remembered() -> None:
-    rig = rig_of(imq__txn__reapLimit=2)
-    log = rig.host.transactions.log
+    log = TxLog()
     for number in range(20):
         log.remember(bytes([number]) * 20, True, False, most=2)
     assert len(log.outcomes) == 2

@@ -42,7 +42,7 @@ SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
         "imq.destination.DMQ.truncateBody": "false", "imq.destination.logDeadMsgs": "false",
         "imq.transaction.autorollback": "false", "imq.transaction.producer.maxNumMsgs": "1000",
         "imq.transaction.consumer.maxNumMsgs": "100", "imq.transaction.message.maxConsecutiveRollbacks": "0",
-        "imq.txn.reapInterval": "900", "imq.txn.reapLimit": "500",
+        "imq.txn.reapLimit": "500",
     },
     "destination": {
         "maxNumMsgs": "-1", "maxTotalMsgBytes": "-1", "maxBytesPerMsg": "-1", "limitBehavior": "REJECT_NEWEST",
@@ -271,7 +271,10 @@ def test_the_dead_message_queue_is_made_as_the_row_says_and_stays_one() -> None:
     assert destination_attributes(made.as_dict(), name="mq.sys.dmq") == made
     changed = updated_attributes(made, {"maxNumMsgs": 5, "limitBehavior": "REJECT_NEWEST"}, name="mq.sys.dmq")
     assert (changed.maxNumMsgs, changed.limitBehavior) == (5, "REJECT_NEWEST")
-    refused: list[dict[str, object]] = [{"limitBehavior": "FLOW_CONTROL"}, {"maxNumProducers": 5}, {"useDMQ": True}]
+    refused: list[dict[str, object]] = [
+        {"limitBehavior": "FLOW_CONTROL"}, {"maxNumProducers": 5}, {"useDMQ": True}, {"unitOfOrder": True},
+        {"errorDestination": "orders"},
+    ]  # fmt: skip
     for change in refused:
         with pytest.raises(ConfigError, match=r"not possible for mq\.sys\.dmq; it can be"):
             updated_attributes(made, change, name="mq.sys.dmq")
