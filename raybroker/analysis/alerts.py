@@ -2,7 +2,8 @@
 
 ``Watch.step`` takes the samples of one batch, evaluates the rules at each scrape in it, and gives the alerts that
 changed, in order.  A rate is what a counter rose by between two scrapes of the same series; a broker that falls silent
-is noticed by the others' scrapes going on.  ``to_json`` and ``of_json`` carry the state over batches and restarts.
+is noticed by the others' scrapes going on, and all of them by the clock of the stream.  ``to_json`` and ``of_json``
+carry the state over batches and restarts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from raybroker.analysis.answer import Severity, duration, number, percent
 from raybroker.analysis.lake import Fault
 
 SILENT_MS: Final = 60_000
-"""A broker without a scrape for this long, while others have some, is silent …"""
+"""A broker without a scrape for this long is silent …"""
 SILENT_INTERVALS: Final = 4.0
 """… if it is also so many of its usual intervals."""
 QUOTA_PART: Final = 0.9
@@ -131,8 +132,9 @@ class Watch:
     def step(self, samples: Iterable[Sample], now_ms: int = 0) -> list[Alert]:
         """Take in a batch; the alerts that it raised or cleared, in their order.
 
-        Every scrape is evaluated.  ``now_ms`` is the newest scrape of brokers that this watch does not see.  A scrape
-        that is not newer than the last one of its broker is left out, as is an impossible value; ``faults`` has them.
+        Every scrape is evaluated.  ``now_ms`` is the time of the stream: the newest scrape of brokers that this watch
+        does not see, and later than that when none of them has had one for long.  A scrape that is not newer than the
+        last one of its broker is left out, as is an impossible value; ``faults`` has them.
         """
         self.faults = []
         changed: list[Alert] = []
@@ -176,7 +178,7 @@ class Watch:
         return found
 
     def _silent(self, now_ms: int) -> list[Alert]:
-        """Brokers without a scrape while others have some; what else was up stays up, nobody knows better."""
+        """Brokers without a scrape while time goes on; what else was up stays up, nobody knows better."""
         changed: list[Alert] = []
         for name, broker in self._brokers.items():
             silence = now_ms - broker.seen_ms

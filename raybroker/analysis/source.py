@@ -3,7 +3,8 @@
 Columns: ts, broker, metric, labels, value, type; one row a sample.  Options: ``path``;
 ``since_ms``, ``until_ms``, ``now_ms``; ``metrics``, a list with commas of the names to give; ``faults`` "true": also
 rows of type ``fault`` with what was wrong (metric), where (a label) and how often (value).  Of a stream also ``clock``
-"true": with each batch a row of type ``clock`` for each broker, whose time is the newest scrape of all of them; and
+"true": with each batch a row of type ``clock`` for each broker, whose time is the newest scrape of all of them, or
+goes on without scrapes when none comes for minutes; and
 ``batch_bytes``, how much of the lake one batch reads.  A stream starts at ``since_ms``; see ``stream``.
 """
 

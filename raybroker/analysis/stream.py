@@ -27,6 +27,11 @@ PARTITIONS: Final = 4
 KNOWN_MS: Final = 2 * 3_600_000
 """A broker without scrapes for this long is no longer told what time it is."""
 
+WRITTEN_MS: Final = 2 * 60_000
+"""A scrape is in the lake after this time at the latest: a collector completes a file each minute."""
+SILENCE_MS: Final = 60_000
+"""Brokers are told the time this often while no scrape comes, so that each one's silence is noticed."""
+
 Keys = Mapping[str, Mapping[str, int]]
 """Broker → day → key of the last scrape."""
 
@@ -125,9 +130,9 @@ class LakeStream(DataSourceStreamReader):
         ]  # fmt: skip
         unused = {one.path for one in new}
         late = sorted(one.path for one in fresh if one.path not in unused)
-        if not new and not late:
-            return dict(before)
         clock = int(before["clock"])
+        if not new and not late:
+            return {**before, "clock": self._without_scrapes(clock, now_ms)}
         for one in self._oldest(new) if start is not None else new:
             days = keys.setdefault(one.broker, {})
             days[one.date] = max(one.last, days.get(one.date, 0))
@@ -142,6 +147,11 @@ class LakeStream(DataSourceStreamReader):
             "since": before["since"], "keys": kept, "late": [number + 1, late] if late else [number, listed],
             "clock": clock,
         }  # fmt: skip
+
+    def _without_scrapes(self, clock: int, now_ms: int) -> int:
+        """The time that brokers are told when no scrape of any of them has come; a fixed present does not go on."""
+        waited = now_ms - WRITTEN_MS
+        return waited if clock and waited >= clock + SILENCE_MS and "now_ms" not in self._options else clock
 
     def _oldest(self, new: Sequence[File]) -> Iterator[File]:
         """As many of the files as a batch takes, by time, so that no broker runs ahead of the others."""

@@ -41,9 +41,10 @@ def up(
     cluster as long as there are nodes, and always the node that has a broker's stores.
 
     Uses the Ray of RAY_ADDRESS, or the one that this machine's last `ray start` or `raybroker up` started. Otherwise it
-    starts one, which runs until `raybroker down`. Running it again does no harm: it says where the cluster is. Exit code 1
-    when a broker takes no clients, with the reason on standard error; the others run. Messages are kept over `down` and
-    `up`.
+    starts one, which runs until `raybroker down`. Running it again does no harm: it says where the cluster is.
+    Messages are kept over `down` and `up`.
+
+    Exit code 1 when a broker takes no clients, with the reason on standard error; the others run.
     """
     try:
         check_cluster_name(name)

@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names
+from raybroker.analysis.alerts import Sample, Watch
 from raybroker.analysis.export import LakeWriter, compact
 from tests.analysis.samples import START_MS
 
@@ -89,6 +90,38 @@ def test_a_scrape_from_the_future_silences_nobody_and_is_counted(tmp_path: Path)
         write(tmp_path, "b1", at)
         write(tmp_path, "b2", at)
         assert [broker for broker, _ in stream.values()] == ["b1", "b2"]
+
+
+def test_time_goes_on_when_all_brokers_fall_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nobody would notice, since each broker's silence is seen by the scrapes of the others."""
+    present = [START_MS]
+    monkeypatch.setattr(LakeStream, "_now_ms", lambda self: present[0])
+    stream = Stream(tmp_path)
+    del stream.options["now_ms"]
+    stream.restart()
+    present[0] = FAR_MS
+    assert stream.batch() == [], "nobody was there before"
+    present[0] = START_MS
+    watches = {"b1": Watch(), "b2": Watch()}
+
+    def raised() -> list[tuple[str, str, str]]:
+        rows = [(broker, round(1000 * value) + START_MS) for broker, kind, value in stream.batch() if kind == "clock"]
+        changed = [one for broker, now_ms in rows for one in watches[broker].step([], now_ms)]
+        return [(one.state, one.name, one.subject) for one in changed]
+
+    for broker, watch in watches.items():
+        write(tmp_path, broker, START_MS, START_MS + 5_000)
+        watch.step([Sample(START_MS + at, broker, names.DEAD, (), 0.0) for at in (0, 5_000)])
+    assert raised() == []
+    for second in range(5, 185, 3):  # A file is complete after a minute: what was scraped may not be there yet.
+        present[0] = START_MS + second * 1000
+        assert raised() == [], second
+    present[0] = START_MS + 240_000
+    assert sorted(raised()) == [("raised", "silent", "b1"), ("raised", "silent", "b2")]
+    assert raised() == []
+    stream.restart()
+    present[0] += 3 * 3_600_000
+    assert sorted(raised()) == [("cleared", "silent", "b1"), ("cleared", "silent", "b2")]
 
 
 def test_a_broker_whose_files_come_later_is_read_all_the_same(tmp_path: Path) -> None:
