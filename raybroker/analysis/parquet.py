@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raybroker.analysis import lake as layout
-from raybroker.analysis import steps
+from raybroker.analysis import names, steps
 from raybroker.analysis.lake import Fault
 from raybroker.analysis.plan import Part, Walk, Window
 
@@ -53,7 +53,7 @@ _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
 
 class Work(NamedTuple):
-    """What one task does. ``kept``: also the table by date and broker."""
+    """What one task does. ``kept``: every metric, and also the table by date and broker."""
 
     number: int
     part: Part
@@ -65,7 +65,7 @@ class Work(NamedTuple):
 
 def write(work: Work) -> int:
     """Reduce a part of the lake to steps and write them; how many rows. Raises OSError when they cannot be written."""
-    reducer = steps.Reducer(work.step_ms)
+    reducer = steps.Reducer(work.step_ms, None if work.kept else names.ASKED)
     walk = Walk(work.part, work.window)
     batches = Batches(work.part.broker, reducer)
     files = _Files(work)

@@ -99,7 +99,6 @@ def analyze(
         made = tables.opened(own, drafted)
         lap("reading")
         answers = _answers(jobs, made, say, steps)
-        made.asked.unpersist()
         lap("jobs")
         say("writing the report", steps - 1, steps)
         ingest = answers[-1].figures["ingest"]
@@ -163,9 +162,11 @@ def _spark(plan: Analysis, spark: Any) -> AbstractContextManager[Any]:
     if spark is not None:
         return nullcontext(spark)
     size = sum(file.size for file in tables.files_of(plan.lake, _window(plan))[0])
+    here, brief = masters.is_here(plan.master), size < BRIEF_BYTES
+    queries = session.TINY if here and size < TINY_BYTES else session.SMALL if here and brief else {}
     return session.spark(
-        plan.master, memory=plan.memory, conf=dict(plan.conf or {}), brief=size < BRIEF_BYTES,
-        tiny=size < TINY_BYTES and masters.is_here(plan.master), lake=False, archive=plan.archive,
+        plan.master, memory=plan.memory, conf={**queries, **(plan.conf or {})}, brief=brief, lake=False,
+        archive=plan.archive,
     )  # fmt: skip
 
 

@@ -50,14 +50,15 @@ SENT: Final = ("analysis/*.py", "model/*.py", "system/__init__.py", "system/cloc
 """The modules that workers get, below the root of the package."""
 SHUFFLE_PARTITIONS: Final = "8"
 """Locally tables are small: more partitions would cost more than they save."""
+SMALL: Final = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+"""For tables of some million rows: to plan a query again between its stages takes longer than it saves."""
 TINY: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""For tables of some thousand rows: to compile a query, or to plan it again between its stages, takes longer than to
-interpret it in one partition."""
+"""For tables of some thousand rows: to compile a query takes longer than to interpret it in one partition."""
 
 
 @contextmanager
@@ -67,15 +68,14 @@ def spark(
     memory: str = "2g",
     conf: dict[str, str] | None = None,
     brief: bool = True,
-    tiny: bool = False,
     lake: bool = True,
     archive: bool = True,
 ) -> Iterator[Any]:
     """A Spark session; ended when the block ends.
 
     ``brief``: its work takes seconds; false for millions of rows, which are twice as fast through compiled code.
-    ``tiny``: it has thousands of rows, see TINY.  ``lake``: with the source ``raybroker_lake``; to register a source
-    Spark starts a Python process, which takes two seconds.  ``archive``: with the class archive, see ``classes``.
+    ``conf``: other options, for fewer rows SMALL or TINY.  ``lake``: with the source ``raybroker_lake``; to register a
+    source Spark starts a Python process, which takes two seconds.  ``archive``: with the class archive of ``classes``.
     Raises ConfigError when Spark or Java is missing, or the master cannot be used.
     """
     masters.check(master)
@@ -93,8 +93,7 @@ def spark(
         if masters.is_here(master):
             java.workers_like_this()
         builder = SparkSession.builder.master(master).appName("raybroker analyze")
-        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief, kept), **(TINY if tiny else {}),
-                   **(conf or {})}  # fmt: skip
+        options = {**OPTIONS, **_local_options(master, Path(scratch), memory, brief, kept), **(conf or {})}
         for key, value in options.items():
             builder = builder.config(key, value)
         try:

@@ -9,7 +9,7 @@ A broker's clock becomes what it was ahead of the scrape that it is in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -73,14 +73,19 @@ class Histograms(NamedTuple):
 
 
 class Kinds:
-    """What each series of a Reader is: its part, group and bucket edge; wrong types and unknown names are counted."""
+    """What each series of a Reader is: its part, group and bucket edge; wrong types and unknown names are counted.
 
-    def __init__(self, reader: Reader) -> None:
+    ``only``: the metrics that rows are made of, or None for all.
+    """
+
+    def __init__(self, reader: Reader, only: Set[str] | None = None) -> None:
         self._reader = reader
+        self._only = only
         self.part = np.empty(0, np.int8)
         self.group = np.empty(0, np.int32)
         self.edge = np.empty(0, np.float64)
         self.clock = np.empty(0, bool)
+        self.wanted = np.empty(0, bool)
         self.groups: list[Group] = []
         self._groups: dict[Group, int] = {}
 
@@ -91,8 +96,10 @@ class Kinds:
             self.part = np.append(self.part, np.array([one[0] for one in fresh], np.int8))
             self.group = np.append(self.group, np.array([one[1] for one in fresh], np.int32))
             self.edge = np.append(self.edge, np.array([one[2] for one in fresh], np.float64))
-            clocks = [one >= 0 and self.groups[one].metric == names.CLOCK_OFFSET for _, one, _ in fresh]
-            self.clock = np.append(self.clock, np.array(clocks, bool))
+            metrics = [self.groups[one].metric if one >= 0 else "" for _, one, _ in fresh]
+            self.clock = np.append(self.clock, np.array([one == names.CLOCK_OFFSET for one in metrics], bool))
+            wanted = [self._only is None or one in self._only for one in metrics]
+            self.wanted = np.append(self.wanted, np.array(wanted, bool))
 
     def _describe(self, name: str, labels: dict[str, str]) -> tuple[int, int, float]:
         metric, suffix = names.family(name)
@@ -123,12 +130,12 @@ def type_fits(part: int, type_name: str) -> bool:
 
 
 class Reducer:
-    """Reduces the scrapes of one broker. ``step_ms`` divides a day."""
+    """Reduces the scrapes of one broker. ``step_ms`` divides a day; ``only``: see Kinds, faults are those of all."""
 
-    def __init__(self, step_ms: int) -> None:
+    def __init__(self, step_ms: int, only: Set[str] | None = None) -> None:
         self.step_ms = step_ms
         self.reader = Reader()
-        self.kinds = Kinds(self.reader)
+        self.kinds = Kinds(self.reader, only)
         self.faults: dict[tuple[str, str], int] = {}
         self.scrapes = self.samples = 0
         self._value = np.empty(0, np.float64)
@@ -196,7 +203,7 @@ class Reducer:
             for series, at, times in zip(*(column.tolist() for column in found), strict=True):
                 where = f"{self.reader.series[series].name} {samples.value[wrong[at]]:g}"
                 self._fault("impossible value", where, times)
-        return np.flatnonzero(good & possible)
+        return np.flatnonzero(good & possible & self.kinds.wanted[samples.series])
 
     def _reduced(self, series: Any, stamps: Any, values: Any) -> Rows | None:
         if len(series) == 0:

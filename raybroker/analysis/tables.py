@@ -1,6 +1,6 @@
 """The tables that jobs ask: steps of counters, gauges and histograms as Parquet, partitioned by date and broker.
 
-The views ``counters``, ``gauges``, ``histograms`` and ``notes`` are over one table, whose files are sorted by metric.
+Counters, gauges and histograms are in one table, whose files are sorted by metric.
 Steps are as long as the time asked for makes sensible, so that a month of a cluster and an hour of it give tables of
 about the same size.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 import itertools
 import shutil
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names, parquet, plan
+from raybroker.analysis.frames import query
 from raybroker.analysis.lake import Fault, File, Frame
 from raybroker.analysis.plan import Window
 from raybroker.model.errors import ConfigError
@@ -30,12 +32,19 @@ STEP_INTERVALS: Final = 2.5
 ROWS_MAX: Final = 100_000
 """More rows than this never come to the driver: a job that would need them is wrong."""
 
-_SERIES: Final = ("date", "broker", "cluster", "destination", "type", "metric", "labels", "ts")
-_VIEWS: Final = {
-    "counters": (*_SERIES, "seconds", "increase", "resets", "samples", "rate"),
-    "gauges": (*_SERIES, "samples", "last", "low", "high", "try_divide(total, samples) as mean"),
-    "histograms": (*_SERIES, "seconds", "increase", "total", "edges", "counts", "resets", "rate", "p50", "p95", "p99"),
+_SERIES: Final = ("broker", "destination", "type", "metric", "labels", "ts")
+_COLUMNS: Final = {
+    "counter": (*_SERIES, "increase", "resets", "rate"),
+    "gauge": (*_SERIES, "last", "low", "high", "try_divide(total, samples) as mean"),
+    "histogram": (*_SERIES, "increase", "total", "edges", "counts"),
 }
+_NOTES: Final = """
+    select kind, metric what, if(kind = 'fault', broker, '') broker, destination place, sum(increase) number,
+           min(increase) least, max(increase) most
+    from {steps} where kind in ('fault', 'ingest') group by 1, 2, 3, 4
+    order by kind desc, what, number desc, broker, place limit 10000
+"""
+_INGEST: Final = {"scrapes": "number", "samples": "number", "first": "least", "last": "most"}
 
 
 @dataclass(slots=True)
@@ -48,8 +57,13 @@ class Tables:
     step_ms: int
     brokers: Sequence[str]
     faults: Sequence[Fault] = ()
-    asked: Any = None
-    """The steps of the metrics that jobs ask about: read once, kept by Spark."""
+    steps: Any = None
+    """All that is in the files, as a DataFrame.  Spark does not keep it: to read what a job asks, of files that are
+    sorted by metric, takes less time than to put everything into Spark's memory."""
+    ingest: Mapping[str, float] = field(default_factory=dict)
+    """How many samples and scrapes were read, and the times of the first and the last one."""
+    notes: Sequence[Mapping[str, Any]] = ()
+    """What was wrong in files: what, broker, place, number."""
 
     @property
     def step_s(self) -> float:
@@ -57,41 +71,32 @@ class Tables:
 
     def counters(self, *metrics: str) -> Any:
         """The steps of some counters as a DataFrame; of gauges and histograms likewise."""
-        return self._of("counters", metrics)
+        return self._of("counter", metrics)
 
     def gauges(self, *metrics: str) -> Any:
-        return self._of("gauges", metrics)
+        return self._of("gauge", metrics)
 
     def histograms(self, *metrics: str) -> Any:
-        return self._of("histograms", metrics)
+        return self._of("histogram", metrics)
 
-    def _of(self, view: str, metrics: Sequence[str]) -> Any:
+    def _of(self, kind: str, metrics: Sequence[str]) -> Any:
         unknown = set(metrics) - names.ASKED
         assert not unknown, f"add {unknown} to names.py, so that jobs may ask about it"
-        rows = self.asked.where(self.asked["kind"] == view[:-1])
-        return rows.where(rows["metric"].isin(list(metrics))).selectExpr(*_VIEWS[view])
+        chosen = ", ".join(f"'{metric}'" for metric in metrics)
+        return self.steps.where(f"kind = '{kind}' and metric in ({chosen})").selectExpr(*_COLUMNS[kind])
 
-    def rows(self, asked: Any) -> list[dict[str, Any]]:
-        """A DataFrame, or the result of a query, as plain values; times are milliseconds."""
-        frame = self.spark.sql(asked) if isinstance(asked, str) else asked
-        found = frame.limit(ROWS_MAX + 1).toPandas()
+    def rows(self, frame: Any) -> list[dict[str, Any]]:
+        """A DataFrame as plain values; times are milliseconds."""
+        found = frame.limit(ROWS_MAX + 1).toArrow()
         if len(found) > ROWS_MAX:
-            raise ConfigError(f"a job gave more than {ROWS_MAX} rows: {found.columns.tolist()}")
-        return [{key: _plain(value) for key, value in row.items()} for row in found.to_dict("records")]
-
-    def one(self, sql: str) -> dict[str, Any]:
-        """The only row of a query."""
-        return self.rows(sql)[0]
+            raise ConfigError(f"a job gave more than {ROWS_MAX} rows: {found.column_names}")
+        return [{key: _plain(value) for key, value in row.items()} for row in found.to_pylist()]
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist") and getattr(value, "ndim", None):
-        return value.tolist()
-    if value is None or value != value:
-        return None
-    if hasattr(value, "timestamp"):
+    if isinstance(value, datetime):
         return round(value.timestamp() * 1000)
-    return value.item() if hasattr(value, "item") else value
+    return None if value != value else value
 
 
 def step_for(span_ms: int, interval_ms: int = 0) -> int:
@@ -184,38 +189,28 @@ def build(
 
 
 def attach(tables: Tables) -> None:
-    """Put the views over a table that was built, and take the time that its scrapes span for its window."""
-    spark = tables.spark
-    table = spark.read.schema(parquet.SCHEMA).parquet((tables.path.absolute() / parquet.JOBS).as_uri())
-    table.createOrReplaceTempView("steps")
-    for name, columns in _VIEWS.items():
-        table.where(f"kind = '{name[:-1]}'").selectExpr(*columns).createOrReplaceTempView(name)
-    if tables.asked is not None:
-        tables.asked.unpersist()
-    notes = table["kind"].isin("fault", "ingest")
-    tables.asked = table.where(notes | table["metric"].isin(sorted(names.ASKED))).persist()
-    tables.asked.where("kind in ('fault', 'ingest')").selectExpr(
-        "broker", "kind", "metric as what", "destination as place", "increase as number"
-    ).createOrReplaceTempView("notes")
-    span = tables.one(
-        "select min(if(what = 'first', number, null)) first, max(if(what = 'last', number, null)) last from notes"
-    )
-    if span["first"] is None:
+    """Open a table that was built, and take the time that its scrapes span for its window."""
+    files = (tables.path.absolute() / parquet.JOBS).as_uri()
+    tables.steps = tables.spark.read.schema(parquet.SCHEMA).parquet(files)
+    said = tables.rows(query(_NOTES, steps=tables.steps))
+    tables.notes = [row for row in said if row["kind"] == "fault"]
+    tables.ingest = {row["what"]: row[_INGEST[row["what"]]] for row in said if row["kind"] == "ingest"}
+    if not tables.ingest:
         raise ConfigError(f"the lake has no scrape that can be used in the time asked for{_wrong(tables)}")
-    tables.window = Window(round(span["first"]), round(span["last"]), tables.window.now_ms)
+    first, last = round(tables.ingest["first"]), round(tables.ingest["last"])
+    tables.window = Window(first, last, tables.window.now_ms)
 
 
 def _wrong(tables: Tables) -> str:
     """What was wrong with the input and how often, in words."""
     sums: dict[str, int] = {}
-    places: list[str] = []
-    asked = "select what, place, number from notes where kind = 'fault' order by what, place limit 10000"
-    for row in tables.rows(asked):
-        sums[row["what"]] = sums.get(row["what"], 0) + round(row["number"])
-        places.append(row["place"])
-    for one in tables.faults:
-        sums[one.what] = sums.get(one.what, 0) + one.times
-        places.append(one.where)
+    places = [one["place"] for one in sorted(tables.notes, key=lambda one: (one["what"], one["place"]))]
+    for what, times in (
+        *((one["what"], round(one["number"])) for one in tables.notes),
+        *((one.what, one.times) for one in tables.faults),
+    ):
+        sums[what] = sums.get(what, 0) + times
+    places += [one.where for one in tables.faults]
     told = ", ".join(f"{times:,} {what}" for what, times in sorted(sums.items(), key=lambda pair: -pair[1]))
     return f": {told}; first: {places[0]}" if told else ""
 

@@ -162,7 +162,7 @@ def tell():
 if __name__ == "__main__":
     atexit.register(tell)  # runs after those that are registered later
     from raybroker.analysis import session
-    with session.spark("local[1]", memory="1g", tiny=True, lake=False) as spark:
+    with session.spark("local[1]", memory="1g", conf=session.TINY, lake=False) as spark:
         asked = "select id % 2 a, sum(id) b from range(10) group by 1 order by 1"
         rows = [list(row) for row in spark.sql(asked).collect()]
         process[0] = spark.sparkContext._gateway.proc.pid

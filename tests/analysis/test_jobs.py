@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from raybroker.analysis import names, run, session, tables
 from raybroker.analysis.answer import Answer, Finding
 from raybroker.analysis.export import LakeWriter
+from raybroker.analysis.frames import query
 from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
 from raybroker.analysis.jobs.latency import how_long_does_it_take
@@ -298,7 +299,8 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
     got = {
         (row["broker"], row["metric"], row["ts"]): row["rose"]
         for row in made.rows(
-            "select broker, metric, ts, sum(increase) rose from counters where seconds > 0 group by 1, 2, 3"
+            query("select broker, metric, ts, sum(increase) rose from {steps} where kind = 'counter' and seconds > 0 "
+                  "group by 1, 2, 3", steps=made.steps)
         )
     }
     assert got == pytest.approx(expected)
@@ -318,16 +320,17 @@ def test_what_jobs_ask_is_what_the_table_by_date_and_broker_says_whatever_broker
     asked = """
         select date, broker, kind, metric, destination, count(1) n, sum(increase) rose, sum(total) total,
                min(ts) first, sum(size(labels)) labels, sum(size(counts)) buckets
-        from {} group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5
+        from {steps} group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5
     """
     made = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window)
-    spark.read.parquet(str(tmp_path / "tables")).createOrReplaceTempView("kept")
-    rows = made.rows(asked.format("steps"))
-    assert made.rows(asked.format("kept")) == rows
+    rows = made.rows(query(asked, steps=made.steps))
+    assert made.rows(query(asked, steps=spark.read.parquet(str(tmp_path / "tables")))) == rows
     assert {row["broker"] for row in rows} == set(names_.values())
     assert who_is_hot(made).figures["messages"] > 0
     again = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window, kept=False)
-    assert again.rows(asked.format("steps")) == rows
+    wanted = [row for row in rows if row["kind"] in ("fault", "ingest") or row["metric"] in names.ASKED]
+    assert again.rows(query(asked, steps=again.steps)) == wanted
+    assert len(wanted) < len(rows)
     assert not list(tmp_path.glob("tables/date=*"))
 
 
@@ -380,25 +383,28 @@ def test_only_large_lakes_wait_for_the_optimizing_compiler(tmp_path: Path, monke
     assert ["TieredStopAtLevel=1" in options for options in said] == [True, False]
 
 
-def test_small_lakes_of_this_machine_are_asked_by_interpreted_queries(
+def test_small_lakes_of_this_machine_are_asked_by_plainer_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = []
 
     @contextmanager
-    def started(master: str, *, tiny: bool, lake: bool, **options: object) -> Iterator[Any]:
-        said.append((tiny, lake))
+    def started(master: str, *, conf: dict[str, str], lake: bool, **options: object) -> Iterator[Any]:
+        said.append((conf, lake))
         raise ConfigError("seen")
         yield
 
     monkeypatch.setattr(session, "spark", started)
     lake = samples.real_lake(tmp_path / "lake")
-    for master, limit in ((session.LOCAL, run.TINY_BYTES), (session.LOCAL, 1000), ("yarn", run.TINY_BYTES)):
-        monkeypatch.setattr(run, "TINY_BYTES", limit)
+    limits = (run.TINY_BYTES, run.BRIEF_BYTES)
+    for master, tiny, brief in ((session.LOCAL, *limits), (session.LOCAL, 1000, limits[1]), (session.LOCAL, 1000, 1000),
+                                ("yarn", *limits)):  # fmt: skip
+        monkeypatch.setattr(run, "TINY_BYTES", tiny)
+        monkeypatch.setattr(run, "BRIEF_BYTES", brief)
         plan = run.Analysis(lake, tmp_path / "r.html", NOW_MS + 10**10, master, tables=tmp_path / "tables")
         with pytest.raises(ConfigError, match="seen"):
             run.analyze(plan, time.monotonic)
-    assert said == [(True, False), (False, False), (False, False)]
+    assert said == [(session.TINY, False), (session.SMALL, False), ({}, False), ({}, False)]
 
 
 def test_the_order_of_rows_does_not_depend_on_partitions(spark: Any, tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_files_for_jobs_are_sorted_by_metric_and_say_which_they_have(
     assert sum(span.min <= names.IN <= span.max for span in spans) < len(spans)
 
 
+def test_tables_that_are_not_kept_have_what_jobs_ask_and_the_same_notes(part: plan.Part, tmp_path: Path) -> None:
+    parquet.write(work(part, tmp_path / "kept"))
+    parquet.write(work(part, tmp_path / "asked", kept=False))
+    rows, fewer = ([*rows_of(tmp_path / name, "_jobs/*")] for name in ("kept", "asked"))
+    wanted = [row for row in rows if row["metric"] in names.ASKED or row["kind"] in ("fault", "ingest")]
+    assert sorted(map(key, fewer)) == sorted(map(key, wanted))
+    assert {row["kind"] for row in fewer} >= {"counter", "gauge", "histogram", "ingest"}
+    assert len(fewer) < len(rows)
+
+
 def test_the_table_by_date_and_broker_has_the_same_rows(part: plan.Part, tmp_path: Path) -> None:
     parquet.write(work(part, tmp_path))
     for folder in tmp_path.glob("date=*"):

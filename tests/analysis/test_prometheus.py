@@ -24,7 +24,7 @@ from raybroker.analysis import lake as layout
 from raybroker.analysis import names, run, tables
 from raybroker.analysis.columns import Reader
 from raybroker.analysis.export import from_prometheus
-from raybroker.analysis.frames import merged
+from raybroker.analysis.frames import merged, query
 from raybroker.analysis.lake import Frame
 from raybroker.analysis.plan import Window
 from tests.analysis import samples
@@ -145,10 +145,9 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
     server: Server, made: tables.Tables
 ) -> None:
     expected = server.ask(f"sum by (broker, destination) (increase({names.IN}[{WINDOW_S}s]))")
-    got = made.rows(f"""
-        select broker, destination, sum(increase) n from counters
-        where metric = '{names.IN}' and {within()} group by 1, 2
-    """)
+    counters = made.counters(names.IN).where(within())
+    got = made.rows(query(
+        "select broker, destination, sum(increase) n from {counters} group by 1, 2", counters=counters))  # fmt: skip
     ours = {frozenset({("broker", row["broker"]), ("destination", row["destination"])}): row["n"] for row in got}
     assert len(expected) == len(ours) == 8
     assert ours == {key: pytest.approx(value, rel=TOLERANCE) for key, value in expected.items()}
@@ -156,10 +155,10 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
 
 
 def test_rates_over_time_are_what_promql_says(server: Server, made: tables.Tables) -> None:
-    rows = made.rows(f"""
+    rows = made.rows(query("""
         select unix_millis(date_trunc('hour', ts)) + floor(minute(ts) / 10) * 600000 bucket, sum(increase) / 600 rate
-        from counters where metric = '{names.IN}' and broker = 'b2' group by 1 order by 1
-    """)
+        from {counters} where broker = 'b2' group by 1 order by 1
+    """, counters=made.counters(names.IN)))  # fmt: skip
     whole = [row for row in rows if START_MS < row["bucket"] < START_MS + 60 * 60_000]
     assert len(whole) == 5
     for row in whole:
@@ -185,11 +184,10 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.Tables, q: 
 
 def test_gauges_are_what_promql_says(server: Server, made: tables.Tables) -> None:
     expected = server.ask(f"sum by (broker) (avg_over_time({names.RESIDENT}[{WINDOW_S}s]))")
-    rows = made.rows(f"""
-        with s as (select broker, labels, avg(mean) value from gauges where metric = '{names.RESIDENT}' and {within()}
-                   group by 1, 2)
+    rows = made.rows(query("""
+        with s as (select broker, labels, avg(mean) value from {gauges} group by 1, 2)
         select broker, sum(value) value from s group by 1
-    """)
+    """, gauges=made.gauges(names.RESIDENT).where(within())))  # fmt: skip
     ours = {frozenset({("broker", row["broker"])}): row["value"] for row in rows}
     assert ours == {key: pytest.approx(value, rel=TOLERANCE) for key, value in expected.items()}
     assert len(ours) == 2
@@ -203,7 +201,6 @@ def test_a_lake_copied_from_the_server_has_the_same_totals(
     assert from_prometheus(copied, server.url, START_MS + 15_000, end, 15_000, match=f'{{__name__="{names.IN}"}}') > 400
     window = Window(0, run.FOREVER_MS, end + 60_000)
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
-    sql = f"select sum(increase) n from counters where metric = '{names.IN}' and {within()}"
-    total = again.one(sql)["n"]
-    tables.attach(made)
-    assert total == pytest.approx(made.one(sql)["n"], rel=TOLERANCE)
+    total, expected = (one.rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"]
+                       for one in (again, made))  # fmt: skip
+    assert total == pytest.approx(expected, rel=TOLERANCE)

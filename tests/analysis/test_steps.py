@@ -98,6 +98,22 @@ def reduced(*texts: str, step_ms: int = 1000) -> tuple[Reducer, steps.Rows]:
     return reducer, steps.Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+def test_metrics_that_nobody_asks_for_make_no_rows_and_the_same_faults() -> None:
+    texts = [text([1.0, 2.0, -5.0]) + b"unknown 3\nno exposition\n", text([4.0, 2.0, 7.0])]
+    every, some = Reducer(STEP_MS), Reducer(STEP_MS, {COUNTER})
+    for reducer in (every, some):
+        assert reducer.add([0, 1000], texts) is None
+    assert every.found() == some.found()
+    assert {one.what for one in some.found()} == {"foreign metric", "bad line", "impossible value"}
+    assert some.samples == every.samples > 0
+    both, one = every.finish(), some.finish()
+    assert both is not None
+    assert one is not None
+    counters = every.kinds.part[both.series] == steps.COUNTER
+    assert 0 < counters.sum() < len(counters)
+    assert [column[counters].tolist() for column in both] == [column.tolist() for column in one]
+
+
 def test_a_histogram_becomes_one_row_a_step_with_its_buckets_in_order() -> None:
     def scrape(*counts: int) -> str:
         edges = ("0.5", "0.1", "+Inf")

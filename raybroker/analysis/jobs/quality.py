@@ -39,17 +39,11 @@ COLLECTOR: Final = "(collector)"
 
 def how_good_is_the_input(tables: Tables) -> Answer:
     """Counts by kind of fault, the places named, restarts, and clocks."""
-    rows = tables.rows("""
-        select what, broker, place, sum(number) number from notes where kind = 'fault' group by 1, 2, 3
-        order by 1, 4 desc, 2, 3 limit 10000
-    """)
     rows = [
-        *rows,
+        *({key: one[key] for key in ("what", "broker", "place", "number")} for one in tables.notes),
         *({"what": one.what, "broker": "", "place": one.where, "number": one.times} for one in tables.faults),
     ]
-    ingest = {row["what"]: row["number"] for row in tables.rows(
-        "select what, case what when 'first' then min(number) when 'last' then max(number) else sum(number) end number "
-        "from notes where kind = 'ingest' group by 1")}  # fmt: skip
+    ingest = dict(tables.ingest)
     started, clocks = _restarts(tables), ahead(tables.rows(clock_offsets(tables.gauges(names.CLOCK_OFFSET))))
     sums: dict[str, float] = {}
     for row in rows:
