@@ -1,0 +1,126 @@
+"""Waiting of the blocking face, with a producer and a consumer that do what a test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from raybroker.client.blocking.waiting import all_done, answered, arrival, done_within, stored
+from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.producer.producer_state import Shared
+from raybroker.errors import QuotaExceededError, RequestTimeoutError
+
+SHARED = Shared(True, 4)
+
+
+class Target:
+    """A producer whose messages are settled by ``settle``, if at all."""
+
+    name = "orders"
+    throttled = False
+
+    def __init__(self, settle: Any = None, *, left: bool = True) -> None:
+        self.settle = settle
+        self.left = left
+        self.urgent: list[bool] = []
+
+    def put(self, body: Any, header: bytes, shared: Shared, waiter: Future[str], *, urgent: bool) -> str:
+        self.urgent.append(urgent)
+        if isinstance(self.settle, Exception):
+            waiter.set_exception(self.settle)
+        elif self.settle is not None:
+            waiter.set_result(self.settle)
+        return "put"
+
+    def take_back(self, waiter: Future[str]) -> bool:
+        return not self.left
+
+
+def store(target: Any, timeout_s: float | None = 5) -> str:
+    return stored(target, b"x", b"", SHARED, timeout_s)
+
+
+def test_a_send_returns_what_it_was_settled_with() -> None:
+    target = Target("id-1")
+    assert store(target) == "id-1"
+    assert target.urgent == [True]
+    with pytest.raises(QuotaExceededError, match="full"):
+        store(Target(QuotaExceededError("full")))
+
+
+def test_a_send_says_whether_its_message_was_taken_back() -> None:
+    with pytest.raises(RequestTimeoutError) as raised:
+        store(Target(), 0.01)
+    assert "not sent" not in str(raised.value)
+    with pytest.raises(RequestTimeoutError, match="the message was not sent"):
+        store(Target(left=False), 0.01)
+
+
+def test_all_are_waited_for_whatever_becomes_of_them() -> None:
+    futures: list[Future[int]] = [Future() for _ in range(3)]
+    futures[0].set_exception(ValueError("no"))
+    futures[1].cancel()
+    threading.Timer(0.05, futures[2].set_result, (1,)).start()
+    all_done(futures)
+    assert futures[2].done()
+    never: Future[int] = Future()
+    assert (done_within(futures[0], 5), done_within(never, 0.01)) == (True, False)
+
+
+def test_who_gives_up_an_answer_cancels_it() -> None:
+    async def nothing() -> None:
+        """It is sent at once."""
+
+    answer: Future[int] = Future()
+    with pytest.raises(TimeoutError):
+        answered(IoThread.shared(), nothing(), answer, 0.01)
+    assert answer.cancelled()
+    known: Future[int] = Future()
+    known.set_result(7)
+    assert answered(IoThread.shared(), nothing(), known, 5) == 7
+
+
+class Core:
+    """A consumer in which something has come so often as ``come`` says."""
+
+    closed = False
+
+    def __init__(self, come: int) -> None:
+        self.come = come
+        self._connection = self
+        self.clock = self
+        self.waits: list[float | None] = []
+
+    def warn_unless_started(self) -> None:
+        """It is."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wait(self, left_s: float | None) -> bool:
+        self.waits.append(left_s)
+        self.come -= 1
+        return self.come >= 0
+
+
+def test_what_another_took_first_is_waited_for_again_within_the_same_time() -> None:
+    found = [None, None, "m"]
+    core: Any = Core(3)
+    assert arrival(core, lambda: found.pop(0), 5) == "m"
+    assert core.waits[0] == 5
+    assert 5 >= core.waits[1] >= core.waits[2] > 4
+    late: Any = Core(1)
+    assert arrival(late, lambda: None, 0) is None
+    assert len(late.waits) == 1, "the time is over"
+
+
+def test_nothing_is_taken_from_a_consumer_that_was_closed_meanwhile() -> None:
+    core: Any = Core(1)
+    core.closed = True
+    assert arrival(core, lambda: pytest.fail("it is closed"), None) is None
+    silent: Any = Core(0)
+    assert arrival(silent, lambda: pytest.fail("nothing came"), 1) is None
