@@ -69,11 +69,7 @@ class Connection(PicklableConnection):
         self, ack: str = "auto", transacted: bool = False, redelivery_delay_ms: int | None = None
     ) -> Session:
         self._core.require_open()
-        mode = session_mode(ack, transacted)
-        core = SessionCore(
-            self._core, mode, confirmed, redelivery_delay_ms=redelivery_delay_ms, transactions=self._transactions
-        )
-        session = Session(self, core)
+        session = Session(self, session_mode(ack, transacted), redelivery_delay_ms)
         self._sessions.append(session)
         return session
 
@@ -173,9 +169,13 @@ class XaConnection(Connection):
 class Session(Unpicklable):
     """Made by :meth:`Connection.session`."""
 
-    def __init__(self, connection: Connection, core: SessionCore) -> None:
+    def __init__(self, connection: Connection, mode: str, redelivery_delay_ms: int | None) -> None:
+        core = SessionCore(
+            connection._core, mode, confirmed, redelivery_delay_ms=redelivery_delay_ms,
+            transactions=connection._transactions, reply=weakly(self._reply),
+        )  # fmt: skip
         self.connection = connection
-        self._core = core
+        self._core: SessionCore = core
         self._producers: Handles[Producer] = Handles(core.connection.io)
         self._consumers: ConsumerHandles[Consumer] = ConsumerHandles()
         self._browsers: list[Browser] = []
@@ -185,7 +185,6 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.reply = weakly(self._reply)
         core.connection.used = True
         core.connection.sessions.append(core)
 

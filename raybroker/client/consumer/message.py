@@ -23,6 +23,10 @@ _QUEUE = "queue:"
 _DELIVERY_COUNT = "JMSXDeliveryCount"
 
 
+Reply = Callable[["Message", Any, dict[str, Any]], Any]
+"""Sends an answer to a message: (message, body, options of ``send``)."""
+
+
 class MessageSession(Protocol):
     """The session that a message was received in: what the methods of the message call."""
 
@@ -37,7 +41,7 @@ class MessageSession(Protocol):
     def extend(self, message: Message, /) -> Any: ...
 
     @property
-    def reply(self) -> Callable[[Message, Any, dict[str, Any]], Any]: ...
+    def reply(self) -> Reply: ...
 
 
 class Receiver(Protocol):

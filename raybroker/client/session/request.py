@@ -21,9 +21,10 @@ from typing import Any, Final
 from raybroker.client.arguments import check_names
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.consumer import ConsumerCore, MemberOwner
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.producer.producer import ProducerCore, open_producer
@@ -107,12 +108,11 @@ class Requests:
     """The requests of one session; lives on the IO loop. ``reply``: how the session replies to a message."""
 
     def __init__(
-        self, connection: ConnectionCore, finish: Callable[[Any], Any], reply: Callable[..., Any]
+        self, connection: ConnectionCore, finish: Callable[[Confirmations], Any], reply: Reply
     ) -> None:
         self._connection = connection
-        self._session = SessionCore(connection, "none", finish)
+        self._session = SessionCore(connection, "none", finish, reply=reply)
         self._session.listen(self._wake)
-        self._session.reply = reply
         self._opening = asyncio.Lock()
         self._queues: list[AnswerQueue] = []
         self._producers: dict[Destination, ProducerCore] = {}
@@ -215,7 +215,7 @@ class Requests:
             await producer.close()
 
 
-def weakly(reply: Callable[[Message, Any, dict[str, Any]], Any]) -> Callable[[Message, Any, dict[str, Any]], Any]:
+def weakly(reply: Reply) -> Reply:
     """A method of a session's handle, for its core, which must not keep the handle alive."""
     found = weakref.WeakMethod(reply)
 

@@ -17,7 +17,7 @@ from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
 from raybroker.client.consumer.consumer import ConsumerCore
-from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.returned_deliveries import not_settled
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.producer import ProducerCore
@@ -67,12 +67,14 @@ class SessionCore:
 
     finish        how this face waits for confirmations: blocking, or by returning something to await
     transactions  makes those of a transacted session
+    reply         how this face sends a reply to a message
     """
 
     def __init__(
         self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
         redelivery_delay_ms: int | None = None,
         transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
+        reply: Reply = no_reply,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
@@ -96,8 +98,7 @@ class SessionCore:
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self._wake: Callable[[], None] | None = None
-        self.reply: Callable[[Message, Any, dict[str, Any]], Any] = no_reply
-        """How this face sends a reply to a message."""
+        self.reply = reply
         self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
         if redelivery_delay_ms is not None:
             self.redelivery_delay_ms = redelivery_delay_ms
