@@ -1,4 +1,4 @@
-"""What programs hold in their hands: connections, sessions, producers, consumers.
+"""The client: connections, sessions, producers and consumers, which applications hold.
 
 One implementation lives on the loop of :mod:`raybroker.client.connection.io_thread`; the blocking and the asynchronous
 handles are two faces of it.

@@ -1,4 +1,4 @@
-"""What every argument of a public method may be: one table, checked before anything is sent.
+"""Arguments of public methods: one table of their permitted values, checked before anything is sent.
 
 A name means the same in all methods of both faces; arguments of administration are declared in raybroker.admin.verbs.
 A value that does not fit raises the error of its row, which names the argument, the value and what it

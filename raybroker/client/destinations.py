@@ -1,4 +1,4 @@
-"""What programs name destinations with: queues, topics, and those that live as long as their connection.
+"""Names of destinations: queues, topics, and temporary ones, which live as long as their connection.
 
 A destination is a value: a type and a name.  Making one creates nothing on a broker.  As text it is
 ``queue:name`` or ``topic:name``; a name alone is a queue's.

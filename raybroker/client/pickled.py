@@ -1,4 +1,4 @@
-"""What handles are when they travel to another process, with a task of Ray for example.
+"""Pickled handles: connections, producers and messages that travel to another process, with a task of Ray for example.
 
 A connection is its address: the copy connects on its first use, without a client id, since that belongs to one
 connection at a time, and is closed when nothing refers to it any more.  A producer is its connection, destination and

@@ -1,4 +1,4 @@
-"""Which brokers a connection may have as its home, and in which order they are tried.
+"""Addresses of brokers: those that a connection may have as its home, in the order in which they are tried.
 
 Inside Ray an address is the name of a broker.  Addresses with a host and a port are for connections from outside.
 """

@@ -1,4 +1,4 @@
-"""Where callbacks of the application run: in a thread of their own, one after another, never on the IO thread.
+"""Callbacks of the application run in a thread of their own, one after another, never on the IO thread.
 
 The IO thread serves all connections of the process.  A callback that waited there, for a confirmed send for example,
 would wait for itself.

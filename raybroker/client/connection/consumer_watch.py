@@ -1,7 +1,7 @@
-"""Whether a destination has consumers, told to whoever wants to know before sending.
+"""The consumer watch tells an application whether a destination has consumers.
 
-Asked of the home broker's member: a consumer is attached to the member of every broker.  A destination that does not
-exist has no consumers; it is looked for again at intervals, so that watching may begin before it is created.
+It asks the member of the home broker: a consumer is attached to the member of every broker.  A destination that does
+not exist has no consumers; it is looked for again at intervals, so that watching may begin before it is created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a client finds destinations and changes them: the control side of a cluster, behind one protocol.
+"""The directory: the control side of a cluster, by which a client finds destinations and changes them.
 
 Inside Ray the broker actor answers; in the loopback, the broker object of the process.
 """

@@ -1,4 +1,4 @@
-"""Who a client is over restarts: its client id."""
+"""The client id: the identity of a client over restarts."""
 
 from __future__ import annotations
 

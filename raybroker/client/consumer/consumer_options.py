@@ -1,4 +1,4 @@
-"""What a consumer asks of the broker, from the arguments of the application and the attributes of the connection."""
+"""Consumer options: what is asked of the broker, from the arguments and the attributes of the connection."""
 
 from __future__ import annotations
 

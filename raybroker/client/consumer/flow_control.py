@@ -1,4 +1,4 @@
-"""When a consumer asks for more, and for how much: the client's side of MQ's flow control.
+"""Flow control of a consumer, the client's side: it decides when more is asked for, and how much.
 
 RUNNING while granted messages are still to come; when the last one has arrived the broker is silent (PAUSED).  The
 consumer asks once it is paused and no more than ``threshold`` messages are left in its buffer, and then for

@@ -1,4 +1,4 @@
-"""Where a consumer of a distributed destination goes: to one member, chosen when it is opened.
+"""Choice of a member: a consumer of a distributed destination goes to one member, chosen when it is opened.
 
 It stays there while the member's broker is there.  Members that come later, or that have no consumers, do not draw it
 away: whoever wants to serve all of them opens a consumer on a connection to each broker.

@@ -1,4 +1,4 @@
-"""What an application may say with an outcome of a message, checked at the call."""
+"""Arguments of an outcome (a delay and a reason), checked when the application gives them."""
 
 from __future__ import annotations
 

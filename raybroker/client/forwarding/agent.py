@@ -1,4 +1,4 @@
-"""Takes messages from a queue of one cluster and puts them into a queue of another: store-and-forward.
+"""A forwarding agent takes messages from a queue of one cluster and puts them into a queue of another.
 
 A *window* of messages goes at a time.  With exactly-once it is one transaction in each cluster:
 

@@ -1,4 +1,4 @@
-"""How many instances of a listener a backlog wants: a pure decision, looked at every LOOK_S seconds.
+"""Autoscaling of a listener: a pure decision on the number of instances for a backlog, made every LOOK_S seconds.
 
 More are wanted at once; fewer only when that was so for SHRINK_LOOKS looks in a row, so that a pool does not end
 instances that it needs again a moment later.

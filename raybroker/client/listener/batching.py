@@ -1,4 +1,4 @@
-"""When the calls of a transacted listener are committed: up to so many share one transaction.
+"""Batching of a transacted listener: up to so many calls share one transaction.
 
 A batch ends when it is full or when no next message is at hand; it never waits.  When a call raises, the batch is
 rolled back, and the messages it held are tried again one to a transaction, so that one bad message does not take the

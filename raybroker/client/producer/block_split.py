@@ -1,4 +1,4 @@
-"""Where a run of bodies is cut into blocks."""
+"""Block split: the places where a run of bodies is cut into blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer may leave out of its messages: their ids and when they were packed."""
+"""Header hints: a producer may leave ids and times of packing out of its messages."""
 
 from __future__ import annotations
 

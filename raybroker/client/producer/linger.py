@@ -1,4 +1,4 @@
-"""When what a producer has accepted leaves although nobody waits for it: raybroker.producer.linger_ms after it came.
+"""The linger time: messages that nobody waits for leave raybroker.producer.linger_ms after the first of them came.
 
 While messages keep coming the time begins anew by itself, so that the IO thread is woken for the first of them only.
 Messages of a transaction leave when they have been there for the whole of it: most are taken along by a commit before.

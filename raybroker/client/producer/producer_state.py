@@ -1,4 +1,4 @@
-"""What a producer handle has accepted and not settled: a machine without IO or threads.
+"""The producer state machine: messages that a handle has accepted and that are not settled, without IO or threads.
 
 Messages collect in an open batch, which is sealed into a block when it is full, when a message with the other delivery
 mode comes, or when somebody flushes; priority, time to live and delivery delay may differ from message to message.

@@ -1,4 +1,4 @@
-"""What each message of ``send_many`` has of its own: properties, a priority, a time to live, a unit of order."""
+"""Columns of ``send_many``: properties, a priority, a time to live and a unit of order for each message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the messages of a producer share, and what one send says of its message, from the arguments of users.
+"""Send options: attributes that the messages of a producer share, and those of one send, from the arguments of users.
 
 What the design has and this version has not is refused by name: an option that is ignored would be a trap.
 """

@@ -1,4 +1,4 @@
-"""Units of order on the sending side: where the name comes from, and the header that carries it.
+"""Units of order on the sending side: the source of their name, and the header that carries it.
 
 What a message names wins over its producer, the producer over the connection factory, and that over the destination,
 whose default the broker puts in.

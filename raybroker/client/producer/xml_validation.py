@@ -1,4 +1,4 @@
-"""Whether a text is XML that a destination wants: checked by the producer, before anything is sent.
+"""XML validation: a producer checks a text against the schemas of its destination, before anything is sent.
 
 The library is lxml, which is optional (``pip install 'raybroker[xml]'``): it checks against XML schemas of version 1.0
 and DTDs.  A text is characters already, so the encoding that its declaration names is not looked at.  Nothing that a

@@ -1,4 +1,4 @@
-"""Opens what users ask a session for, with the arguments that they give: each function returns work for the IO loop."""
+"""Opening of producers, consumers and browsers for a session: each function returns work for the IO loop."""
 
 from __future__ import annotations
 
