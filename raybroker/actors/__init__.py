@@ -1,1 +1,1 @@
-"""Where Ray is: thin actors around plain objects, and every call of Ray behind one wall (``runtime``)."""
+"""Ray actors: thin ones around plain objects, and every call of Ray behind one wall (``runtime``)."""

@@ -1,4 +1,4 @@
-"""How the broker actors of one cluster reach each other, and the path service.
+"""Calls between the broker actors of one cluster, and those to the path service.
 
 What brokers tell each other all the time (``Carrier``) may be lost and never waits; what one asks another on a client's
 behalf (``RayPeers``) is waited for, for a bounded time.

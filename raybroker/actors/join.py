@@ -1,4 +1,4 @@
-"""What a broker takes up when it joins its cluster: its record file, and the table that brokers may share."""
+"""The files and tables with which a broker joins its cluster: its record file, and the table that brokers may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen of a broker from outside: the endpoint for Prometheus, and what only the actor knows of it."""
+"""Observation of a broker from outside: the endpoint for Prometheus, and figures that only the actor knows."""
 
 from __future__ import annotations
 

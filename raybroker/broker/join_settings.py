@@ -1,4 +1,4 @@
-"""What a broker joins its cluster with: the machine's settings, out of the configuration."""
+"""Settings of the member machine with which a broker joins its cluster, out of the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration change record says, made true on one broker.
+"""Application of the configuration change record: its entries are carried out on one broker.
 
 Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
 cluster keeps its messages and takes the attributes.

@@ -1,4 +1,4 @@
-"""What verbs answer, shown: lists as tables, one row as its fields, both as JSON when asked."""
+"""Answers of verbs as they are printed: lists as tables, one row as its fields, both as JSON when asked."""
 
 from __future__ import annotations
 

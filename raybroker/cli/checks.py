@@ -1,4 +1,4 @@
-"""What a command line says about destinations, checked before anybody is asked: what cannot be is a usage error."""
+"""Checks of what a command line says about destinations: what cannot be is a usage error, and no broker is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command's exit code says, and the one place where errors become one.
+"""Exit codes of commands, and the one place where errors become one.
 
     0  done
     1  refused by the broker, or failed there; the reason is on standard error

@@ -1,4 +1,4 @@
-"""How results look: tables at a terminal, plain columns in a pipe, JSON when asked.
+"""Output of results: tables at a terminal, plain columns in a pipe, JSON when asked.
 
 Plain columns are aligned, never cut and without colour, so that grep and awk can have them; values that programs rely
 on belong to ``--json``.

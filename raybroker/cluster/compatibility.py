@@ -1,4 +1,4 @@
-"""What has to be equal on two brokers before they talk: they refuse each other otherwise."""
+"""Properties that have to be equal on two brokers before they talk: they refuse each other otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's member machine is told, and what it wants done.
+"""Events that a broker's member machine takes, and the actions that it asks for.
 
 The shell carries actions out in order.  ``Send`` may lose, repeat and delay what it carries; everything else must be
 done or the broker has to stop.  Nothing here is held back for durability by the shell: what depends on a ``Persist`` is

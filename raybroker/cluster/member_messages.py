@@ -1,4 +1,4 @@
-"""What the member machines of two brokers say to each other.
+"""Messages between the member machines of two brokers.
 
 Messages are plain frozen values; the carrier may lose, repeat, delay and reorder them.  Every envelope names the sender
 and its incarnation, so that what an older instance of a broker says is refused.

@@ -1,4 +1,4 @@
-"""What the parts of a member machine share: who it is, whom it follows, its record, and the actions it asks for.
+"""State that the parts of a member machine share: its name, its master, its record, and the actions it asks for.
 
 The parts are ``greeting`` (other brokers), ``following`` and ``mastering`` (the two sides of a record), ``sharing`` (a
 record in a table), ``telling`` (no master) and ``applying`` (carrying changes out here).  They talk through this

@@ -1,4 +1,4 @@
-"""What others may know of a member machine: who it is, whom it follows, and why it takes no clients yet."""
+"""The view that others have of a member machine: its name, its master, and why it takes no clients yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker keeps of the cluster in its record file, as frames, and how a backup is put in its place.
+"""The record file: what a broker keeps of the cluster, as frames, and how a backup is put in its place.
 
     ["life", incarnation, cluster id]            at each start
     ["claim", term, master, record, configured]  whom it follows; ``configured`` was imq.cluster.masterbroker then

@@ -1,4 +1,4 @@
-"""How a broker begins: which record it has, and whether it is the master, before it hears anybody.
+"""Start-up of a broker: which record it has, and whether it is the master, before it hears other brokers.
 
 What a broker followed last holds, also when a change of master was not written into its configuration yet.  A master
 whose configuration names another one now waits for that one: a backup may have been restored there.  A configured

@@ -1,4 +1,4 @@
-"""Who the master is, as far as a broker knows: the term of its reign, its name, and the id of its record.
+"""Terms: who the master is as far as a broker knows, by the term's number, the master's name and the record's id.
 
 A new term begins when a master hands over (+1) or a backup is restored (the next multiple of RESTORE_TERM_STEP, which
 no series of hand-overs since the backup has reached).  Within one term there is one master: a hand-over is decided by

@@ -1,4 +1,4 @@
-"""What a connection asks about itself and as a producer: who it is, starting and stopping, opening and closing."""
+"""Requests of a connection about itself and its producers: identity, starting and stopping, opening and closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection asks as a consumer: opening and closing, giving everything back, browsing a queue."""
+"""Requests of a connection as a consumer: opening and closing, giving everything back, browsing a queue."""
 
 from __future__ import annotations
 

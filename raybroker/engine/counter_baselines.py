@@ -1,4 +1,4 @@
-"""What administrators see counted of a destination, since the host started or since they set it to zero.
+"""Baselines of counters: administrators see what was counted since the host's start, or since a reset.
 
 Metrics go on from the start of the host: what is set to zero is only where administrators count from.
 """

@@ -1,4 +1,4 @@
-"""What is counted and timed of one destination, one producer and one consumer, in plain numbers."""
+"""Meters of one destination, one producer and one consumer: counts and times as plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators see of a host: plain values, taken in one moment."""
+"""Inspection of a host by administrators: plain values, taken in one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host has copied out of its configuration, taken anew when that has changed.
+"""Settings that a host has copied out of its configuration, and copies again when that has changed.
 
 Everything else is read where it is used.
 """

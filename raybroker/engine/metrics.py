@@ -1,4 +1,4 @@
-"""What a host tells about itself and its destinations when it is asked for metrics: rows of plain values.
+"""Metrics of a host and its destinations as rows of plain values.
 
 A row is key → value, by the keys of the catalogue of metrics; a value is a number, a mapping of a label's value to a
 number, or the row of a histogram.  Labels with two or more names do not occur.

@@ -1,4 +1,4 @@
-"""What the engine needs from the world, as protocols: it never imports the things themselves.
+"""Ports of the engine: what it needs from the world, as protocols; it never imports the things themselves.
 
 A store, a clock and the way to a connected client are all that stands between a decision of the core and its effect.
 """

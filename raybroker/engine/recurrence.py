@@ -1,4 +1,4 @@
-"""When a recurring schedule is due: cron expressions in a time zone, and plain intervals.
+"""Recurrence of schedules: cron expressions in a time zone, and plain intervals.
 
     minute hour day-of-month month day-of-week     0 8 * * MON-FRI, */15 9-17 * * *, 0 0 L * *
     @hourly @daily @midnight @weekly @monthly @yearly @annually

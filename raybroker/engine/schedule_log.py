@@ -1,4 +1,4 @@
-"""What a host writes down about recurring schedules, as blocks and notes of destination 0.
+"""Journal records of recurring schedules, as blocks and notes of destination 0.
 
     BLOCK      number; in its meta what the schedule is, in its payload the message as it was sent
     a note     {"fired": number, "count", "last"}: so many firings so far, the last one for that occurrence

@@ -1,4 +1,4 @@
-"""What a connection asks as a producer that makes schedules."""
+"""Requests of a connection as a producer that makes schedules."""
 
 from __future__ import annotations
 

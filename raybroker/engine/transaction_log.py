@@ -1,4 +1,4 @@
-"""What a host writes down about transactions, as notes of destination 0.
+"""Journal records of transactions, as notes of destination 0.
 
     PREPARED   number, key, kind, coordinator, when: its parts are in notes and blocks of destinations
     DECIDED    number, key, commit or not, whether other hosts took part: read after a restart it ends what was

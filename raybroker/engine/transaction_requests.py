@@ -1,4 +1,4 @@
-"""What a connection asks about transactions: requests of the protocol, as calls of the host's Transactions."""
+"""Requests of a connection about transactions, as calls of the host's Transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the units of order of a destination, and which of them have messages."""
+"""Figures of the units of order of a destination: how many it has, and which of them have messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the destinations of a host have to act next, and what was put off until there is room for it."""
+"""Wake-ups of a host's destinations, and retries of what was put off until there is room for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a connection asks to hear of consumers: watching a destination, and no longer."""
+"""Requests of a connection that starts or ends watching the consumers of a destination."""
 
 from __future__ import annotations
 

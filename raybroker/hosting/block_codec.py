@@ -1,4 +1,4 @@
-"""What is in a block, for the engine, which does not read it itself: the wire's functions behind a protocol."""
+"""The codec that tells the engine what is in a block, which the engine does not read itself."""
 
 from __future__ import annotations
 
