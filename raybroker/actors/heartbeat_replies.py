@@ -19,7 +19,7 @@ PONG: Final = b"!"
 log = logging.getLogger("raybroker.host")
 
 
-class Pongs:
+class HeartbeatReplies:
     """Of the host ``key``; ``token``: the key of its datagrams and of its broker's."""
 
     def __init__(self, key: str, token: bytes, pid: int) -> None:

@@ -24,7 +24,7 @@ from raybroker.transport.datagrams import Address, Datagrams, Number
 LEARN_TIMEOUT_S: Final = 2.0
 """How long another broker may take to say where it listens."""
 BEAT: Final = b"b"
-"""First byte of a beat; see pongs.py for the others."""
+"""First byte of a beat; see ``heartbeat_replies`` for the others."""
 
 log = logging.getLogger("raybroker.broker")
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
-from raybroker.actors.heartbeat_replies import Pongs
+from raybroker.actors.heartbeat_replies import HeartbeatReplies
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
@@ -174,7 +174,7 @@ class DestinationHost:
         config = _config(spec)
         self._log = _log(spec, config)
         self._log.start()
-        self._pongs = Pongs(spec.key, spec.token, os.getpid())
+        self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
         self._plane = DataPlane(spec, config, runtime.node_ip(), self._forgotten)
         self._plane.start()
         self._plane.ready.wait()
@@ -201,7 +201,7 @@ class DestinationHost:
 
     async def alive(self) -> tuple[int, Address | None]:
         """The process id and where pings go, at once, whatever the data socket has to do."""
-        return os.getpid(), await self._pongs.address(self._spec.config["raybroker.data.ports"])
+        return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
 
     async def ask(self, method: str, *args: Any) -> Any:
         """One of the methods that services.ports.HostPort names."""

@@ -139,7 +139,7 @@ class Apply(Action):
     """Bring this broker's destinations, subscriptions and templates up to entry ``number``; then say Applied(number).
 
     ``whole`` None: carry out ``changes``, in order.  Else ``whole`` is what has to be in the end, whatever is there now
-    (``record.differences`` helps); do not keep or change it after Applied.  One Apply is under way at a time.
+    (``change_record.differences`` helps); do not keep or change it after Applied.  One Apply is under way at a time.
     Carrying out twice has to do no harm.
     """
 

@@ -80,7 +80,7 @@ class Master:
         """A change of master is under way: no change is taken."""
         return self._over is not None
 
-    # ---- the beginning and the end of a reign
+    # ---- the beginning and the end of a term
 
     def begin(self, claim: Leadership) -> None:
         """A new record, out of what is here; it is the master's once it is on disk."""

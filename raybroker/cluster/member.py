@@ -1,4 +1,4 @@
-"""One broker's life in a cluster: the machine and the funnel that every event goes through.
+"""The member machine of one broker in a cluster, and the funnel that every event goes through.
 
     STARTING           the incarnation is being made durable
     WAITING_FOR_MASTER no client is taken until the master is found; tried again every ``retry_ms``
@@ -10,7 +10,7 @@
 
 The master itself, and a broker of a cluster without a master, go from STARTING to REPLAYING.  Where the record
 is in a table, the table is what is waited for and lost.  Which state may
-follow which is the table ``life.NEXT``; who does the work is told in ``life``.
+follow which is the table ``member_state.NEXT``, and that module names the parts of the machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """State that the parts of a member machine share: its name, its master, its record, and the actions it asks for.
 
-The parts are ``greeting`` (other brokers), ``following`` and ``mastering`` (the two sides of a record), ``sharing`` (a
-record in a table), ``telling`` (no master) and ``applying`` (carrying changes out here).  They talk through this
-object; ``member`` is the funnel.
+The parts are ``handshake`` (other brokers), ``follower`` and ``master`` (the two sides of a record), ``shared_table``
+(a record in a table), ``broadcast`` (no master) and ``record_application`` (changes carried out here).  They share this
+object; ``member`` takes every event.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class MemberContext:
 
     agreed    the state that the durable entries of the record lead to
     durable   how far the record is on disk
-    reigning  this broker is the master and may accept changes
+    is_master this broker is the master and may accept changes
     trouble   why this broker cannot follow the master although it hears it, or use the table; "" when it can
     matched   brokers that were greeted, and which instance of them
     instance  name and incarnation of the master that was greeted last

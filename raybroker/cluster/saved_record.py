@@ -24,7 +24,7 @@ from raybroker.model.errors import BrokerError, ConfigError, StoreDamagedError
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A record, and the reign that it is meant for."""
+    """A record, and the term that it is meant for."""
 
     claim: Leadership
     record: ChangeRecord

@@ -94,7 +94,7 @@ class Sharer:
         self._said: set[str] = set()
         """What the log has of this outage."""
         self._newer: tuple[Leadership, int] = Leadership(), 0
-        """The latest reign that another broker knows of, and when it said so."""
+        """The latest term that another broker knows of, and when it said so."""
 
     # ---- what is wanted
 

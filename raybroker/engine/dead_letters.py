@@ -41,9 +41,9 @@ class DeadLetters:
 
     def died(self, home: Destination, effect: DeadLetter) -> None:
         """The effect: messages of ``home`` have died."""
-        self._executor.later(partial(self.bury, home, effect))
+        self._executor.later(partial(self.move, home, effect))
 
-    def bury(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
+    def move(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
         """Move dead messages; ``again``: they were told before, and no target took them yet."""
         queue = home.queues.get(effect.queue)
         if queue is None or not self._registry.has(home):
@@ -77,4 +77,4 @@ class DeadLetters:
     def tick(self, now_ms: int) -> None:
         """Offer again what was not taken."""
         for home, effect in self._not_taken.due(now_ms):
-            self.bury(home, effect, again=True)
+            self.move(home, effect, again=True)

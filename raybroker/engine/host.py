@@ -144,7 +144,7 @@ class Host:
         )  # fmt: skip
         full: Retries[tuple[Destination, Compose]] = Retries(self._wakeups, clock.now_ms)
         self.composition = MessageComposition(
-            executor, registry, self.blocks, own, codec, full, self.dead_letters.bury
+            executor, registry, self.blocks, own, codec, full, self.dead_letters.move
         )  # fmt: skip
         self.schedules = Schedules(executor, registry, self.cache, own, self._wakeups, codec, clock, self.report)
         self.transactions = Transactions(

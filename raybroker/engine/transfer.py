@@ -37,7 +37,7 @@ PATIENCE_MS: Final = 60_000
 
 
 class _Aside(NamedTuple):
-    """Messages of one destination, as (delivery queue, block, picks)."""
+    """Messages of one destination, as (delivery queue, block, message mask)."""
 
     home: Destination
     rows: list[tuple[int, int, int]]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raybroker.actors import heartbeat_replies, host_watch, runtime
-from raybroker.actors.heartbeat_replies import PING, PONG, Pongs
+from raybroker.actors.heartbeat_replies import PING, PONG, HeartbeatReplies
 from raybroker.actors.host_watch import ASK_EVERY_S, HostWatch
 from raybroker.actors.remote import RemoteHost
 from raybroker.model.errors import ConnectionLostError
@@ -51,7 +51,7 @@ class Scene:
 
     def start(self) -> None:
         """A new process of the host."""
-        self.pongs = Pongs("b1/h1", TOKEN, self.pid)
+        self.pongs = HeartbeatReplies("b1/h1", TOKEN, self.pid)
         self.pongs._datagrams._transport = SimpleNamespace(is_closing=lambda: False, sendto=self.to_broker)
 
     def now_ms(self) -> int:
@@ -135,7 +135,7 @@ def test_the_pong_of_another_process_or_of_another_ping_is_no_sign_of_life(monke
 
 
 def test_a_host_answers_pings_alone() -> None:
-    made = Pongs("b1/h1", TOKEN, PID)
+    made = HeartbeatReplies("b1/h1", TOKEN, PID)
     sent: list[bytes] = []
     made._datagrams._transport = SimpleNamespace(is_closing=lambda: False, sendto=lambda data, to: sent.append(data))
     for payload, answers in ((b"", 0), (b"b{}", 0), (PING, 1), (PING + b"x", 1)):
