@@ -1,0 +1,46 @@
+"""Attachments have numbers that are never used twice, and end with their destination."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.core.outcome import Deliver
+from raybroker.engine.attachments import ATTACHMENT_BITS, Attachments, Outbox
+from tests.unit.engine.parts import Desk
+from tests.unit.engine.rig import RecordingPeer
+
+
+def test_numbers_of_a_later_incarnation_are_larger_than_all_before() -> None:
+    home, peer, outbox = Desk().add(), RecordingPeer(), Outbox()
+    first, second = Attachments(3), Attachments(4)
+    numbers = [first.attach(home, peer, handle, outbox).number for handle in (1, 2)]
+    assert numbers[1] == numbers[0] + 1
+    assert second.attach(home, peer, 1, outbox).number == (4 << ATTACHMENT_BITS) + 1 > max(numbers)
+    assert set(first.by_number) == set(numbers)
+
+
+def test_all_of_a_destination_end_and_others_stay() -> None:
+    desk, peer = Desk(), RecordingPeer()
+    one, other = desk.add("a"), desk.add("b")
+    attachments = Attachments(1)
+    ended = [attachments.attach(one, peer, handle, Outbox()) for handle in (1, 2)]
+    stays = attachments.attach(other, peer, 3, Outbox())
+    assert attachments.end(one) == ended
+    assert attachments.by_number == {stays.number: stays}
+    assert attachments.end(one) == []
+
+
+def test_a_consumer_holds_what_it_has_not_acknowledged() -> None:
+    desk = Desk()
+    home = desk.add()
+    attachments = Attachments(1)
+    attachment = attachments.attach(home, RecordingPeer(), 1, Outbox())
+    assert attachment.state() is None, "it is not attached yet"
+    attach: Any = cmd.AttachConsumer(attachment.number, "prefetch", 10, False, held=False)
+    desk.executor.perform(home, attach)
+    desk.put(home, "a", "b")
+    (deliver,) = [one for one in desk.executor.effects if isinstance(one, Deliver)]
+    assert attachment.holds(deliver)
+    desk.executor.perform(home, cmd.DetachConsumer(attachment.number))
+    assert not attachment.holds(deliver)

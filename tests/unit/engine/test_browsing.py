@@ -1,0 +1,77 @@
+"""A browser sees what waited when it was made, in parts, and takes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybroker.core import command as cmd
+from raybroker.engine.browsing import Browser, look
+from raybroker.model.errors import InvalidDestinationError
+from tests.unit.engine.parts import Desk
+from tests.unit.engine.rig import text_of
+
+
+class Browsing(Desk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = self.add()
+
+    def browser(self, selector: str | None = None) -> Browser:
+        return Browser(
+            self.home, selector, ("waiting",), self.registry, self.executor, self.codec, self.clock.now_ms
+        )  # fmt: skip
+
+    def seen(self, browser: Browser, most: int = 100) -> list[str]:
+        return [
+            text_of(block, index)
+            for seen, block in browser.next(most)
+            for index in range(block.count)
+            if seen.mask >> index & 1
+        ]
+
+
+def test_it_goes_on_where_the_last_part_ended() -> None:
+    world = Browsing()
+    world.put(world.home, "a", "b", "c")
+    world.put(world.home, "d")
+    browser = world.browser()
+    assert browser.messages == 4
+    assert [world.seen(browser, 2), world.seen(browser, 2), world.seen(browser, 2)] == [["a", "b"], ["c", "d"], []]
+    assert not browser.more
+    assert world.home.block_index.messages == 4, "nothing was taken"
+
+
+def test_what_was_consumed_since_and_what_is_new_are_left_out() -> None:
+    world = Browsing()
+    ordinal = world.put(world.home, "a", "b")
+    browser = world.browser()
+    world.executor.perform(world.home, cmd.Remove({ordinal: 0b01}))
+    world.put(world.home, "new")
+    assert world.seen(browser) == ["b"]
+
+
+def test_expired_messages_and_those_that_do_not_match_are_left_out() -> None:
+    world = Browsing()
+    world.put(world.home, "short", ttl=10, properties={"n": 2})
+    world.put(world.home, "x", properties={"n": 1})
+    world.put(world.home, "y", properties={"n": 2})
+    browser = world.browser("n = 2")
+    world.clock.ms += 10
+    assert world.seen(browser) == ["y"]
+
+
+def test_a_destroyed_queue_ends_the_browser() -> None:
+    world = Browsing()
+    world.put(world.home, "a")
+    browser = world.browser()
+    del world.registry.destinations["queue", "q"]
+    with pytest.raises(InvalidDestinationError, match="was destroyed"):
+        world.seen(browser)
+
+
+def test_states_are_told_apart() -> None:
+    world = Browsing()
+    world.put(world.home, "later", delay=100)
+    world.put(world.home, "now")
+    assert [seen.state for seen in look(world.home, ("waiting", "delayed"))] == ["waiting", "delayed"]
+    assert [seen.state for seen in look(world.home, ("delayed",))] == ["delayed"]
