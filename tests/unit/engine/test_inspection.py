@@ -1,0 +1,84 @@
+"""What administrators see of destinations, consumers and subscriptions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raybroker.core import command as cmd
+from raybroker.core.subscription import Subscription
+from raybroker.engine.attachments import Attachments, Outbox
+from raybroker.engine.inspection import Inspection
+from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
+from tests.unit.engine.parts import Desk
+from tests.unit.engine.rig import RecordingPeer
+
+
+class Seen(Desk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attachments = Attachments(1)
+        schedules: Any = SimpleNamespace(count=lambda home: 2)
+        baselines: Any = SimpleNamespace(row=lambda home: {"messages_in": 7})
+        self.inspection = Inspection(self.registry, self.attachments, schedules, baselines, broker="b1")
+
+    def consume(self, home: Any, limit: int = 10, **more: Any) -> int:
+        number = self.attachments.attach(home, RecordingPeer(), 1, Outbox()).number
+        self.executor.perform(home, cmd.AttachConsumer(number, "prefetch", limit, False, held=False, **more))
+        return number
+
+
+def test_a_destination_is_described_by_its_counts() -> None:
+    world = Seen()
+    home = world.add(maxNumMsgs=50)
+    world.put(home, "a", "bb", "c")
+    world.put(home, "later", delay=1000)
+    world.consume(home, limit=1)
+    row = world.inspection.describe("queue", "q")
+    counts = ("messages", "waiting", "unacknowledged", "delayed", "active_consumers", "schedules", "messages_in")
+    assert [row[name] for name in counts] == [4, 2, 1, 1, 1, 2, 7]
+    assert (row["current"], row["pending"]) == (3, 1)
+    assert row["attributes"]["maxNumMsgs"] == 50
+    with pytest.raises(InvalidDestinationError):
+        world.inspection.describe("topic", "q")
+
+
+def test_damage_counts_more_than_a_pause() -> None:
+    world = Seen()
+    home = world.add()
+    states = [world.inspection.state_of(home)]
+    for part in ("consumption", "insertion"):
+        home.paused[part] = 0
+        states.append(world.inspection.state_of(home))
+    del home.paused["consumption"]
+    states.append(world.inspection.state_of(home))
+    world.registry.halted[home.number] = StoreDamagedError("block 1")
+    states.append(world.inspection.state_of(home))
+    assert states == ["RUNNING", "CONSUMERS_PAUSED", "PAUSED", "PRODUCERS_PAUSED", "HALTED"]
+
+
+def test_consumers_are_listed_with_the_broker_that_they_are_on() -> None:
+    world = Seen()
+    home, other = world.add("a"), world.add("b")
+    first, second = world.consume(home), world.consume(other, selector="n > 1")
+    world.attachments.by_number[second].broker = "b2"
+    rows = {row["id"]: row for row in world.inspection.consumers()}
+    assert {number: row["broker"] for number, row in rows.items()} == {first: "b1", second: "b2"}
+    assert (rows[second]["selector"], rows[second]["destination"]) == ("n > 1", "b")
+    assert [row["id"] for row in world.inspection.consumers("queue", "a")] == [first]
+    assert world.inspection.consumer(second) == rows[second]
+    with pytest.raises(InvalidDestinationError, match="no consumer 9"):
+        world.inspection.consumer(9)
+
+
+def test_named_subscriptions_are_shown_with_what_they_owe() -> None:
+    world = Seen()
+    topic = world.add("t", "topic")
+    world.executor.perform(topic, cmd.Subscribe(Subscription("c", "d", True)))
+    world.consume(topic, subscription=Subscription())
+    world.put(topic, "a", "b")
+    (row,) = world.inspection.subscriptions()
+    assert (row["name"], row["active"], row["messages"], row["consumers"]) == ("d", False, 2, 0)
+    assert world.inspection.subscriptions("t") == [row]
