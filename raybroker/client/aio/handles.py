@@ -311,7 +311,7 @@ class Consumer(Unpicklable):
                    redeliveryDelayOverride of the destination wins
         Raises ConfigError for what cannot be called with a message.
         """
-        core: Any = self._core
+        core = self._core
         if core.closed:
             raise closed_consumer(core)
         handler = Handler(listener, Retries.checked(retry_on, reject_on, backoff))

@@ -58,6 +58,12 @@ class OpenConsumer(Protocol):
     def shut(self) -> None: ...
 
 
+class OpenBuffer(Protocol):
+    """What threads of the application wait at, as its connection sees it."""
+
+    closed: bool
+
+
 class OpenSession(Protocol):
     """A session, as its connection sees it."""
 
@@ -102,8 +108,8 @@ class ConnectionCore:
         self.at_close: list[Callable[[], Awaitable[object]]] = []
         """What else ends with the connection, in order; errors of it are nobody's any more."""
         self.temporaries: set[Destination] = set()
-        self.buffers: weakref.WeakSet[Any] = weakref.WeakSet()
-        """What threads of the application may wait at: has ``closed``, which is set in a forked child."""
+        self.buffers: weakref.WeakSet[OpenBuffer] = weakref.WeakSet()
+        """Closed in a forked child."""
         self.branches: dict[Xid, Branch] = {}
         """Branches of distributed transactions."""
         self.choosers = Choosers()

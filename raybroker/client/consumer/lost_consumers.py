@@ -11,7 +11,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from raybroker.client.connection.io_thread import ending
 from raybroker.client.consumer.consumer import ConsumerCore
@@ -24,7 +24,7 @@ class ConsumerHandles(Generic[C]):
     """The open consumers of a session, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self._all: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._all: weakref.WeakValueDictionary[int, C] = weakref.WeakValueDictionary()
         self.kept: list[C] = []
         """Those with a listener."""
         self._numbers = count()

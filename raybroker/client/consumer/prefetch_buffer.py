@@ -9,8 +9,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Protocol
-from weakref import WeakSet
+from typing import Protocol
 
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.io_thread import IoThread
@@ -25,6 +24,18 @@ from raybroker.model.errors import BrokerError
 from raybroker.system.clock import SystemClock
 
 
+class Waited(Protocol):
+    """What threads of the application wait at."""
+
+    closed: bool
+
+
+class Registered(Protocol):
+    """Buffers that a connection knows."""
+
+    def add(self, buffer: Waited, /) -> None: ...
+
+
 class BufferConnection(Protocol):
     """What a buffer needs of the connection.
 
@@ -36,7 +47,9 @@ class BufferConnection(Protocol):
     clock: SystemClock
     flow: ConnectionFlow
     started: bool
-    buffers: WeakSet[Any]
+
+    @property
+    def buffers(self) -> Registered: ...
 
 
 class BufferSession(Protocol):

@@ -11,9 +11,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import deque
+from concurrent.futures import Future
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raybroker.content.possible_duplicates import in_doubt
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
@@ -66,8 +67,8 @@ class Batch:
         self.priorities: bytearray | None = None
         self.expires: array[int] | None = None
         self.deliver_at: array[int] | None = None
-        self.waiters: list[tuple[int, Any]] = []
-        self.timed: list[tuple[int, Any]] = []
+        self.waiters: list[tuple[int, Future[str]]] = []
+        self.timed: list[tuple[int, Future[str]]] = []
         self.data = b""
         self._mixed = bool(shared.ttl_ms or shared.delay_ms)
         """Every message has to be looked at for the columns."""
@@ -182,8 +183,9 @@ class ProducerState:
         """Where the last connection led."""
 
     def add(
-        self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Any, since_ns: int = 0
-    ) -> int:
+        self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Future[str] | None,
+        since_ns: int = 0,
+    ) -> int:  # fmt: skip
         """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch = self._open
@@ -208,7 +210,7 @@ class ProducerState:
         bodies: list[bytes],
         shared: Shared,
         now_ms: int,
-        waiter: Any,
+        waiter: Future[str] | None,
         own: Columns = (None, None, None),
     ) -> None:
         """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them, unless it is done or None.
@@ -270,7 +272,7 @@ class ProducerState:
         for batch in [batch for batch in self.unsettled if not batch.shared.persistent]:
             self.settle(batch.first_seq)
 
-    def take_back(self, waiter: Any) -> bool:
+    def take_back(self, waiter: Future[str]) -> bool:
         """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
         if self._open is not None and any(other is waiter for _, other in self._open.waiters):
             self.seal()
@@ -288,7 +290,7 @@ class ProducerState:
         self.held_bytes -= sum(batch.size for batch in gone)
         return gone[::-1]
 
-    def late(self, until_ns: int) -> tuple[list[Any], int]:
+    def late(self, until_ns: int) -> tuple[list[Future[str]], int]:
         """Those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one waits.
 
         The second is 0 when there is nobody else. Their messages stay.

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
@@ -48,6 +48,22 @@ def session_mode(ack: str, transacted: bool) -> str:
     if ack not in MODES:
         raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
     return TRANSACTED if transacted else ack
+
+
+class LetGo(Protocol):
+    """A consumer that nobody receives from any more."""
+
+    def let_go(self) -> None: ...
+
+
+class Receiving(Protocol):
+    """The handle of a consumer."""
+
+    @property
+    def _core(self) -> LetGo: ...
+
+
+R = TypeVar("R", bound=Receiving)
 
 
 def no_reply(message: Message, body: Any, options: dict[str, Any]) -> Any:
@@ -215,7 +231,7 @@ class SessionCore:
         if self.closed:
             raise IllegalStateError("the session is closed")
 
-    def bound_receivers(self, received: dict[Destination, Any]) -> None:
+    def bound_receivers(self, received: dict[Destination, R]) -> None:
         """Keep RECEIVED_MAX consumers of ``session.receive``; the others are not used any more."""
         while len(received) > RECEIVED_MAX:
             core = received.pop(next(iter(received)))._core
