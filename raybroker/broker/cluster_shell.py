@@ -219,7 +219,7 @@ class Clustering:
         return answer.number
 
     async def change_master(self, target: str) -> tuple[str, str]:
-        """(result, why) of moving the record to another broker; see control.events.CHANGE_MASTER_RESULTS."""
+        """(result, why) of moving the record to another broker; see cluster.events.CHANGE_MASTER_RESULTS."""
         answer = await self._ask(lambda request: ev.ChangeMaster(request, target))
         if answer.error is not None:
             raise answer.error

@@ -33,8 +33,6 @@ from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import parted
 from raybroker.model.units import is_default_unit, is_unit_name
 
-REASONS: Final = ("OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR")
-
 REASON: Final = names.DEAD_REASON
 TIMESTAMP: Final = "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"
 EXCEPTION: Final = names.DEAD_EXCEPTION

@@ -16,7 +16,6 @@ GTRID_BYTES_MAX: Final = 64
 BQUAL_BYTES_MAX: Final = 64
 FORMAT_ID_MAX: Final = 2**31 - 1
 _HEAD: Final = struct.Struct("<iBB")
-PACKED_BYTES_MAX: Final = _HEAD.size + GTRID_BYTES_MAX + BQUAL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, order=True)
