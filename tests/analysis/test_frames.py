@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -129,6 +129,35 @@ def test_prefetch_is_measured_by_consumers_and_service_time(make: Make) -> None:
     histograms = make("histograms", ("b1", "q", names.SERVICE, 1, 4.0, 2.0, [1.0], [4.0]))
     asked = ("consumers", "limit", "service_s", "message_bytes")
     assert rows(prefetch.measured(counters, gauges, histograms), *asked) == [(2.0, 100.0, 0.5, 100.0)]
+
+
+@pytest.fixture(params=["generated code", "interpreted"])
+def evaluated(request: pytest.FixtureRequest, spark: Any) -> Iterator[None]:
+    """Interpreted, Spark computes a quotient of a row before it looks whether the row is wanted."""
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    given = interpreted if request.param == "interpreted" else {}
+    before = {name: spark.conf.get(name) for name in given}
+    for name, value in given.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def test_an_empty_histogram_and_a_destination_without_messages_divide_nothing(make: Make, evaluated: None) -> None:
+    gauges = make("gauges", *[("b1", name, names.CONSUMERS, 1, 2.0) for name in ("q", "idle")],
+                  ("b1", "left", names.CONSUMERS, 1, 0.0), state="active")  # fmt: skip
+    limits = [("b1", name, names.LIMIT, 1, 100.0) for name in ("q", "idle", "left")]
+    gauges = gauges.unionByName(make("gauges", *limits))
+    counters = make("counters", ("b1", "q", names.IN, 1, 0.0), ("b1", "q", names.BYTES_IN, 1, 0.0),
+                    ("b1", "q", names.UNITS, 1, 0.0))  # fmt: skip
+    empty = [("b1", name, names.SERVICE, 1, 0.0, 0.0, [1.0], [0.0]) for name in ("idle", "left")]
+    histograms = make("histograms", ("b1", "q", names.SERVICE, 1, 4.0, 2.0, [1.0], [4.0]), *empty)
+    asked = ("destination", "consumers", "service_s", "message_bytes")
+    assert rows(prefetch.measured(counters, gauges, histograms), *asked) == [("q", 2.0, 0.5, None)]
+    assert hot.by_unit(counters).collect() == []
+    units = make("gauges", ("b1", "", names.PATH_UNITS, 1, 0.0), member="b1")
+    assert rows(paths.skew(units), "skew") == [(None,)]
 
 
 def test_paths_deliveries_restarts_and_clocks(make: Make) -> None:

@@ -330,7 +330,8 @@ def test_a_dead_message_of_a_destination_that_is_gone_stays(broker: LoopbackBrok
 
 
 def test_an_error_destination_that_leads_back_is_refused(broker: LoopbackBroker) -> None:
-    admin, names = broker.connect().admin(), [broker.name() for _ in range(3)]
+    connection = broker.connect()
+    admin, names = connection.admin(), [broker.name() for _ in range(3)]
     a, b, c = names
     with pytest.raises(ConfigError, match=f"circle, {a} to {a}"):
         admin.create_destination("queue", a, errorDestination=a)
@@ -341,7 +342,23 @@ def test_an_error_destination_that_leads_back_is_refused(broker: LoopbackBroker)
     admin.create_destination("queue", c)
     with pytest.raises(ConfigError, match="circle"):
         admin.update_destination("queue", c, errorDestination=b)
+    admin.create_template(c, errorDestination=c)
+    admin.create_destination("queue", f"{c}2", template=c)
+    with pytest.raises(ConfigError, match=f"circle, {a} to {a}"):
+        admin.create_destination("queue", a, template=c, errorDestination=a, if_exists="update")
     admin.create_destination("topic", a, errorDestination=a)
+    with pytest.raises(ConfigError, match=f"circle, {c}2 to {c}2"):
+        admin.update_template(c, errorDestination=f"{c}2")
+    admin.create_destination("queue", f"{c}3", errorDestination=f"{c}2")
+    with pytest.raises(ConfigError, match=f"circle, {c}2 to {c}3 to {c}2"):
+        admin.update_template(c, errorDestination=f"{c}3")
+    (template,) = [row for row in admin.list_templates() if row["name"] == c]
+    assert template["attributes"] == {"errorDestination": c}
+    late = f"{a}.late"
+    admin.create_destination("queue", f"{a}.first", errorDestination=late)
+    connection.session().producer(late).send("x")
+    with pytest.raises(ConfigError, match=f"circle, {late} to {a}.first to {late}"):
+        admin.update_destination("queue", late, errorDestination=f"{a}.first")
     admin.update_destination("queue", c, errorDestination="mq.sys.dmq")
 
 
@@ -511,17 +528,17 @@ def test_dead_messages_of_a_unit_of_order_do_not_wait_for_each_other(broker: Loo
 
 
 def test_only_what_a_consumer_has_not_taken_meanwhile_counts_as_sent_back(broker: LoopbackBroker) -> None:
-    """What a retry takes lets a consumer of an ordered queue have the next one."""
     connection, name = broker.connect(), broker.name()
     admin, session = connection.admin(), connection.session(ack="client")
-    admin.update_destination("queue", DMQ, unitOfOrder=True)
+    with pytest.raises(ConfigError, match="unitOfOrder"):
+        admin.update_destination("queue", DMQ, unitOfOrder=True)
     for n in range(4):
         kill(session, name, n, properties={"n": n})
     until(lambda: len(dead(connection)) == 4)
     consumer = connection.session(ack="client").consumer(f"queue:{DMQ}", "n = 1")
+    assert bodies(take(consumer, 1)) == [1]
     assert admin.retry_messages(selector="n < 3") == 2
     assert bodies(take(session.consumer(name), 2)) == [0, 2]
-    assert bodies(take(consumer, 1)) == [1]
     assert sorted(row["body"] for row in dead(connection)) == [1, 3]
 
 

@@ -69,8 +69,10 @@ def test_a_message_that_was_only_looked_at_cannot_be_settled() -> None:
         assert message.acknowledge() == []
         with pytest.raises(IllegalStateError, match="reject"):
             message.reject()
+        assert message.extend() == []
         await turns()
         assert scripted.host.of(wire.Ack) + scripted.host.of(wire.Settle) == []
+        assert scripted.host.calls("extend") == []
 
     run(work)
 
