@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from raybroker.broker.cluster_admin import Asker, ClusterAdmin
 from raybroker.broker.destination_registry import DMQ, Key, Registry
 from raybroker.broker.destinations import HOW_TO_ADOPT, ORPHANED, Destinations
+from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.if_exists import create_or
 from raybroker.broker.record_application import ONLY_HERE, merged
@@ -76,6 +77,7 @@ class Definitions:
             await self._destinations.create_destination(type, name, attributes)
         else:
             await self._refuse_others(key)
+            await refuse_circle(self._registry.where, key, checked.get("errorDestination"))
             await self._propose(Change("create_destination", key, checked))
 
     async def _refuse_others(self, key: Key) -> None:
@@ -131,6 +133,7 @@ class Definitions:
                 " created: producers that are open would go on sending one id to different brokers; destroy and create"
                 " it"
             )
+        await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
         await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
 
     async def destroy_destination(self, type: str, name: str) -> None:

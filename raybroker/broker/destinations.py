@@ -8,6 +8,7 @@ from typing import Final
 
 from raybroker.broker import host_listing
 from raybroker.broker.destination_registry import DMQ, Key, Registry
+from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.if_exists import create_or
 from raybroker.broker.placement import Placement
 from raybroker.broker.templates import Templates
@@ -32,8 +33,6 @@ HOW_TO_ADOPT: Final = (
     "the configuration change record that was restored does not know it; put it into the record with its messages"
     " (raybroker adopt dst), or destroy it"
 )
-ERROR_DESTINATIONS_MAX: Final = 100
-"""Error destinations of error destinations that are looked at for a circle."""
 
 
 class Destinations:
@@ -44,6 +43,8 @@ class Destinations:
         self._registry = registry
         self._placement = placement
         self._templates = templates
+        self._alone = asyncio.Lock()
+        """Held from looking where error destinations lead until another one is there."""
 
     async def create_destination(self, type: str, name: str, attributes: Row, if_exists: str = "error") -> str:
         """Create with attributes; "created", "kept" or "updated".
@@ -70,22 +71,9 @@ class Destinations:
         self._registry.require_all_asked(f"{kind} {name!r}")
         check_attribute_names(attributes, kind)
         checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
-        await self._refuse_circle((kind, name), checked.errorDestination)
-        await self._placement.create((kind, name), checked.as_dict(kind))
-
-    async def _refuse_circle(self, key: Key, error_destination: object) -> None:
-        """ConfigError when dead messages of ``key`` would come back to it by way of error destinations."""
-        way = [key[1]]
-        while key[0] == "queue" and error_destination and len(way) <= ERROR_DESTINATIONS_MAX:
-            way.append(str(error_destination))
-            if way[-1] == key[1]:
-                raise ConfigError(
-                    f"errorDestination of queue {key[1]!r}: dead messages would go round in a circle,"
-                    f" {' to '.join(way)}; name a queue that does not lead back"
-                )
-            host = self._registry.where.get(("queue", way[-1]))
-            row = await host.query("queue", way[-1]) if host is not None else {"attributes": {}}
-            error_destination = row["attributes"].get("errorDestination")
+        async with self._alone:
+            await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
+            await self._placement.create((kind, name), checked.as_dict(kind))
 
     async def destroy_destination(self, type: str, name: str) -> None:
         """Remove a destination with its messages; a dedicated host ends with it.
@@ -110,8 +98,9 @@ class Destinations:
         check_attribute_names(changes, key[0])
         if key == DMQ:
             destination_attributes(changes, name=name)
-        await self._refuse_circle(key, changes.get("errorDestination"))
-        await self._placement.update(key, host, changes)
+        async with self._alone:
+            await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
+            await self._placement.update(key, host, changes)
 
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from raybroker.broker.destination_registry import Key, Registry
+from raybroker.broker.error_destinations import refuse_circle
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import DestinationType, check_template_name
@@ -67,7 +68,10 @@ class Templates:
         return len(follow)
 
     async def following(self, name: str, changes: Row) -> tuple[Row, list[tuple[Key, Row]]]:
-        """What a template becomes by ``changes``, and what of it each destination that follows it takes."""
+        """What a template becomes by ``changes``, and what of it each destination that follows it takes.
+
+        Raises ConfigError for an error destination that would lead back to one of them.
+        """
         old = self._named(name)
         parsed = _parsed(changes)
         found: list[tuple[Key, Row]] = []
@@ -78,6 +82,7 @@ class Templates:
                 continue
             followed = {key: value for key, value in _of_type(parsed, kind).items() if _follows(now, old, key, value)}
             if followed:
+                await refuse_circle(self._registry.where, (kind, destination), followed.get("errorDestination"))
                 found.append(((kind, destination), followed))
         return {**old, **parsed}, found
 

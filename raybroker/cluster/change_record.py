@@ -14,6 +14,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
+from raybroker.model.error_destinations import go_on
 from raybroker.model.errors import ConfigError, InvalidDestinationError, ProtocolError
 
 Key = tuple[str, ...]
@@ -129,6 +130,16 @@ class RecordState:
             raise error(f"{label} does not exist")
         if needs is False and there:
             raise error(f"{label} exists already")
+
+    def make(self, change: Change) -> None:
+        """Apply a change that is wanted now; raises as :meth:`check`, and ConfigError for an error destination that
+        leads back.  An entry of the record is never refused for that: it was made."""
+        self.check(change)
+        way, after = [change.key[-1]], change.attributes.get("errorDestination")
+        while after and change.key[0] == "queue":
+            go_on(way, str(after))
+            after = self.destinations.get(("queue", way[-1]), {}).get("errorDestination")
+        self.apply(change)
 
     def apply(self, change: Change) -> None:
         """Raises as :meth:`check`, and then changes nothing."""
@@ -334,8 +345,8 @@ class ChangeRecord:
         return self.entries[-1].digest if self.entries else self.base_digest
 
     def propose(self, change: Change) -> Entry:
-        """Append a change; raises as RecordState.check, and then nothing was appended."""
-        self.state.apply(change)
+        """Append a change; raises as RecordState.make, and then nothing was appended."""
+        self.state.make(change)
         body = _body(self.number + 1, self.term, change)
         entry = Entry(self.number + 1, self.term, change, chained(self.digest, body))
         self.entries.append(entry)

@@ -167,7 +167,7 @@ class Sharer:
         state, number, digest, stale = record.state.copy(), record.number, record.digest, False
         for proposal in undecided:
             try:
-                state.apply(proposal.propose.change)
+                state.make(proposal.propose.change)
             except BrokerError as error:
                 if proposal.sequence > self._seen:
                     stale = True

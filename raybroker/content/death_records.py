@@ -106,6 +106,14 @@ def dead_wish(block: Block, index: int) -> tuple[bool | None, bool | None, bool 
     return _truth(properties.get(PRESERVE)), _truth(properties.get(LOG)), _truth(properties.get(TRUNCATE))
 
 
+def deaths_in(block: Block, index: int, queue: str) -> int:
+    """How often a message has died in a queue, by its history; as often as can be when that is full."""
+    rows = deaths_of(BlockContent(block).properties(index))
+    if len(rows) >= DEATHS_MAX:
+        return DELIVERIES_MAX
+    return sum(row["count"] for row in rows if (row["type"], row["queue"]) == ("queue", queue))
+
+
 def _truth(value: object) -> bool | None:
     if isinstance(value, str):
         return _TRUTH.get(value.lower())

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.outcome import DeadLetter
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.ports import Codec, Governed
 from raybroker.model.block import Block
 from raybroker.model.settings import ConfigView
+
+ROUNDS_MAX: Final = 10
+"""Deaths of a message in an error destination after which it does not go there again, so that error destinations that
+lead back turn no message for ever; creating or updating a destination refuses those that it can see."""
 
 
 class DeadLetterPolicy:
@@ -25,6 +31,8 @@ class DeadLetterPolicy:
         for index in pk.indexes(effect.mask):
             keep, _, truncate = self._codec.wish(block, index)
             target = usual
+            if usual not in (None, DMQ) and self._codec.deaths(block, index, usual) >= ROUNDS_MAX:
+                target = DMQ if home.attributes.useDMQ else None
             if home.name == DMQ:
                 target = None
             elif keep is not None and (target is None) == keep:

@@ -175,6 +175,10 @@ class Codec(Protocol):
         """What the message itself says about its death: keep it, log it, cut its body."""
         ...
 
+    def deaths(self, block: Block, index: int, queue: str) -> int:
+        """How often a message has died in a queue."""
+        ...
+
     def dead_block(
         self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raybroker.content.death_records import dead_block, dead_wish, revive_block
+from raybroker.content.death_records import dead_block, dead_wish, deaths_in, revive_block
 from raybroker.content.expiration_log import expiry_record
 from raybroker.content.headers import content_of, dedup_ids
 from raybroker.content.life_cycle import life_fields
@@ -45,6 +45,9 @@ class WireCodec:
 
     def wish(self, block: Block, index: int) -> tuple[bool | None, bool | None, bool | None]:
         return dead_wish(block, index)
+
+    def deaths(self, block: Block, index: int, queue: str) -> int:
+        return deaths_in(block, index, queue)
 
     def dead_block(
         self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool

@@ -45,6 +45,20 @@ def everything(admin: Any, verb: str, name: str, part: str, **options: Any) -> l
             return found
 
 
+def test_error_destinations_that_lead_back_are_refused_on_every_broker(rig: ClusterRig) -> None:
+    a, b, auto = rig.name(), rig.name(), rig.name()
+    first, second = rig.connect("b1").admin(), rig.connect("b2")
+    first.create_destination("queue", a, errorDestination=b)
+    with pytest.raises(ConfigError, match=f"circle, {b} to {a} to {b}"):
+        second.admin().create_destination("queue", b, errorDestination=a)
+    first.create_destination("queue", b, errorDestination=auto)
+    with pytest.raises(ConfigError, match=f"circle, {b} to {a} to {b}"):
+        second.admin().update_destination("queue", b, errorDestination=a)
+    second.session().producer(auto).send("x")
+    with pytest.raises(ConfigError, match=f"circle, {auto} to {a} to {b} to {auto}"):
+        second.admin().update_destination("queue", auto, errorDestination=a)
+
+
 def test_counts_are_those_of_all_members_and_each_is_shown(rig: ClusterRig) -> None:
     name = filled(rig)
     row = rig.connect("b2").admin().query_destination("queue", name)

@@ -31,6 +31,29 @@ def filled() -> ChangeRecord:
     )  # fmt: skip
 
 
+def test_error_destinations_that_lead_back_are_refused_and_old_ones_are_carried_out() -> None:
+    to: Any = lambda queue: {"errorDestination": queue}
+    record = record_of(
+        Change("create_destination", ("queue", "a"), to("b")), Change("create_destination", ("queue", "c"), to("a")),
+        Change("create_destination", ("topic", "b"), to("a")),
+    )  # fmt: skip
+    for change, way in (
+        (Change("create_destination", ("queue", "b"), to("c")), "b to c to a to b"),
+        (Change("create_destination", ("queue", "d"), to("d")), "d to d"),
+        (Change("update_destination", ("queue", "a"), to("c")), "a to c to a"),
+    ):
+        before = record.digest
+        with pytest.raises(ConfigError, match=f"circle, {way};"):
+            record.propose(change)
+        assert record.digest == before
+    record.propose(Change("create_destination", ("queue", "b"), {"maxNumMsgs": 1}))
+    record.propose(Change("update_destination", ("queue", "c"), {"maxNumMsgs": 1}))
+    record.state.apply(Change("update_destination", ("queue", "b"), to("a")))
+    with pytest.raises(ConfigError, match="c to b to a to b"):
+        record.propose(Change("update_destination", ("queue", "c"), to("b")))
+    record.propose(Change("update_destination", ("queue", "b"), to("")))
+
+
 def test_changes_are_numbered_from_one_and_lead_to_a_state() -> None:  # K-10
     record = filled()
     assert [entry.number for entry in record.entries] == [1, 2, 3, 4, 5, 6, 7]

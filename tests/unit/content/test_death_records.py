@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raybroker.content import death_records
 from raybroker.content.bodies import COMPRESS, DEFLATED, PICKLE, decode_body, deflated, encode_body
-from raybroker.content.death_records import dead_block, dead_wish, deaths_of, revive_block
+from raybroker.content.death_records import dead_block, dead_wish, deaths_in, deaths_of, revive_block
 from raybroker.content.headers import Header, decode_header, encode_header, message_id, pack_fields
 from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
@@ -75,6 +75,18 @@ def test_a_dead_message_says_where_when_and_why_it_died() -> None:
         "queue": "orders", "type": "queue", "reason": "UNDELIVERABLE", "count": 1, "first_ms": NOW, "last_ms": NOW,
         "comment": "tried too often",
     }  # fmt: skip
+
+
+def test_deaths_in_a_queue_are_counted_over_reasons_and_a_full_history_is_as_many_as_can_be() -> None:
+    block = block_of([b""])
+    for reason, name in (("EXPIRED", "a"), ("ERROR", "b"), ("ERROR", "a"), ("ERROR", "a")):
+        block = buried(block, death=Killed(reason, origin=("queue", name)))
+    block = buried(block, death=Killed(origin=("topic", "a")))
+    assert [deaths_in(block, 0, name) for name in ("a", "b", "c")] == [3, 1, 0]
+    for number in range(death_records.DEATHS_MAX):
+        assert deaths_in(block, 0, "c") == 0 or number > 20
+        block = buried(block, death=Killed(origin=("queue", f"q{number}")))
+    assert deaths_in(block, 0, "c") > 1000
 
 
 @pytest.mark.parametrize("reason", ["OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR"])

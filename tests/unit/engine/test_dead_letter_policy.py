@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.dead_letter_policy import DeadLetterPolicy
+from raybroker.engine.dead_letter_policy import ROUNDS_MAX, DeadLetterPolicy
 from raybroker.model.settings import destination_attributes
 from tests.unit.engine.rig import DMQ
 
@@ -16,9 +16,15 @@ Wish = tuple[bool | None, bool | None, bool | None]
 NONE: Wish = (None, None, None)
 
 
-def sort(reason: str, *wishes: Wish, cut: bool = False, name: str = "q", **attributes: Any) -> list[Any]:
-    """What becomes of a block with a message for each wish."""
-    codec: Any = SimpleNamespace(wish=lambda block, index: wishes[index])
+def sort(
+    reason: str, *wishes: Wish, cut: bool = False, name: str = "q", deaths: dict[tuple[int, str], int] | None = None,
+    **attributes: Any,
+) -> list[Any]:  # fmt: skip
+    """What becomes of a block with a message for each wish; ``deaths``: of a message in a queue, before."""
+    died = deaths or {}
+    codec: Any = SimpleNamespace(
+        wish=lambda block, index: wishes[index], deaths=lambda block, index, queue: died.get((index, queue), 0)
+    )
     config: Any = {"imq.destination.DMQ.truncateBody": cut}
     home: Any = SimpleNamespace(kind="queue", name=name, attributes=destination_attributes(attributes, type="queue"))
     effect = DeadLetter(0, 1, (1 << len(wishes)) - 1, 1, reason, "")
@@ -31,6 +37,14 @@ def test_failures_go_to_the_error_destination_before_the_dead_message_queue(reas
     assert sort(reason, NONE) == [(DMQ, 1, False)]
     assert sort(reason, NONE, errorDestination="e") == [("e", 1, False)]
     assert sort(reason, NONE, errorDestination="e", name="e") == [(DMQ, 1, False)], "not to itself"
+
+
+@pytest.mark.parametrize("reason", ["UNDELIVERABLE", "ERROR", "EXPIRED"])
+def test_error_destinations_that_lead_back_turn_no_message_for_ever(reason: str) -> None:
+    deaths = {(0, "e"): ROUNDS_MAX, (1, "e"): ROUNDS_MAX - 1, (1, "q"): 99}
+    given: dict[str, Any] = {"deaths": deaths, "errorDestination": "e", "expirationPolicy": "Redirect"}
+    assert sort(reason, NONE, NONE, **given) == [(DMQ, 0b01, False), ("e", 0b10, False)]
+    assert sort(reason, NONE, NONE, useDMQ=False, **given) == [(None, 0b01, False), ("e", 0b10, False)]
 
 
 def test_what_a_limit_removed_goes_to_the_dead_message_queue_alone() -> None:
