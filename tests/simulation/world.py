@@ -272,7 +272,7 @@ class World:
             return "the host is down"
         rows = [
             f"{home.name}: {home.block_index.messages} held, {home.block_index.dead} dying, {list(home.staged)} staged,"
-            f" queue {n}: {queue.plain.backlog.count} wait, {queue.timetable.count} rest,"
+            f" queue {n}: {queue.plain.backlog.count} wait, {queue.delayed.count} rest,"
             f" consumers {list(queue.consumers.by_attachment)}"
             for home in self.host.registry.destinations.values() for n, queue in home.queues.items()
         ]  # fmt: skip
