@@ -60,6 +60,8 @@ class Destination(ABC):
         self.queues: dict[int, DeliveryQueue] = {}
         self.queue_of: dict[int, DeliveryQueue] = {}
         """Consumer's attachment → its delivery queue."""
+        self.next_queue = 1
+        """Number of a topic's next delivery queue; numbers are never used again."""
         self.admission = Admission(
             name, self.current, self.policy, self.block_index, self.counters, self.works, self.queues
         )
@@ -178,10 +180,6 @@ class Destination(ABC):
         for number, mask in fresh.items():
             self.queues[number].arrive(ordinal, mask, content, arrivals.get(number, 0) if arrivals else 0)
             self.current.touched[number] = None
-
-    def stage(self, txn: int) -> StagedTransaction:
-        """What a transaction does here."""
-        return self.staged.setdefault(txn, StagedTransaction())
 
     # ---- time ------------------------------------------------------------------------------------------------------
 

@@ -49,3 +49,8 @@ class StagedTransaction:
     @property
     def acknowledged(self) -> int:
         return sum(delivery.count for _, delivery in self.acks)
+
+
+def stage(staged: dict[int, StagedTransaction], txn: int) -> StagedTransaction:
+    """What that transaction does at a destination, of which these are the open ones."""
+    return staged.setdefault(txn, StagedTransaction())

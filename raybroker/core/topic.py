@@ -17,19 +17,12 @@ from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription, shared_otherwise
 from raybroker.core.unit_of_work import PARTS
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
-from raybroker.model.settings import DestinationAttributes
 
 
 class Topic(Destination):
-    """``next_queue``: delivery queues are numbered from 1 and numbers are never used again."""
+    """One delivery queue for each subscription."""
 
     kind = "topic"
-
-    def __init__(
-        self, number: int, name: str, attributes: DestinationAttributes, *, reap_ms: int | None = None
-    ) -> None:
-        super().__init__(number, name, attributes, reap_ms=reap_ms)
-        self.next_queue = 1
 
     # ---- subscriptions ---------------------------------------------------------------------------------------------
 

@@ -13,15 +13,22 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE
 from raybroker.core.admission.intake import Taking, discard_excess, store
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry
+from raybroker.core.blocks.block_index import BlockEntry, BlockIndex
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
-from raybroker.core.staged_transaction import StagedBlock, StagedTransaction
+from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import TransactionRolledBackError
+
+
+class Acknowledging(Protocol):
+    """What it takes to write acknowledgements down."""
+
+    block_index: BlockIndex
+    queues: dict[int, DeliveryQueue]
 
 
 class Transacting(Taking, Protocol):
@@ -40,7 +47,7 @@ def stage_acks(home: Transacting, command: cmd.StageAcks, out: Outcome) -> None:
             f"messages of {home.name} that the transaction consumed were given to others meanwhile; it cannot commit"
         )
     _check_units(queue, consumer, command)
-    staged = home.stage(command.txn)
+    staged = stage(home.staged, command.txn)
     for first, last in command.ranges:
         found = list(consumer.settle(first, last))
         queue.pending.stage(found, command.txn)
@@ -60,7 +67,7 @@ def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAck
 
 
 def prepare(home: Transacting, command: cmd.Prepare, out: Outcome) -> None:
-    staged = home.stage(command.txn)
+    staged = stage(home.staged, command.txn)
     staged.prepared = True
     for block in staged.blocks:
         held = home.block_index.held[block.ordinal]
@@ -72,8 +79,8 @@ def prepare(home: Transacting, command: cmd.Prepare, out: Outcome) -> None:
         home.current.record(meta)
 
 
-def rows_of(home: Transacting, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
-    """DeliveryQueue → what of it was acknowledged, as far as it survives a restart."""
+def rows_of(home: Acknowledging, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
+    """Delivery queue → what of it was acknowledged, as far as it survives a restart."""
     rows: dict[int, list[records.Row]] = {}
     for number, delivery in acks:
         block = home.block_index.held[delivery.run.ordinal]

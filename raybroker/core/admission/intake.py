@@ -20,7 +20,7 @@ from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.policy import Policy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
-from raybroker.core.staged_transaction import StagedBlock, StagedTransaction
+from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 from raybroker.core.step import Step
 from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
 from raybroker.model.names import DestinationType
@@ -31,7 +31,6 @@ class Taking(Protocol):
     """What taking a block needs of a destination; see there."""
 
     kind: ClassVar[DestinationType]
-    number: int
     name: str
     current: Step
     policy: Policy
@@ -49,8 +48,6 @@ class Taking(Protocol):
     ) -> dict[int, int]: ...
 
     def arrived(self, ordinal: int, fresh: dict[int, int], content: Content | None) -> None: ...
-
-    def stage(self, txn: int) -> StagedTransaction: ...
 
 
 def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
@@ -158,7 +155,7 @@ def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: O
         ordinal, mask, command.producer, command.first_seq, command.content, command.origin, command.persistent,
         command.attachment, command.dedup_ids, command.moved,
     )  # fmt: skip
-    home.stage(command.txn).blocks.append(staged)
+    stage(home.staged, command.txn).blocks.append(staged)
     if block.ordered:  # Whoever is to get it keeps its place in its units from now on.
         for number, chosen in home.claims(mask, command.content, command.origin).items():
             home.queues[number].reserve(ordinal, chosen)
@@ -192,7 +189,7 @@ def store(
         block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
         columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
     )  # fmt: skip
-    home.current.out.records.append(Entry(BLOCK, home.number, ordinal, records.encode_block_meta(meta)))
+    home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, records.encode_block_meta(meta)))
 
 
 def discard_excess(home: Taking) -> None:

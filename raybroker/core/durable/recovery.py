@@ -19,7 +19,7 @@ from raybroker.core.durable import snapshot as snap
 from raybroker.core.durable.records import BlockMeta, JournalRecord, Row
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import QUEUE_ALL
-from raybroker.core.staged_transaction import StagedBlock
+from raybroker.core.staged_transaction import StagedBlock, stage
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
 from raybroker.model.errors import StoreDamagedError
@@ -270,7 +270,7 @@ class Recovery:
         if everything & ~some:
             home.block_index.settle(ordinal, everything & ~some)
         if txn and txn not in decided:
-            staged = home.stage(txn)
+            staged = stage(home.staged, txn)
             staged.prepared = True
             staged.claims[ordinal] = owed
             staged.blocks.append(StagedBlock(ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True))
@@ -337,7 +337,7 @@ class Recovery:
                 for chosen, attempts, failures, _ in found.parts(ordinal, hit) if hit else ():
                     for priority, some in block.by_priority(chosen):
                         run = Run(arrival, ordinal, some, max(attempts, row.value, 1), failures, priority)
-                        staged = home.stage(txn)
+                        staged = stage(home.staged, txn)
                         staged.prepared = True
                         staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
                         home.queues[number].pending_with(ordinal).restage(run, txn)

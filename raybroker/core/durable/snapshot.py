@@ -13,20 +13,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
+from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks.block_index import spans
 from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.staged_transaction import StagedTransaction
-from raybroker.core.topic import Topic
-from raybroker.core.transaction import rows_of
+from raybroker.core.transaction import Acknowledging, rows_of
 
 HEAD: Final = struct.Struct("<QII")
 SECTION: Final = struct.Struct("<I")
 TAKEN: Final = struct.Struct("<QQQ")
+
+
+class Saving(Acknowledging, Protocol):
+    """What a snapshot needs of a destination; see there."""
+
+    next_queue: int
+    admission: Admission
+    staged: dict[int, StagedTransaction]
 
 
 def section(data: bytes) -> bytes:
@@ -42,12 +49,12 @@ def sections(data: bytes, at: int) -> Iterator[bytes]:
         at += size
 
 
-def snapshot(home: Destination) -> bytes:
-    next_queue = home.next_queue if isinstance(home, Topic) else 1
-    parts = [HEAD.pack(home.block_index.next_ordinal, next_queue, 0)]
-    rows = [(producer, a, b) for producer, taken in home.producers.taken.items() for a, b in taken]
+def snapshot(home: Saving) -> bytes:
+    producers, duplicates = home.admission.producers, home.admission.duplicates
+    parts = [HEAD.pack(home.block_index.next_ordinal, home.next_queue, 0)]
+    rows = [(producer, a, b) for producer, taken in producers.taken.items() for a, b in taken]
     parts.append(section(b"".join(TAKEN.pack(*row) for row in rows)))
-    parts.append(section(records.encode_dedup(list(home.duplicates.taken.items()))))
+    parts.append(section(records.encode_dedup(list(duplicates.taken.items()))))
     for queue in home.queues.values():
         if queue.durable:
             parts.extend(section(record) for record in _queue(home, queue))
@@ -62,7 +69,7 @@ def snapshot(home: Destination) -> bytes:
     return b"".join(parts)
 
 
-def _told(home: Destination) -> Iterator[tuple[int, int]]:
+def _told(home: Saving) -> Iterator[tuple[int, int]]:
     """Messages whose death was told, and is settled somewhere."""
     for ordinal, block in home.block_index.held.items():
         mask = block.told_dead if block.stored else 0
@@ -72,7 +79,7 @@ def _told(home: Destination) -> Iterator[tuple[int, int]]:
             yield ordinal, mask
 
 
-def _queue(home: Destination, queue: DeliveryQueue) -> Iterator[bytes]:
+def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     """Records from which the delivery queue can be made again."""
     if queue.subscription is not None:
         yield records.encode(records.QUEUE, queue.number, (), (), queue.subscription.encode())
@@ -119,7 +126,7 @@ def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]])
         yield records.encode(kind, queue.number, some, others)
 
 
-def _staged(home: Destination, txn: int, staged: StagedTransaction) -> Iterator[bytes]:
+def _staged(home: Saving, txn: int, staged: StagedTransaction) -> Iterator[bytes]:
     ordinals = sorted(b.ordinal for b in staged.blocks if home.block_index.held[b.ordinal].stored)
     live = [records.Span(a, b) for a, b in spans(ordinals)]
     yield records.encode(records.WAITING, 0, live, (), records.encode_number(txn))
