@@ -1,0 +1,26 @@
+"""What comes in and what is refused is counted by where it comes from and why."""
+
+from __future__ import annotations
+
+from raybroker.core.counters import Counters
+
+
+def test_all_begin_at_nothing() -> None:
+    counters = Counters()
+    assert {getattr(counters, name) for name in counters.__slots__ if name != "refusals"} == {0}
+    assert counters.refusals == {}
+
+
+def test_what_was_moved_here_is_not_sent_again() -> None:
+    counters = Counters()
+    counters.take(3, 30, moved=False)
+    counters.take(2, 20, moved=True)
+    counters.take(1, 5, moved=False)
+    assert (counters.messages_in, counters.bytes_in, counters.moved_in) == (4, 35, 2)
+
+
+def test_refusals_are_counted_by_code_with_the_latest_text() -> None:
+    counters = Counters()
+    for code, count, text in (("a", 2, "first"), ("b", 1, "other"), ("a", 3, "second")):
+        counters.refuse(code, count, text)
+    assert (counters.refused, counters.refusals) == (6, {"a": (5, "second"), "b": (1, "other")})
