@@ -7,7 +7,6 @@ from raybroker.cluster import member_messages as m
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.events import BAD_REQUEST, NOT_ALLOWED, OK, PRECONDITION_FAILED, UNAVAILABLE
 from raybroker.cluster.member import backed_up, restored
-from raybroker.cluster.term import Leadership, restored_term
 from raybroker.model.errors import MasterUnavailableError, RequestTimeoutError
 from tests.unit.cluster.cluster import Cluster, queue, running
 
@@ -234,16 +233,6 @@ def test_a_master_that_hears_of_a_later_term_reigns_no_longer() -> None:  # K-15
     assert set(cluster.states().values()) == {"OPERATING"}
     for member in cluster.members.values():
         assert [key[1] for key in member.agreed.destinations] == ["early"]
-
-
-def test_terms_and_claims() -> None:
-    assert [restored_term(known) for known in (0, 1, 999, 1000, 1001)] == [1000, 1000, 1000, 2000, 2000]
-    one, two = Leadership(2, "b1", "r"), Leadership(2, "b2", "r")
-    assert one.conflicts(two)
-    assert not one.conflicts(Leadership(2, "b1", ""))
-    assert one.conflicts(Leadership(2, "b1", "other"))
-    assert Leadership(3, "b2", "r").beats(one)
-    assert not one.beats(two)
 
 
 # ---- without a master

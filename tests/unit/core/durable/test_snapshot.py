@@ -107,11 +107,15 @@ def test_part_of_a_block_is_a_row_and_failures_have_the_time_until_they_rest() -
     home.queue.put_back(Run(1, 1, 0b001, 2, 1, 4))
     home.queue.rest(NOW + 50, Run(1, 1, 0b010, 3, 2, 4))
     home.queue.rest(NOW + 90, Run(1, 1, 0b100, 0, 0, 4))
+    home.parts.block(1, persistent=False)
+    home.queue.rest(NOW + 90, Run(2, 2, 0b1, 1, 1, 4))
+    home.parts.block(1)
+    home.queue.put_back(Run(3, 3, 0b1, 1, 1, 4))
     live, tried, failed = home.written()
-    assert live == (records.LIVE, [Span(1, 1)], [])
-    assert tried == (records.DISPATCHED, [], [Row(1, 0b001, 2), Row(1, 0b010, 3)])
-    assert failed[0] == records.FAILED
-    assert sorted(failed[2]) == [Row(1, 0b001, 1), Row(1, 0b010, 2, 0), Row(1, 0b010, 2, NOW + 50)]
+    assert live == (records.LIVE, [Span(1, 1), Span(3, 3)], [])
+    assert tried == (records.DISPATCHED, [Span(3, 3, 1)], [Row(1, 0b001, 2), Row(1, 0b010, 3)])
+    assert failed[:2] == (records.FAILED, [])
+    assert sorted(failed[2]) == [Row(1, 0b001, 1), Row(1, 0b010, 2, 0), Row(1, 0b010, 2, NOW + 50), Row(3, 0b1, 1)]
 
 
 def test_dead_letters_are_kept_as_they_were_and_what_was_told_of_them_unless_they_are_here() -> None:

@@ -79,7 +79,7 @@ def test_the_runs_of_one_block_are_opened_together_with_what_is_blocked_of_it() 
 def test_a_purge_keeps_the_places_of_what_is_not_visible_yet() -> None:
     found = unopened((5, 0b100), (6, 0b1))
     found.hold_place(run(5, 0b011))
-    found.keep_only({3: 0b1, 5: 0b001})
+    found.keep_only({4: 0b1, 5: 0b001})
     assert (queued(found), found.blocked, found.count) == ([(5, 0b001)], {5: 0b001}, 0)
 
 
@@ -94,4 +94,12 @@ def test_it_knows_when_what_waits_has_several_priorities() -> None:
     found.meet(9)
     assert (found.mixed, found.priority) == (False, 9)
     found.meet(8)
+    found.meet(9)
     assert found.mixed
+
+
+def test_the_lowest_priority_is_one_too() -> None:
+    found = unopened()
+    found.meet(0)
+    found.meet(5)
+    assert (found.mixed, found.priority) == (True, 0)
