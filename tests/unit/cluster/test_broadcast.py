@@ -117,7 +117,7 @@ def test_a_change_of_another_broker_is_confirmed_once_it_is_on_disk_and_made_onc
         parts.teller.tell("b2", 5, Tell(1, queue("q1")))
     assert parts.said() == []
     assert len(parts.write()) == 1
-    assert (parts.said(), parts.life.record.number) == ([("b2", Told(1))], 1)
+    assert (parts.said(), parts.life.record.number, parts.life.durable.number) == ([("b2", Told(1))], 1, 1)
     parts.teller.tell("b2", 5, Tell(1, queue("q1")))
     assert (parts.said(), parts.write()) == ([("b2", Told(1))], [])
 

@@ -88,6 +88,20 @@ def test_after_a_failure_all_of_it_is_tried_again_and_not_at_once() -> None:
     assert (parts.applier.failure, parts.applier.settled) == ("", True)
 
 
+def test_nothing_counts_as_carried_out_while_all_of_it_is_done_anew() -> None:
+    parts = Parts()
+    parts.carry_out()
+    assert parts.applier.settled
+    found, then = collector()
+    parts.applier.whole()
+    parts.applier.when(0, then)
+    assert (found, parts.applier.settled) == ([], False)
+    parts.applier.anew("replaced")
+    assert (found, parts.applier.applied) == (["replaced"], -1)
+    parts.applier.pump(0)
+    assert not parts.applier.settled, "a step is under way"
+
+
 def test_what_was_overtaken_by_another_record_does_not_count() -> None:
     parts = Parts()
     add(parts, "q1")
