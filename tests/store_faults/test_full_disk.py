@@ -281,3 +281,35 @@ def test_consumers_drain_a_queue_that_has_filled_a_real_disk(small_disk: Path) -
     producer.send(b"and again")
     connection.close()
     assert verify(small_disk / "store").sound
+
+
+def test_what_administrators_change_on_a_full_disk_is_there_after_a_restart_or_was_refused(small_disk: Path) -> None:
+    connection = opened(small_disk)
+    admin = connection.admin()
+    for name in ("q", "updated", "destroyed"):
+        admin.create_destination("queue", name, maxNumMsgs=-1, maxTotalMsgBytes=-1)
+    producer = connection.session().producer("q")
+    stored = 0
+    with suppress(StoreFullError):
+        while stored < 50_000:
+            producer.send(b"x" * 1000)
+            stored += 1
+    assert stored < 50_000
+    take_what_is_left(small_disk / "rest")
+    expected, refused = {"q", "updated"}, 0
+    for number in range(500):
+        try:
+            admin.create_destination("queue", f"new{number}")
+            expected.add(f"new{number}")
+        except StoreFullError:
+            refused += 1
+    admin.update_destination("queue", "updated", maxNumMsgs=7)
+    admin.destroy_destination("queue", "destroyed")
+    assert refused < 500
+    connection.close()
+    connection = opened(small_disk)
+    admin = connection.admin()
+    names = {row["name"] for row in admin.list_destinations("queue")}
+    assert {name for name in names if not name.startswith("mq.")} == expected
+    assert admin.query_destination("queue", "updated")["attributes"]["maxNumMsgs"] == 7
+    connection.close()
