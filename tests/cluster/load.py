@@ -158,7 +158,9 @@ class Load:
         self._numbers[role] += 1
         number = self._numbers[role]
         arguments = (role, str(number), self.address, self.cluster, self.queue, str(self.folder), homes)
-        process = rays.python("-m", "tests.cluster.kill_worker", *arguments, through=through)
+        process = rays.python(
+            "-m", "tests.cluster.kill_worker", *arguments, through=through, errors=self._stderr(f"{role}.{number}")
+        )  # fmt: skip
         self.workers[role].append((process, self.folder / f"{role}.{number}"))
         return number
 
@@ -201,10 +203,18 @@ class Load:
         self._end("pipeline")
         self._end("consumer")
 
+    def _stderr(self, name: str) -> Path:
+        folder = self.folder / "stderr"
+        folder.mkdir(exist_ok=True)
+        return folder / name
+
     def _end(self, role: str) -> None:
+        """They end well, and what was lost meanwhile left no errors that nobody looked at."""
         (self.folder / f"stop-{role}s").touch()
         for process, path in self.workers[role]:
             assert process.wait(RECOVERY_S) == 0, f"{path.name} ended with {process.returncode}"
+            said = self._stderr(path.name).read_text(errors="replace")
+            assert "never retrieved" not in said, said[-4_000:]
         self.workers[role].clear()
 
     def show(self) -> None:
@@ -217,6 +227,8 @@ class Load:
                 if process.poll() is None:
                     process.send_signal(signal.SIGUSR1)
         time.sleep(1.0)
+        for path in sorted((self.folder / "stderr").glob("*")):
+            print(f"{path.name} says:\n{path.read_text(errors='replace')[-4_000:]}", flush=True)
 
     def abandon(self) -> None:
         for workers in self.workers.values():

@@ -127,6 +127,13 @@ def small_store(path: Path) -> dict[str, object]:
     return {"raybroker.store.dir": str(path), "raybroker.store.segment_bytes": "1m"}
 
 
-def python(*arguments: str, through: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    """A Python process of the tests, in the repository's folder, started by the command ``through``."""
-    return subprocess.Popen([*through, sys.executable, *arguments], cwd=ROOT)
+def python(*arguments: str, through: Sequence[str] = (), errors: Path | None = None) -> subprocess.Popen[bytes]:
+    """A Python process of the tests, in the repository's folder, started by the command ``through``.
+
+    ``errors``: file for what it says on stderr; without, that goes where this process's goes.
+    """
+    command = [*through, sys.executable, *arguments]
+    if errors is None:
+        return subprocess.Popen(command, cwd=ROOT)
+    with errors.open("wb") as file:
+        return subprocess.Popen(command, cwd=ROOT, stderr=file)
