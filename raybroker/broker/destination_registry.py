@@ -1,4 +1,4 @@
-"""Which destinations there are and on which host each lives, and which topics match a pattern."""
+"""Registry of destinations: those that there are, the host on which each lives, and the topics that match a pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Ray a command talks to, and the connection it uses. Tests put a loopback in the place of ``connect``.
+"""Connection of a command: the Ray that it talks to. Tests put a loopback in the place of ``connect``.
 
 Ray reads how it is to be let in when it is imported, so every import of it here comes after ``find_ray``.
 

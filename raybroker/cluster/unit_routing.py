@@ -1,4 +1,4 @@
-"""Which member a unit of order goes to: by hash, or by the path service's map.
+"""Routing of units of order to members: by hash, or by the path service's map.
 
 Hash routing is ``rendezvous`` of ``raybroker.model.hashing`` over the *configured* brokers, live or not: a member that
 is down keeps its units and their sends fail.

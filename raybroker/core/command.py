@@ -1,4 +1,4 @@
-"""What a destination can be asked to do. Commands are values: replaying them replays the destination.
+"""Commands that a destination can be given. They are values: replaying them replays the destination.
 
 ``attachment`` numbers one producer or consumer on one connection; the engine hands the numbers out and never uses one
 twice, so that what belongs to an ended attachment can be recognised and refused.  ``queue`` numbers a subscription of a

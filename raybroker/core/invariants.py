@@ -1,4 +1,4 @@
-"""What is always true of a destination between two steps, as one check for tests and the simulator.
+"""Invariants of a destination between two steps, as one check for tests and the simulator.
 
 Every message that a delivery queue is owed is at exactly one place: it waits, rests, is hidden, is with a consumer, in
 a transaction or dying.  The totals that limits and administrators see are sums over that.  Waiting messages are in

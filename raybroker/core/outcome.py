@@ -1,4 +1,4 @@
-"""What a destination decided: records to make durable and effects to release, in an order that the outcome states.
+"""Outcome of a command: records to make durable and effects to release, in an order that the outcome states.
 
 The engine appends ``records`` in order, releases ``after_durable`` only once they and everything appended before them
 are durable, and ``immediate`` at once.  A producer's acknowledgement or a persistent delivery can therefore not come

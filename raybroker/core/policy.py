@@ -1,4 +1,4 @@
-"""What is set for a destination: its attributes, what its host adds to them, and what an administrator has paused."""
+"""Policy of a destination: its attributes, what its host adds to them, and what an administrator has paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to messages for good: it is written down, the block index settles them, and whoever waits is told."""
+"""Settlement of messages for good: it is written down, the block index settles them, and whoever waits is told."""
 
 from __future__ import annotations
 

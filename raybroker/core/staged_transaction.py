@@ -1,4 +1,4 @@
-"""What a transaction holds at one destination until it ends."""
+"""Part of a transaction that waits at one destination until the transaction ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subscription of a topic is: who it belongs to, and which messages it wants."""
+"""Subscription of a topic: who it belongs to, and which messages it wants."""
 
 from __future__ import annotations
 

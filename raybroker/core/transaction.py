@@ -1,4 +1,4 @@
-"""What a transaction does at one destination: blocks that nobody sees yet, and acknowledgements that do not count yet.
+"""Transactions at one destination: blocks that nobody sees yet, and acknowledgements that do not count yet.
 
 The transaction itself, which may have several destinations, is the engine's.  Here a block that waits is charged like
 any other, so that a commit cannot fail for a limit.  Nothing is written down before the end of a

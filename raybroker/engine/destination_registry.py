@@ -1,4 +1,4 @@
-"""Which destinations a host has: the table that its parts look them up in."""
+"""Registry of the destinations of a host: the table that its parts look them up in."""
 
 from __future__ import annotations
 

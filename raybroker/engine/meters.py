@@ -1,4 +1,4 @@
-"""What a host counts beside its destinations' own counters: times and batch sizes, in plain numbers.
+"""Meters of a host beside its destinations' own counters: times and batch sizes, in plain numbers.
 
 Everything here happens once a block, a batch or an acknowledgement, never once a message; an observation stands for as
 many messages as the batch has.  Of small batches, of which a busy host has many, only some are observed and stand for

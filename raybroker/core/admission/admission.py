@@ -1,4 +1,4 @@
-"""Which messages of a block a destination takes, and when its producers have to wait.
+"""Admission: the messages of a block that a destination takes, and when its producers have to wait.
 
 In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
 deduplication window; what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is

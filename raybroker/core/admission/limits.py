@@ -1,4 +1,4 @@
-"""What a destination does when a message would exceed its limits, decided message by message at exact boundaries.
+"""Limits of a destination, held against arriving messages one by one, at exact boundaries.
 
 N held of maxNumMsgs N is full.  A message is admitted while the bytes held are below maxTotalMsgBytes, so one
 message may overshoot.  A message of exactly maxBytesPerMsg is taken.  The behaviour at the limit is

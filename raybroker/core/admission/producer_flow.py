@@ -1,4 +1,4 @@
-"""How many messages a producer may have under way to a destination that slows its producers (FLOW_CONTROL).
+"""Producer flow: how many messages a producer may have under way to a destination under FLOW_CONTROL.
 
 A full destination takes no more credit's worth of messages than that from each of its producers: what had left them
 before they heard that it is full.  The credit is the limit divided by the producers that may attach, from 1 to

@@ -1,4 +1,4 @@
-"""Which sequence numbers of which producer were already taken, so that a retried send is stored once.
+"""Sequence numbers that were already taken, by producer, so that a retried send is stored once.
 
 A producer that lost its connection sends again what was not confirmed.  Exact ranges are kept rather than a highest
 number: a block that was refused in between must not look like one that was stored.  It stays refused once later ones

@@ -1,4 +1,4 @@
-"""What a delivery queue has decided, for the destination to write down and to settle."""
+"""Decisions of a delivery queue, for the destination to write down and to settle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of messages whose delivery has failed: when they come again, and when they are dead."""
+"""Redelivery: when messages whose delivery has failed come again, and when they are dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which selectors the consumers of a delivery queue have, and which of them a message matches.
+"""Index of the selectors that the consumers of a delivery queue have, and of which of them a message matches.
 
 Each different selector has a number; the *signature* of a message is the set of numbers that it matches, and messages
 with one signature share a bucket of the backlog.  Consumers with the same selector share its evaluation.

@@ -1,4 +1,4 @@
-"""How many messages may be on their way to a consumer: two rules, one face.
+"""Windows: how many messages may be on their way to a consumer; two rules, one face.
 
 ``CreditWindow`` is the rule of MQ: the consumer grants a number, the broker sends that many and is then
 silent until the next grant; what counts at the consumer is what it handed to the application.  ``PrefetchWindow`` is

@@ -1,4 +1,4 @@
-"""How the core writes down what it decided, and reads it again after a restart.
+"""Journal records of the core: how it writes down what it decided, and reads it again after a restart.
 
 Records are small and come in great numbers, so they are packed; a snapshot is rare and holds the whole state of a
 destination but for message bodies.  Both ends stand side by side, so that they do not drift

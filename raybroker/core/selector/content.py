@@ -1,4 +1,4 @@
-"""What a selector sees of the messages of one block."""
+"""Content of one block as a selector sees it."""
 
 from __future__ import annotations
 

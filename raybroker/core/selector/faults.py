@@ -1,4 +1,4 @@
-"""Why a selector is refused: where, what was found and what was expected, in words for the person who wrote it."""
+"""Refusal of a selector: where, what was found and what was expected, in words for the person who wrote it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a selector says, as a tree; ``at`` is where a part begins in the text.
+"""Syntax tree of a selector; ``at`` is where a part begins in the text.
 
 Chains of equal rank (``a AND b AND c``, ``a + b - c``) are one node, and signs and NOTs in a row are one: a tree is as
 deep as its parentheses, which are limited.

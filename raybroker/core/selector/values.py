@@ -1,4 +1,4 @@
-"""What operators do with two values: JMS's comparisons, and Java's arithmetic where it gives a true result."""
+"""Operators on two values: JMS's comparisons, and Java's arithmetic where it gives a true result."""
 
 from __future__ import annotations
 

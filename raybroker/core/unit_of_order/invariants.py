@@ -1,4 +1,4 @@
-"""What is always true of the units of order of a delivery queue between two steps.
+"""Invariants of the units of order of a delivery queue between two steps.
 
 Everything is looked at message by message and compared with what the delivery queue keeps; the cost is that of a scan.
 """

@@ -1,4 +1,4 @@
-"""What comes back of a unit of order, and what comes back with it.
+"""Revocation: messages of a unit of order that come back, and those that come back with them.
 
 When a session gives a message back, or fails it, or keeps it for too long, everything later of its unit that the
 session has is *revoked*: it goes back too, and the session is told that its deliveries are void.  Else it would be
