@@ -67,11 +67,7 @@ class DestinationAdministration:
         if definition.key in self._registry.destinations:
             self._keep(self._registry.destinations[definition.key], definition, done)
             return
-        home = self._installation.make(definition)
-        if owner is not None:
-            self._executor.append([], done)
-        else:
-            self._write(home, definition, done)
+        self._write(self._installation.make(definition), definition, done)
 
     def _keep(self, home: Destination, wanted: Definition, done: Done) -> None:
         """It is there already; one that was auto-created becomes the administrator's with what it holds."""
@@ -146,10 +142,14 @@ class DestinationAdministration:
             self._executor.perform(home, make(home, part))
         old = self._registry.definitions[home.number]
         new = self._registry.definitions[home.number] = replace(old, paused=dict(home.paused))
-        if new.paused == old.paused or new.owner is not None:
+        if new.paused == old.paused:
             self._executor.append([], done)
         else:
             self._write(home, new, done)
 
     def _write(self, home: Destination, definition: Definition, done: Done) -> None:
+        """A temporary destination ends with its connection, so nothing of it is written."""
+        if definition.owner is not None:
+            self._executor.append([], done)
+            return
         self._executor.note(home.number, records.encode(records.ATTRIBUTES, 0, rest=definition.encode()), done)

@@ -332,3 +332,12 @@ def test_purging_revives_a_halted_destination() -> None:
 
 def _damaged(destination: int, ordinal: int) -> bytes:
     raise StoreDamagedError(f"block {ordinal} is damaged")
+
+
+def test_a_temporary_destination_that_was_updated_does_not_outlive_a_restart() -> None:
+    rig, durable = Rig(), list[str]()
+    rig.create("tmp", owner="me")
+    rig.host.administration.update("tmp", {"maxNumMsgs": 7}, lambda: durable.append("updated"))
+    assert durable == ["updated"]
+    assert ("queue", "tmp") in rig.host.registry.destinations
+    assert ("queue", "tmp") not in rig.restart().host.registry.destinations
