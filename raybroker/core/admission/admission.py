@@ -70,7 +70,7 @@ class Admission:
         offered, refused = (1 << count) - 1, list[Refused]()
         if command.persistent and not command.txn and command.attachment:
             fresh, passed = self.producers.fresh(producer, first, first + count, command.floor)
-            if passed or fresh != [(first, first + count)]:
+            if fresh != [(first, first + count)]:
                 offered = pk.of_ranges((a - first, b - first) for a, b in fresh)
             if passed:
                 late = pk.of_ranges((a - first, b - first) for a, b in passed)

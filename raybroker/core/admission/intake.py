@@ -97,9 +97,8 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
 
 
 def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
-    sizes, count = command.sizes, len(command.sizes)
-    packed = sizes[0] if count == 1 else records.pack_sizes(sizes)
-    block = BlockEntry(count, packed, command.persistent, command.columns, stored=False)
+    count, sizes = len(command.sizes), records.pack_sizes(command.sizes)
+    block = BlockEntry(count, sizes, command.persistent, command.columns, stored=False)
     if command.txn:  # Its messages count when it commits.
         _stage(home, command, block, mask, out)
         return
@@ -112,12 +111,10 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
         else:
             for a, b in pk.runs_of(mask):
                 home.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
-    if command.only is not None:
-        claims = {command.only: mask}
-    elif mask & block.parts:
+    if command.only is None:
         claims = home.owing(block, mask, command.content, command.origin)
     else:
-        claims = home.claims(mask, command.content, command.origin)
+        claims = {command.only: mask}
     if claims:
         _hold(home, command, block, mask, claims, out)
     if command.persistent and command.attachment and not block.stored:

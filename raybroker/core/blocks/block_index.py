@@ -198,11 +198,6 @@ class BlockIndex:
         self.dead += sign * mask.bit_count()
         self.dead_bytes += sign * self.held[ordinal].bytes_of(mask)
 
-    def open_mask(self, ordinal: int) -> int:
-        """The messages of a block that are not settled."""
-        block = self.held.get(ordinal)
-        return block.everything & ~block.done if block is not None else 0
-
 
 def spans(ordinals: list[int]) -> list[tuple[int, int]]:
     """Ascending numbers as (first, last) of runs without gaps."""

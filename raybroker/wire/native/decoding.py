@@ -69,16 +69,13 @@ def _ranged(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Deco
 def _sending(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Decoder:
     """Reads a frame that is a packed head and a block as its producer made it.
 
-    The head ends with the number of the transaction in a SEND_TX frame.  A block with gaps would slip past the
-    producer's numbers.
+    A block with gaps would slip past the producer's numbers.
     """
 
     def decode(body: memoryview) -> Iterable[Frame]:
         if body.nbytes < head.size:
             raise ProtocolError(f"a {what} frame of {body.nbytes} bytes is too short")
         numbers = head.unpack_from(body)
-        if frame is wire.SendTx and not 1 <= numbers[-1] <= wire.U32_MAX:
-            raise ProtocolError(f"a {what} frame names transaction {numbers[-1]}; allowed are 1 to {wire.U32_MAX}")
         block = Block(body[head.size :])
         block.check()
         if block.gaps:
@@ -90,6 +87,12 @@ def _sending(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Dec
         return (frame(*numbers, block),)
 
     return decode
+
+
+def _send_tx(handle: int, floor: int, txn: int, block: Block) -> Frame:
+    if not 1 <= txn <= wire.U32_MAX:
+        raise ProtocolError(f"a SEND_TX frame names transaction {txn}; allowed are 1 to {wire.U32_MAX}")
+    return wire.SendTx(handle, floor, txn, block)
 
 
 def _call(body: memoryview) -> Iterable[Frame]:
@@ -170,7 +173,7 @@ TO_HOST: Final[Decoders] = {
     **_EITHER,
     wire.CALL: _call,
     wire.SEND: _sending(wire.Send, wire.SEND_HEAD, "SEND"),
-    wire.SEND_TX: _sending(wire.SendTx, wire.SEND_TX_HEAD, "SEND_TX"),
+    wire.SEND_TX: _sending(_send_tx, wire.SEND_TX_HEAD, "SEND_TX"),
     wire.ACK: _ranged(wire.Ack, wire.ACK_HEAD, "an ACK"),
     wire.SETTLE: _settle,
     wire.BEGUN: _fixed(wire.Begun, wire.BEGUN_BODY, "BEGUN"),

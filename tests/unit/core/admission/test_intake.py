@@ -52,7 +52,7 @@ class Taken:
         self.admission.producers.attach(ATTACHMENT, PRODUCER)
         self.settlement = Settlement(self.current, self.block_index, self.counters, self._clear)
         self.wants: dict[int, int] | None = None
-        self.owings = 0
+        self.withheld = 0
 
     def _subscription(self, number: int, one: Subscription) -> DeliveryQueue:
         return DeliveryQueue(number, self.current, self.policy, self.block_index, self.parts.works, one)
@@ -70,8 +70,7 @@ class Taken:
         return {number: chosen for number, chosen in found.items() if chosen}
 
     def owing(self, block: BlockEntry, mask: int, content: Content | None, origin: tuple[str, str]) -> dict[int, int]:
-        self.owings += 1
-        return self.claims(mask, content, origin)
+        return self.claims(mask & ~(block.parts and self.withheld), content, origin)
 
     def arrived(self, ordinal: int, fresh: dict[int, int], content: Content | None) -> None:
         for number, mask in fresh.items():
@@ -173,13 +172,12 @@ def test_exactly_the_sequence_numbers_of_what_is_taken_are_and_none_of_what_the_
     assert (home.admission.producers.taken[PRODUCER], home.waiting()) == ([], [(1, 0b11)])
 
 
-def test_only_a_block_with_parts_of_units_of_work_is_asked_for_who_owes_those() -> None:
+def test_messages_wait_where_they_are_owed_with_the_parts_of_units_of_work_left_out() -> None:
     home = Taken(unitOfWorkHandlingPolicy="SingleMessageDelivery")
+    home.withheld = 0b01
     home.send()
-    assert home.owings == 0
-    home.parts.works.enable(home.policy.attributes)
     home.send(first=3, columns=Columns(works=records.PartColumn(0, (records.PartKey("u", 1, False), None))))
-    assert home.owings == 1
+    assert home.waiting() == [(1, 0b11), (2, 0b10)]
 
 
 def test_a_duplicate_is_told_and_is_no_refusal_and_only_stored_ids_are_written() -> None:
