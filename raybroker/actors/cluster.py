@@ -11,6 +11,7 @@ from raybroker.actors.broker import BrokerActor, BrokerSpec
 from raybroker.actors.forwarding_agents import end_all
 from raybroker.actors.join import check_table, shared_table
 from raybroker.actors.placement import place
+from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.logs.channels import check
@@ -188,22 +189,53 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     used: that takes somebody who does something about it.
     """
     clock = SystemClock()
-    began_ns = clock.monotonic_ns()
-    deadline_ns = began_ns + OPEN_WAIT_S * 1_000_000_000
-    faulty_ns = 0
+    opening = Opening(clock.monotonic_ns(), alone=alone)
     while True:
-        left_s = (deadline_ns - clock.monotonic_ns()) / 1_000_000_000
-        row = runtime.call_blocking(actor.ready, timeout_s=max(left_s, OPEN_POLL_S))
-        now_ns = clock.monotonic_ns()
-        faulty_ns = (faulty_ns or now_ns) if row["faults"] else 0
-        if row["operating"] or (alone and (faulty_ns or now_ns > began_ns + ALONE_WAIT_S * 1_000_000_000)):
+        row = runtime.call_blocking(actor.ready, timeout_s=max(opening.left_s(clock.monotonic_ns()), OPEN_POLL_S))
+        if opening.is_over(row, clock.monotonic_ns()):
             return
-        if now_ns > deadline_ns or (faulty_ns and now_ns > faulty_ns + FAULTY_WAIT_S * 1_000_000_000):
-            waited_s = (now_ns - began_ns) / 1_000_000_000
+        clock.sleep(OPEN_POLL_S)
+
+
+class Opening:
+    """The wait for a broker that takes clients.
+
+    A broker that gets on (it recovers its stores, replays the record) has OPEN_WAIT_S. One that cannot get on by itself
+    has less: FAULTY_WAIT_S; and started alone, ALONE_WAIT_S, after which it is left to wait for what it lacks.
+    """
+
+    def __init__(self, began_ns: int, *, alone: bool) -> None:
+        self._began_ns = began_ns
+        self._alone = alone
+        self._faulty_ns = 0
+        self._masterless_ns = 0
+
+    def left_s(self, now_ns: int) -> float:
+        """Seconds until the wait is over in any case; negative afterwards."""
+        return OPEN_WAIT_S - (now_ns - self._began_ns) / 1_000_000_000
+
+    def is_over(self, row: Mapping[str, Any], now_ns: int) -> bool:
+        """Whether nothing is to be waited for any more, by what the broker says of itself: `ClusterShell.row()`.
+
+        Raises MasterUnavailableError where a broker that is not started alone should have taken clients.
+        """
+        if row["operating"]:
+            return True
+        self._faulty_ns = (self._faulty_ns or now_ns) if row["faults"] else 0
+        waits = row["state"] == MemberState.WAITING_FOR_MASTER
+        self._masterless_ns = (self._masterless_ns or now_ns) if waits else 0
+        stuck = (self._faulty_ns, self._masterless_ns)
+        if self._alone and any(self._lasts(since_ns, ALONE_WAIT_S, now_ns) for since_ns in stuck):
+            return True
+        if self.left_s(now_ns) < 0 or self._lasts(self._faulty_ns, FAULTY_WAIT_S, now_ns):
+            waited_s = (now_ns - self._began_ns) / 1_000_000_000
             raise MasterUnavailableError(
                 f"broker {row['broker']} does not take clients after {waited_s:.0f} s: {row['refusal']}"
             )
-        clock.sleep(OPEN_POLL_S)
+        return False
+
+    def _lasts(self, since_ns: int, limit_s: float, now_ns: int) -> bool:
+        return since_ns > 0 and now_ns > since_ns + limit_s * 1_000_000_000
 
 
 def _running(name: str) -> dict[str, str]:
