@@ -1,102 +1,51 @@
-"""A queue that waits for consumers hands nothing out before, and then goes on (B20)."""
+"""The dispatch gate of a queue: when messages are handed out, by how many consumers there are and since when."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-from raybroker.core import command as cmd
-from raybroker.core.outcome import Outcome, Ready
-from tests.unit.core.homes import Home, handed, of
+from raybroker.core.delivery.dispatch_gate import DispatchGate
+from raybroker.model.settings import DestinationAttributes
 
 
-def waiting(wanted: int, delay_ms: int = -1, **more: Any) -> tuple[Home, int]:
-    """A queue with one message, and its producer."""
-    home = Home(consumersBeforeDispatch=wanted, delayBeforeDispatch=delay_ms, **more)
-    producer = home.producer()
-    home.send(producer)
-    return home, producer
+def wants(consumers: int, delay_ms: int = -1) -> DestinationAttributes:
+    return DestinationAttributes(consumersBeforeDispatch=consumers, delayBeforeDispatch=delay_ms)
 
 
-def update(home: Home, **changes: Any) -> Outcome:
-    return home.do(cmd.Update(replace(home.core.attributes, **changes)))
+def test_it_opens_with_the_last_consumer_wanted_and_stays_open_while_one_is_left() -> None:
+    gate, attributes = DispatchGate(), wants(3)
+    assert [gate.look(consumers, attributes, 0) for consumers in (0, 1, 2, 3, 2, 1)] == [False] * 3 + [True] * 3
+    assert gate.look(0, attributes, 0) is False
+    assert gate.look(2, attributes, 0) is False, "a queue that nobody was left at waits anew"
 
 
-def test_without_the_attribute_the_first_consumer_gets_it_at_once() -> None:
-    home = Home()
-    home.send(home.producer())
-    assert len(handed(home.open()[1])) == 1
+def test_the_delay_counts_from_the_first_consumer() -> None:
+    gate, attributes = DispatchGate(), wants(5, 100)
+    assert gate.until_ms(attributes) is None
+    assert not gate.look(1, attributes, 1_000)
+    assert not gate.look(2, attributes, 1_060)
+    assert gate.until_ms(attributes) == 1_100
+    assert not gate.look(2, attributes, 1_099)
+    assert gate.look(2, attributes, 1_100)
+    assert gate.until_ms(attributes) is None, "nothing is waited for any more"
 
 
-def test_the_last_one_wanted_opens_the_queue_for_all() -> None:
-    home, producer = waiting(3)
-    for _ in range(2):
-        assert handed(home.open()[1]) == []
-    assert handed(home.send(producer)) == []
-    assert len(handed(home.open()[1])) == 2
+def test_the_delay_begins_anew_with_the_first_one_after_all_have_left() -> None:
+    gate, attributes = DispatchGate(), wants(5, 100)
+    gate.look(1, attributes, 1_000)
+    gate.look(0, attributes, 1_050)
+    assert not gate.look(1, attributes, 1_120)
+    assert gate.until_ms(attributes) == 1_220
 
 
-def test_it_stays_open_until_the_last_consumer_has_left() -> None:
-    home, producer = waiting(2)
-    first, second = home.consumer(), home.consumer()
-    assert len(handed(home.do(cmd.DetachConsumer(first)))) == 1, "what it had goes to the other one"
-    assert len(handed(home.send(producer))) == 1
-    home.do(cmd.DetachConsumer(second))
-    assert handed(home.open()[1]) == [], "a queue that nobody was left at waits anew"
+def test_a_delay_of_zero_waits_for_nobody_and_none_waits_for_ever() -> None:
+    assert DispatchGate().look(1, wants(5, 0), 7)
+    gate = DispatchGate()
+    assert not gate.look(1, wants(5), 0)
+    assert not gate.look(4, wants(5), 10**12)
+    assert gate.until_ms(wants(5)) is None
 
 
-def test_backup_consumers_count() -> None:
-    home, _ = waiting(2, maxNumActiveConsumers=1, maxNumBackupConsumers=1)
-    active = home.consumer()
-    backup, out = home.open()
-    assert (len(handed(out, active)), handed(out, backup)) == (1, [])
-
-
-def test_the_wait_ends_after_the_delay_from_the_first_consumer_on() -> None:
-    home, _ = waiting(5, 100)
-    home.tick(1_000)
-    out = home.open()[1]
-    assert (handed(out), out.wake_at) == ([], home.now_ms + 100)
-    home.now_ms += 60
-    assert home.open()[1].wake_at == home.now_ms + 40
-    assert handed(home.tick(39)) == []
-    assert len(handed(home.tick(1))) == 1
-
-
-def test_no_delay_at_all_waits_for_nobody() -> None:
-    home, _ = waiting(5, 0)
-    assert len(handed(home.open()[1])) == 1
-
-
-def test_lowering_the_number_opens_and_raising_it_does_not_close() -> None:
-    home, producer = waiting(3)
-    home.consumer()
-    assert handed(update(home, consumersBeforeDispatch=2)) == []
-    assert len(handed(update(home, consumersBeforeDispatch=1))) == 1
-    update(home, consumersBeforeDispatch=9)
-    assert len(handed(home.send(producer))) == 1
-
-
-def test_a_consumer_in_drain_mode_is_not_told_before_enough_have_come() -> None:
-    home, _ = waiting(2)
-    first, out = home.open(drain=True)
-    assert of(out, Ready) == []
-    assert handed(home.do(cmd.Drain(first, 5))) == []
-    out = home.open(0)[1]
-    assert [effect.attachment for effect in of(out, Ready)] == [first]
-    assert len(handed(home.do(cmd.Drain(first, 5)))) == 1
-
-
-def test_a_topic_does_not_wait() -> None:
-    home = Home("topic")
-    home.subscriber()
-    assert len(handed(home.send(home.producer()))) == 1
-
-
-def test_a_restart_waits_anew() -> None:
-    home, _ = waiting(2)
-    home.consumer()
-    home.consumer()
-    again = home.crash()
-    assert handed(again.open()[1]) == []
-    assert len(handed(again.open()[1])) == 1
+def test_a_lower_number_opens_it_and_a_higher_one_does_not_close_it() -> None:
+    gate = DispatchGate()
+    assert not gate.look(1, wants(3), 0)
+    assert gate.look(1, wants(1), 0)
+    assert gate.look(1, wants(9), 0)

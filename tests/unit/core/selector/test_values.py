@@ -46,7 +46,8 @@ def test_a_mirrored_comparison_says_the_same(operator: str, left: Any, right: An
         ("+", 1, 2, 3), ("-", 1, 2.5, -1.5), ("*", 3, 4, 12), ("/", 7, 2, 3), ("/", -7, 2, -3), ("/", 7, -2, -3),
         ("/", -7, -2, 3), ("/", 7, 2.0, 3.5), ("/", 1, 0, None), ("/", 1.0, 0, None), ("+", LARGEST, 1, None),
         ("-", SMALLEST, 1, None), ("*", LARGEST, 2, None), ("/", SMALLEST, -1, None), ("+", "a", 1, None),
-        ("+", True, 1, None), ("+", None, 1, None), ("*", 1e300, 1e300, float("inf")), ("+", LARGEST, 0.0, float(LARGEST)),
+        ("+", True, 1, None), ("+", None, 1, None), ("*", 1e300, 1e300, float("inf")),
+        ("+", LARGEST, 0.0, float(LARGEST)),
     ],
 )  # fmt: skip
 def test_arithmetic_gives_a_true_result_or_none(operator: str, left: Any, right: Any, result: Any) -> None:

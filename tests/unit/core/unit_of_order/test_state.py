@@ -1,91 +1,176 @@
-"""Whatever happens, what is handed out comes before everything that still waits (B-21)."""
+"""Where the messages of units of order are: unopened, behind, blocked, with a session, or for anybody to take."""
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any
+from raybroker.core.blocks.block_index import BlockEntry, Columns
+from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.consumers import Consumer, Consumers
+from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.selector_index import SelectorIndex
+from raybroker.core.step import Step
+from raybroker.core.unit_of_order.state import UnitState
 
-from hypothesis import given, settings
-
-from raybroker.core import command as cmd
-from raybroker.core.blocks import message_mask as pk
-from raybroker.core.outcome import DeadLetter, Deliver, Outcome
-from tests.unit.core.driver import seeds
-from tests.unit.core.homes import Home, columns, of
-
-Key = tuple[int, int, int]
-"""Minus the priority, block, index: the order of delivery without selectors, delays and transactions."""
+TXN = 5
 
 
-class Ordered(Home):
-    """A queue with random producers and consumers; looks at every delivery."""
+class Home:
+    """A state of units in which every block is opened; a block is written as the units of its messages."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)
-        self.level: dict[tuple[int, int], int] = {}
-        self.consumers: list[int] = []
-        super().__init__(redeliveryLimit=self.rng.choice((-1, 1)))
-        self.me = self.producer()
+    def __init__(self) -> None:
+        self.step = Step(1)
+        self.step.begin(1_000)
+        self.held: dict[int, BlockEntry] = {}
+        self.consumers = Consumers()
+        self.plain = PlainPending(self.consumers, SelectorIndex(self.step.peek))
+        self.state = UnitState(1, self.plain, self.step, self.held, 1_000)
 
-    def do(self, command: cmd.Command) -> Outcome:
-        out = super().do(command)
-        for effect in out.immediate:
-            if isinstance(effect, DeadLetter):
-                super().do(cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
-        return out
+    def block(self, text: str) -> Run:
+        names = tuple(None if name == "-" else name for name in text.split())
+        ordinal = len(self.held) + 1
+        self.held[ordinal] = BlockEntry(len(names), 4, True, Columns(units=names))
+        return Run(ordinal, ordinal, (1 << len(names)) - 1, 0, 0, 4)
 
-    def keys(self, ordinal: int, mask: int) -> list[Key]:
-        return [(-self.level[ordinal, index], ordinal, index) for index in pk.indexes(mask)]
+    def put(self, text: str) -> Run:
+        run = self.block(text)
+        self.state.put_back(run)
+        self.state.refresh()
+        return run
 
-    def look(self, out: Outcome) -> None:
-        given: dict[int, list[Key]] = {}
-        for item in sorted(of(out, Deliver), key=lambda item: item.tag):
-            given.setdefault(item.attachment, []).extend(self.keys(item.ordinal, item.mask))
-        for keys in given.values():
-            assert keys == sorted(keys), "one consumer gets them in order"
-        waiting = [key for run in self.queue.plain.backlog.runs() for key in self.keys(run.ordinal, run.mask)]
-        assert waiting == sorted(waiting)
-        if given and waiting:
-            assert max(max(keys) for keys in given.values()) < waiting[0], "nothing is passed over"
+    def take(self, number: int) -> list[Run]:
+        """A consumer takes what is for anybody to take."""
+        consumer = Consumer(number, "credit", limit=-1, no_ack=False, held=False)
+        self.consumers.attach(consumer, active_max=-1, backup_max=0, name="d")
+        runs = self.plain.backlog.clear()
+        for run in runs:
+            consumer.handed(run, 1_000)
+            for name in self.state.names(run):
+                unit = self.state.units[name]
+                unit.head = None
+                self.state.hold(unit, self.state.owner_of(consumer), 1)
+                self.state.changed(unit)
+        self.state.refresh()
+        return runs
 
-    def act(self) -> None:
-        rng, roll = self.rng, self.rng.randrange(10)
-        if roll < 3:
-            self.look(self.send_some(rng.randrange(1, 6)))
-        elif roll == 3 or not self.consumers:
-            number, out = self.open(rng.choice((1, 2, 3, -1)), rng.choice(("credit", "prefetch")))
-            self.consumers.append(number)
-            self.look(out)
-        else:
-            self.look(self.do(self.word(rng.choice(self.consumers), roll)))
+    def consumer(self, number: int) -> Consumer:
+        return self.consumers.by_attachment[number]
 
-    def send_some(self, count: int) -> Outcome:
-        levels = [self.rng.choice((4, 4, 4, 9, 1)) for _ in range(count)]
-        ordinal = self.core.block_index.next_ordinal
-        self.level |= {(ordinal, index): level for index, level in enumerate(levels)}
-        persistent = self.rng.random() < 0.7
-        return self.send(self.me, [1] * count, persistent=persistent, columns=columns(count, priorities=levels))
+    def settle(self, number: int, first: int, last: int) -> None:
+        self.state.settled([item.run for item in self.consumer(number).settle(first, last)])
+        self.state.refresh()
 
-    def word(self, number: int, roll: int) -> cmd.Command:
-        rng = self.rng
-        consumer: Any = self.queue.consumers.by_attachment[number]
-        tags = [t for item in consumer.unsettled for t in range(item.tag, item.tag + item.count) if rng.random() < 0.4]
-        ranges = [(tag, tag) for tag in tags]
-        if roll == 4:
-            self.consumers.remove(number)
-            return cmd.DetachConsumer(number, lost=rng.random() < 0.5)
-        if roll == 5:
-            return cmd.Settle(number, ranges, 1, rng.choice(("release", "fail", "reject")))
-        if roll == 6:
-            return cmd.Release(number, rng.randrange(4), 1, rng.randrange(3))
-        if roll == 7:
-            return cmd.Grant(number, rng.randrange(1, 4))
-        return cmd.Acknowledge(number, ranges, 0)
+    def heads(self) -> list[tuple[int, int]]:
+        """Blocks and their messages that are for anybody to take."""
+        found: dict[int, int] = {}
+        for run in self.plain.backlog.runs():
+            found[run.ordinal] = found.get(run.ordinal, 0) | run.mask
+        return sorted(found.items())
 
 
-@settings(max_examples=40)
-@given(seeds())
-def test_nothing_is_passed_over(seed: int) -> None:
-    queue = Ordered(seed)
-    for _ in range(80):
-        queue.act()
+def test_the_first_message_of_each_unit_is_for_anybody_and_the_others_are_behind() -> None:
+    home = Home()
+    home.put("a b a - b")
+    assert home.heads() == [(1, 0b01011)]
+    assert (home.state.count, home.state.behind) == (5, 2)
+    home.put("a c")
+    assert (2, 0b10) in home.heads()
+    assert home.state.behind == 3
+
+
+def test_while_a_session_has_a_unit_nobody_else_gets_more_of_it() -> None:
+    home = Home()
+    home.put("a a b")
+    home.take(7)
+    assert home.heads() == []
+    assert home.state.units["a"].owner is home.state.owners[7]
+    home.settle(7, 1, 1)
+    assert home.heads() == [(1, 0b010)]
+    assert home.state.units["a"].owner is None
+    home.settle(7, 2, 2)
+    assert "b" not in home.state.units, "a unit of which nothing is left is forgotten"
+
+
+def test_what_follows_a_message_that_cannot_go_waits_for_it() -> None:
+    home = Home()
+    blocked = home.block("a -")
+    home.state.hold_place(blocked)
+    home.put("a b")
+    assert home.heads() == [(2, 0b10)]
+    home.state.forget(1, 0b01)
+    home.state.refresh()
+    assert home.heads() == [(2, 0b11)]
+
+
+def test_an_earlier_message_that_becomes_visible_takes_the_place_of_the_later_one() -> None:
+    home = Home()
+    sent = home.block("a")
+    home.put("a")
+    assert home.heads() == [(2, 0b1)]
+    home.state.reserve(sent)
+    home.state.refresh()
+    assert home.heads() == []
+    assert home.state.reserved == {1: 0b1}
+    home.state.put_back(sent)
+    home.state.refresh()
+    assert (home.heads(), home.state.reserved, home.state.behind) == ([(1, 0b1)], {}, 1)
+
+
+def test_a_rolled_back_send_leaves_its_place() -> None:
+    home = Home()
+    home.state.reserve(home.block("a a"))
+    home.put("a")
+    home.state.unreserve(1, 0b11)
+    home.state.refresh()
+    assert (home.heads(), home.state.reserved) == ([(2, 0b1)], {})
+
+
+def test_a_unit_with_acknowledgements_in_a_transaction_stands_still_until_it_ends() -> None:
+    home = Home()
+    home.put("a a")
+    home.take(7)
+    (item,) = home.consumer(7).unsettled
+    home.state.stage([item], TXN)
+    assert home.state.staged_elsewhere([item], TXN) is None
+    assert home.state.staged_elsewhere([item], TXN + 1) == "a"
+    home.state.stage([item], TXN, -1)
+    home.settle(7, 1, 1)
+    assert home.heads() == [(1, 0b10)]
+
+
+def test_what_is_removed_lets_the_next_of_its_unit_go() -> None:
+    home = Home()
+    home.put("a a a")
+    assert [(run.ordinal, run.mask) for run in home.state.remove({1: 0b011})] == [(1, 0b001), (1, 0b010)]
+    home.state.refresh()
+    assert (home.heads(), home.state.behind) == ([(1, 0b100)], 0)
+
+
+def test_a_purge_keeps_the_places_of_open_transactions() -> None:
+    home = Home()
+    home.put("a a b")
+    home.state.reserve(home.block("a"))
+    assert sum(run.count for run in home.state.clear()) == 3
+    home.state.refresh()
+    assert (list(home.state.units), home.state.count) == (["a"], 0)
+    home.put("a")
+    assert home.heads() == [], "the transaction's message is first"
+
+
+def test_blocks_wait_unopened_until_somebody_wants_them() -> None:
+    home = Home()
+    home.state = UnitState(1, home.plain, home.step, home.held, 0)
+    home.put("a a")
+    assert (home.heads(), home.state.units, home.state.unopened.count, home.state.count) == ([], {}, 2, 2)
+
+
+def test_sessions_without_messages_are_forgotten_when_their_consumers_have_left() -> None:
+    home = Home()
+    home.put("a")
+    home.take(7)
+    home.consumer(7).owner = "session"
+    home.state.owner_of(home.consumer(7))
+    home.state.consumer_left()
+    assert set(home.state.owners) == {7, "session"}
+    home.settle(7, 1, 1)
+    home.consumers.by_attachment.clear()
+    home.state.consumer_left()
+    assert home.state.owners == {}
