@@ -43,13 +43,15 @@ def build_systems(quick: bool) -> list[System]:
     from benchmarks.bare_pipe import BarePipe
     from benchmarks.ours import Raybroker
     from benchmarks.peers.activemq import ActiveMQ
-    from benchmarks.peers.nats_jetstream import NatsJetStream
+    from benchmarks.peers.kafka import Kafka, KafkaFlush
+    from benchmarks.peers.nats_jetstream import NatsCurrent, NatsJetStream
     from benchmarks.peers.rabbitmq import RabbitMQ
     from benchmarks.peers.ray_queue import RayQueue
     from benchmarks.peers.redis_streams import RedisStreams
 
     pipe = BarePipe(QUICK_BATCHES, QUICK_WINDOWS) if quick else BarePipe(BATCHES, WINDOWS)
-    return [pipe, Raybroker(), RabbitMQ(), RedisStreams(), NatsJetStream(), ActiveMQ(), RayQueue()]
+    peers = [RabbitMQ(), RedisStreams(), NatsJetStream(), NatsCurrent(), ActiveMQ(), Kafka(), KafkaFlush()]
+    return [pipe, Raybroker(), *peers, RayQueue()]
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -13,7 +13,9 @@ from typing import Any
 
 SYNC_BYTES = (1024, 4096, 100 * 1024, 1 << 20)
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay"})
-_PACKAGES = ("raybroker", "ray", "uvloop", "msgpack", "pika", "redis", "nats-py", "stomp.py", "hdrhistogram")
+_PACKAGES = (
+    "raybroker", "ray", "uvloop", "msgpack", "pika", "redis", "nats-py", "stomp.py", "confluent-kafka", "hdrhistogram",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,9 @@ FIGURE: Final[dict[str, Figure]] = {figure.key: figure for figure in FIGURES}
 PIPE: Final = "bare pipe"
 OURS: Final = "raybroker"
 RAY_QUEUE: Final = "ray.util.queue"
-PEERS: Final = ("rabbitmq", "redis-streams", "nats-jetstream", "activemq")
+PEERS: Final = (
+    "rabbitmq", "redis-streams", "nats-jetstream", "nats-current", "activemq", "kafka", "kafka-flush",
+)  # fmt: skip
 SYSTEMS: Final = (PIPE, OURS, *PEERS, RAY_QUEUE)
 
 

@@ -1,7 +1,8 @@
 """NATS JetStream through nats-py: file storage, one replica, a durable pull consumer.
 
 ``sync_interval: always`` makes the server sync before it answers; servers older than 2.10 do not know it and sync every
-two minutes, which is said in the settings, for such figures are not those of a durable store.
+two minutes, which is said in the settings, for such figures are not those of a durable store.  Debian's package may be
+such a one, so a current server has a name of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import Any, ClassVar
 
+from benchmarks import tools
 from benchmarks.peers.base import Address, Peer, Span, stream_of
 from benchmarks.servers import Server, find_program, free_port, output_of
 
@@ -105,13 +107,19 @@ class NatsJetStream(Peer):
     def __init__(self) -> None:
         self._server: Server | None = None
 
+    remedy: ClassVar[str] = "apt-get install nats-server"
+
+    def program(self) -> str | None:
+        """The server to run, or None when it is not installed."""
+        return find_program("nats-server")
+
     def missing(self) -> str | None:
-        if not find_program("nats-server"):
-            return "nats-server is not installed (apt-get install nats-server)"
+        if not self.program():
+            return f"nats-server is not installed ({self.remedy})"
         return None if importlib.util.find_spec("nats") else "the client nats-py is not installed (pip install nats-py)"
 
     def versions(self) -> list[str]:
-        return [output_of(find_program("nats-server") or "", "--version"), f"nats-py {version('nats-py')}"]
+        return [output_of(self.program() or "", "--version"), f"nats-py {version('nats-py')}"]
 
     def _can_sync(self) -> bool:
         found = re.search(r"v(\d+)\.(\d+)", self.versions()[0])
@@ -141,7 +149,7 @@ class NatsJetStream(Peer):
         config.write_text(
             f'listen: "127.0.0.1:{port}"\njetstream {{\n  store_dir: "{folder}/js"\n  max_file_store: 20GB\n{sync}}}\n'
         )
-        self._server = Server([find_program("nats-server") or "", "-c", str(config)], folder)
+        self._server = Server([self.program() or "", "-c", str(config)], folder)
         self._server.wait_ready(lambda: self.prepare({"port": port}, "bench-probe"))
         return {"port": port}
 
@@ -163,3 +171,14 @@ class NatsJetStream(Peer):
             return {}
 
         _run(work())
+
+
+class NatsCurrent(NatsJetStream):
+    """A current server, built from its module, beside the one that the system's packages have."""
+
+    name = "nats-current"
+    share = 0.25
+    remedy = "python -m benchmarks.tools nats"
+
+    def program(self) -> str | None:
+        return tools.nats_server()

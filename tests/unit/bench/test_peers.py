@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as harness
-from benchmarks import machine, report
-from benchmarks.peers import nats_jetstream, redis_streams
+from benchmarks import machine, report, tools
+from benchmarks.peers import kafka, nats_jetstream, redis_streams
 from benchmarks.peers.base import stream_of
 from benchmarks.peers.rabbitmq import _Publisher
 from benchmarks.readings import SYSTEMS, Amounts, Reading, Skipped
@@ -63,6 +63,70 @@ def test_an_old_nats_is_marked_as_not_syncing(version: str, monkeypatch: pytest.
     peer = nats_jetstream.NatsJetStream()
     assert peer.mark == "no fsync"
     assert "without fsync" in peer.settings()[0]
+
+
+def test_a_current_nats_is_the_one_that_was_built_and_is_skipped_by_name_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYBROKER_BENCH_TOOLS", str(tmp_path))
+    peer = nats_jetstream.NatsCurrent()
+    assert "python -m benchmarks.tools nats" in (peer.missing() or "")
+    server = tmp_path / f"nats-{tools.NATS_VERSION}" / "nats-server"
+    server.parent.mkdir()
+    server.touch(0o755)
+    assert peer.program() == str(server)
+
+
+def test_kafka_is_skipped_by_name_without_its_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "find_program", lambda *_: "java")
+    monkeypatch.setenv("RAYBROKER_BENCH_KAFKA", str(tmp_path))
+    assert "python -m benchmarks.tools kafka" in (kafka.Kafka().missing() or "")
+    (tmp_path / "kafka_2.13-9.9.9.jar").touch()
+    assert tools.kafka_jars() == tmp_path
+    monkeypatch.setattr(kafka, "find_program", lambda *_: None)
+    assert "Java" in (kafka.Kafka().missing() or "")
+
+
+def test_kafka_syncs_each_append_only_under_the_name_that_says_so() -> None:
+    assert (kafka.Kafka().mark, kafka.KafkaFlush().mark) == ("no fsync", "")
+    delivered, flushed = (kafka.server_config(Path("x"), 1, 2, flush) for flush in (False, True))
+    assert "flush" not in delivered
+    assert flushed == delivered + "log.flush.interval.messages=1\n"
+    assert "as delivered" in kafka.Kafka().settings()[0]
+
+
+def test_a_message_that_kafka_refused_or_did_not_answer_is_an_error() -> None:
+    confirmed = kafka.Confirmations()
+    confirmed(None, None)
+    confirmed.check(1)
+    with pytest.raises(RuntimeError, match="1 of 2"):
+        confirmed.check(2)
+    confirmed("too large", None)
+    with pytest.raises(RuntimeError, match="too large"):
+        confirmed.check(2)
+
+
+def test_kafkas_client_is_served_until_its_buffer_has_room() -> None:
+    class Full:
+        left, polled = 2, 0
+
+        def produce(self, _topic: str, _body: bytes, on_delivery: object) -> None:
+            self.left -= 1
+            if self.left >= 0:
+                raise BufferError
+
+        def poll(self, _seconds: float) -> None:
+            self.polled += 1
+
+    client = Full()
+    kafka.publish(client, "t", b"", None)
+    assert client.polled == 3
+
+
+def test_what_maven_is_asked_for_are_the_named_artifacts() -> None:
+    text = tools.pom("g:a:1", "h:b:2")
+    assert "<groupId>g</groupId><artifactId>a</artifactId><version>1</version>" in text
+    assert text.count("<dependency>") == 2
 
 
 def test_a_new_nats_syncs_always(monkeypatch: pytest.MonkeyPatch) -> None:

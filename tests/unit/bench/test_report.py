@@ -102,7 +102,7 @@ def test_quick_means_one_small_round_and_words_on_the_command_line_win() -> None
     assert (parse([]).rounds, parse([]).amounts.backlog) == (3, 1_000_000)
 
 
-@pytest.mark.parametrize("wrong", [["--only", "kafka"], ["--messages", "5"], ["--rounds", "-1"]])
+@pytest.mark.parametrize("wrong", [["--only", "kafkaesque"], ["--messages", "5"], ["--rounds", "-1"]])
 def test_a_wrong_command_line_is_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit):
         parse(wrong)
