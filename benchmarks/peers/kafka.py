@@ -209,7 +209,7 @@ class Kafka(Peer):
         )
         return [
             f"one node, one partition, acks=all, heap {HEAP[4:]}; {sync}",
-            "produce with callbacks, linger.ms as delivered, flush at the end; one at a time: linger.ms 0, flush of each",
+            "produce with callbacks, linger.ms as delivered, one flush; one at a time: linger.ms 0, flush of each",
             f"consume({TAKE}), commit of each batch",
         ]
 
