@@ -107,8 +107,8 @@ def read_back(entries: Iterable[Entry]) -> Recovered:
         if recovery is None:
             recovery = found.recoveries[entry.destination] = Recovery(entry.destination)
             found.next_number = max(found.next_number, entry.destination + 1)
-        kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
         try:
+            kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
             if kind == records.ATTRIBUTES:
                 found.definitions[entry.destination] = Definition.decode(entry.meta[_ATTRIBUTES_HEAD:])
             elif kind == records.GONE:

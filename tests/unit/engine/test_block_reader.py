@@ -1,0 +1,81 @@
+"""Reading a held block, and what a damaged one and a dead store lead to."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from raybroker.core import command as cmd
+from raybroker.engine.attachments import Attachments, Outbox
+from raybroker.engine.block_reader import BlockReader
+from raybroker.model.errors import StoreDamagedError, StoreError
+from tests.unit.engine.parts import Desk
+from tests.unit.engine.rig import RecordingPeer, made, text_of
+
+
+class Reading(Desk):
+    """``raises``: what the cache raises; ``performed``: commands that followed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raises: Exception | None = None
+        self.failures: list[Exception] = []
+        self.performed: list[cmd.Command] = []
+        self.executor.fail = self.failures.append
+        self.executor.perform = lambda home, command: self.performed.append(command)
+        self.attachments = Attachments(1)
+        self.home = self.add()
+        cache: Any = SimpleNamespace(get=self._get)
+        self.reader = BlockReader(self.executor, self.registry, self.attachments, cache, self.codec)
+
+    def _get(self, number: int, ordinal: int) -> Any:
+        if self.raises is not None:
+            raise self.raises
+        assert (number, ordinal) == (self.home.number, 3)
+        return made("a", properties={"n": 1})
+
+
+def test_a_block_and_its_headers_are_read() -> None:
+    world = Reading()
+    block, content = world.reader.read(world.home, 3), world.reader.headers(world.home, 3)
+    assert block is not None
+    assert content is not None
+    assert (text_of(block, 0), content.properties(0)) == ("a", {"n": 1})
+
+
+def test_a_damaged_block_halts_its_destination_and_ends_who_uses_it_once() -> None:
+    world = Reading()
+    world.raises = StoreDamagedError("block 3")
+    peer, other = RecordingPeer(), RecordingPeer()
+    ended = world.attachments.attach(world.home, peer, 11, Outbox())
+    world.attachments.attach(world.add("other"), other, 12, Outbox())
+    for _ in range(2):
+        assert world.reader.read(world.home, 3) is None
+    told = {"handle": 11, "code": StoreDamagedError.code, "text": "block 3"}
+    assert peer.take() == [("event", "halted", told)]
+    assert other.take() == []
+    assert world.performed == [
+        cmd.DetachConsumer(ended.number), cmd.DetachProducer(ended.number, forget=False),
+    ]  # fmt: skip
+    assert (world.registry.halted, world.failures) == ({world.home.number: world.raises}, [])
+
+
+def test_a_destination_that_is_gone_is_not_halted() -> None:
+    world = Reading()
+    del world.registry.destinations["queue", "q"]
+    world.reader.halt(world.home, StoreDamagedError("block 3"))
+    assert (world.registry.halted, world.performed) == ({}, [])
+
+
+def test_any_other_error_of_the_store_stops_the_host() -> None:
+    world = Reading()
+    world.raises = StoreError("the disk is gone")
+    assert world.reader.read(world.home, 3) is None
+    assert (world.failures, world.registry.halted) == ([world.raises], {})
+
+
+def test_headers_that_cannot_be_read_change_nothing() -> None:
+    world = Reading()
+    for world.raises in (StoreError("gone"), StoreDamagedError("block 3")):
+        assert world.reader.headers(world.home, 3) is None
+    assert (world.failures, world.registry.halted) == ([], {})

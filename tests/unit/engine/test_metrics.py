@@ -1,0 +1,133 @@
+"""Rows of metrics of a host and its destinations, and how they are added up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raybroker.core import command as cmd
+from raybroker.engine.attachments import Attachments, Outbox
+from raybroker.engine.counter_baselines import CounterBaselines
+from raybroker.engine.meters import Meters
+from raybroker.engine.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
+from raybroker.engine.observers import Observers
+from raybroker.model.record import StoreStats
+from tests.unit.engine.parts import Desk
+from tests.unit.engine.rig import RecordingPeer
+
+
+class Metered(Desk):
+    def __init__(self) -> None:
+        super().__init__()
+        life: Any = SimpleNamespace(sink=None, consumer=lambda attachment, event: None)
+        self.meters = Meters(self.clock, life, Observers(), self.lines.append, broker="b1", timing=True)
+        self.baselines = CounterBaselines(self.meters, self.clock)
+        store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
+        cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13)
+        states = ("STARTED", "COMPLETE", "PREPARED")
+        by_number = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
+        transactions: Any = SimpleNamespace(by_number=by_number)
+        schedules: Any = SimpleNamespace(count=lambda home: 6)
+        self.metrics = MetricRows(
+            store, self.clock, self.registry, cache, transactions, schedules, self.meters, self.baselines
+        )
+
+
+def test_a_destination_shows_how_it_stands() -> None:
+    world = Metered()
+    home = world.add(maxNumMsgs=4, maxTotalMsgBytes=10)
+    world.put(home, "a", "bb")
+    world.put(home, "c", delay=50)
+    world.executor.perform(home, cmd.AttachProducer(1, 7, 0))
+    attachment = Attachments(1).attach(home, RecordingPeer(), 2, Outbox())
+    world.executor.perform(home, cmd.AttachConsumer(attachment.number, "credit", 5, False, True))
+    row = world.metrics.gauges(home)
+    assert set(row) == set(GAUGES)
+    assert (row["messages"], row["message_bytes"], row["waiting_messages"], row["delayed_messages"]) == (3, 4, 2, 1)
+    assert (row["producers"], row["consumers"], row["schedules"]) == (1, {"active": 1, "backup": 0}, 6)
+    assert (row["quota_used_ratio"], row["consumer_limit_messages"]) == (0.75, 5)
+    assert (row["halted"], row["subscriptions"], row["idle_consumers"]) == (0, 0, 0)
+
+
+def test_what_only_grows_is_counted_with_the_time_it_was_slow() -> None:
+    world = Metered()
+    home = world.add()
+    world.put(home, "a", "bb")
+    row = world.metrics.totals(home)
+    assert set(COUNTERS) <= set(row)
+    assert (row["messages_in_total"], row["message_in_bytes_total"], row["flow_control_seconds_total"]) == (0, 0, 0.0)
+    assert row["moved_in_messages_total"] == 2, "the host itself sent them"
+    home.counters.slow_ms, home.admission.slow, home.counters.slow_since_ms = 500, True, world.clock.ms - 1_500
+    assert world.metrics.totals(home)["flow_control_seconds_total"] == 2.0
+
+
+def test_a_row_of_a_destination_says_which_one_and_its_limits() -> None:
+    world = Metered()
+    row = world.metrics.destination_row(world.add("t", "topic", owner="me", maxNumMsgs=9))
+    assert (row["name"], row["type"], row["temporary"], row["limit_messages"]) == ("t", "topic", True, 9)
+    assert "limit_bytes" not in row
+    assert (row["active_subscriptions"], row["peak_messages"]) == (0, 0)
+
+
+def test_a_host_shows_its_store_and_its_transactions() -> None:
+    world = Metered()
+    world.meters.committed, world.meters.routed = 8, {"b2": 4}
+    row = world.metrics.host_row(None)
+    assert row["transactions"] == {"open": 2, "prepared": 1}
+    assert (row["transactions_committed_total"], row["routed_messages_total"]) == (8, {"b2": 4})
+    assert (row["block_cache_bytes"], row["block_cache_limit_bytes"], row["blocks_read_back_total"]) == (11, 12, 13)
+    assert "commit_pending_bytes" not in row
+    committer: Any = SimpleNamespace(pending_bytes=3, overloaded=True)
+    row = world.metrics.host_row(committer)
+    assert (row["commit_pending_bytes"], row["store_overloaded"]) == (3, 1)
+
+
+def test_rows_are_added_up_by_type_and_the_largest_stands_for_all() -> None:
+    world = Metered()
+    one, two, topic = world.add("one"), world.add("two"), world.add("t", "topic")
+    world.put(one, "a")
+    world.put(two, "b", "c")
+    total = Sum()
+    for home in (one, two, topic):
+        row = world.metrics.destination_row(home)
+        total.add(home.kind, {key: row[key] for key in (*COUNTERS, *GAUGES)} | {"quota_used_ratio": len(home.name) / 8})
+    rows = total.done()
+    assert (rows["queue"]["messages"], rows["topic"]["messages"]) == (3, 0)
+    assert (rows["queue"]["moved_in_messages_total"], rows["queue"]["quota_used_ratio"]) == (3, 3 / 8)
+    assert rows["queue"]["paused"] == {"producers": 0, "consumers": 0, "insertion": 0}
+
+
+def test_histograms_are_merged() -> None:
+    total = Sum()
+    empty = total.rows["queue"]["service_seconds"]
+    counts = [1] + [0] * (len(empty[0]) - 1)
+    for _ in range(2):
+        total.add("queue", {"service_seconds": (counts, 0.5)})
+    assert total.done()["queue"]["service_seconds"] == ([2, *counts[1:]], 1.0)
+
+
+def test_what_a_destroyed_destination_counted_stays_in_the_totals_of_its_type() -> None:
+    world = Metered()
+    for name in ("one", "two"):
+        home = world.add(name)
+        world.put(home, "a")
+        world.metrics.destroyed(home)
+    assert world.meters.gone["queue"]["moved_in_messages_total"] == 2
+    assert not world.meters.gone["queue"].keys() & set(GAUGES)
+    world.metrics.destroyed(world.add("mq.metrics.jvm", "topic"))
+    assert "topic" not in world.meters.gone
+
+
+@pytest.mark.parametrize(
+    ("limits", "used"),
+    [({}, 0.0), ({"maxNumMsgs": 4}, 0.5), ({"maxTotalMsgBytes": 3}, 1.0), ({"maxNumMsgs": 0}, 0.0),
+     ({"maxNumMsgs": 4, "maxTotalMsgBytes": 30}, 0.5)],
+)  # fmt: skip
+def test_the_fuller_quota_counts(limits: dict[str, int], used: float) -> None:
+    world = Desk()
+    home = world.add()
+    world.put(home, "a", "bb")
+    world.executor.perform(home, cmd.Update(world.add("like it", **limits).attributes))
+    assert quota_used(home) == used
