@@ -1,123 +1,154 @@
-"""Handles on a pattern follow the list of topics whatever happens to it (D-05)."""
+"""A producer for a pattern: one copy for each topic that matches, over members that only remember what they get."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
-from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
-from raybroker.client.destinations import Topic
-from raybroker.errors import ConnectionLostError, InvalidDestinationError
-from raybroker.wire.native import frames as wire
-from tests.unit.client.fakes import Scripted, run, turns
+import pytest
+
+from raybroker.client.destinations import Destination, Topic
+from raybroker.client.producer import topic_pattern
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.topic_pattern import PatternProducer
+from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
+
+PLAIN = Shared(True, 4)
 
 
-class Topics:
-    """The part of a directory that knows topics."""
+class Member(ProducerCore):
+    """The producer for one topic; it confirms when the test says so."""
 
-    def __init__(self, *names: str) -> None:
-        self.names = list(names)
-        self.version = 1
-        self.faults: list[Exception] = []
-        self._bell = asyncio.Event()
+    throttled = False
 
-    async def matching(self, pattern: str, broker: str | None = None) -> tuple[int, list[str]]:
-        if self.faults:
-            raise self.faults.pop(0)
-        return self.version, list(self.names)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.got: list[Any] = []
+        self.waiters: list[Future[str]] = []
+        self.room = True
+        self.duplicates, self.refused = 1, 2
+        self.ended = False
 
-    async def changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
-        while version == self.version:
-            await self._bell.wait()
-            self._bell.clear()
-        return self.version
+    def belong_to(self, owner: Any) -> None:
+        self.owner = owner
 
-    def set(self, *names: str) -> None:
-        self.names = list(names)
-        self.version += 1
-        self._bell.set()
+    def put(self, body: Any, header: bytes, shared: Shared, waiter: Any, **how: Any) -> str:
+        self.got.append(body)
+        self.waiters.append(waiter)
+        return f"{self.name}:{body}"
 
+    def put_many(self, bodies: Any, shared: Shared, each: Any = None) -> Iterator[tuple[int, Future[str]]]:
+        for body in bodies:
+            self.got.append(body)
+            self.waiters.append(Future())
+            yield 1, self.waiters[-1]
 
-async def following(topics: Topics) -> tuple[Scripted, MultiBrokerConsumer]:
-    scripted = Scripted(imqReconnectInterval=1)
-    directory: Any = scripted.directory
-    directory.matching, directory.changed = topics.matching, topics.changed
-    consumer = MultiBrokerConsumer(scripted.session(), Topic("t>"), ConsumerOptions())
-    await consumer.open()
-    return scripted, consumer
+    def has_room(self) -> bool:
+        return self.room
 
+    def room_future(self) -> Future[None]:
+        return Future()
 
-async def until_members(consumer: MultiBrokerConsumer, *names: str) -> None:
-    while sorted(name for _, name in consumer.members) != list(names):
-        await turns()
+    async def close(self) -> None:
+        self.ended = True
 
 
-def test_topics_that_come_are_joined_and_those_that_go_are_left_without_a_word() -> None:
-    async def work() -> None:
-        topics, heard = Topics("t.a"), list[Exception]()
-        scripted, consumer = await following(topics)
-        scripted.core.events.on_exception(heard.append)
-        topics.set("t.a", "t.b")
-        await until_members(consumer, "t.a", "t.b")
-        handle = consumer.members["", "t.a"]._handle
-        topics.set("t.b")
-        scripted.host.link.write(wire.event("destroyed", {"handle": handle}))
-        await until_members(consumer, "t.b")
-        assert heard == []
-        assert consumer.take(1) == []
-        topics.set("t.a", "t.b")
-        await until_members(consumer, "t.a", "t.b")
-        await consumer.close()
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *topics: str) -> None:
+        self.forgotten: list[Any] = []
+        self.opened: dict[str, Member] = {}
 
-    run(work)
+        async def open_producer(connection: Any, topic: Destination, *args: Any, **how: Any) -> Member:
+            return self.opened.setdefault(topic.name, Member(topic.name))
 
+        async def matching(pattern: str, broker: str | None) -> tuple[int, list[str]]:
+            return 1, list(topics)
 
-def test_a_broker_that_cannot_be_asked_for_a_while_is_asked_again() -> None:
-    async def work() -> None:
-        topics = Topics()
-        _, consumer = await following(topics)
-        topics.faults = [ConnectionLostError("away"), ConnectionLostError("still away")]
-        topics.set("t.a")
-        await until_members(consumer, "t.a")
-        await consumer.close()
+        async def with_retry(what: str, work: Any) -> Any:
+            return await work()
 
-    run(work)
+        monkeypatch.setattr(topic_pattern, "open_producer", open_producer)
+        connection: Any = SimpleNamespace(
+            directory=SimpleNamespace(matching=matching), forget_producer=self.forgotten.append,
+            tasks=SimpleNamespace(with_retry=with_retry, spawn=lambda work: work.close()),
+        )  # fmt: skip
+        self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, pickles=False, session=None)
+        asyncio.run(self.producer.open())
+
+    def put(self, body: str, waiter: Future[str] | None = None, *, block: bool = True) -> str | None:
+        return self.producer.put(body, b"", PLAIN, waiter, urgent=True, block=block)
 
 
-def test_a_topic_that_is_gone_again_before_it_was_joined_is_left_out() -> None:
-    async def work() -> None:
-        topics = Topics("t.a")
-        scripted, consumer = await following(topics)
-        scripted.host.answers["open_consumer"] = InvalidDestinationError("gone")
-        topics.set("t.a", "t.b")
-        await turns(50)
-        assert list(consumer.members) == [("", "t.a")]
-        scripted.host.answers["open_consumer"] = {"epoch": 1, "limit": 1000, "active": True}
-        topics.set("t.a", "t.c")
-        await until_members(consumer, "t.a", "t.c")
-        await consumer.close()
-
-    run(work)
+def test_every_topic_that_matches_gets_a_copy_and_the_id_is_that_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "t.a", "t.b")
+    assert world.put("m") == "t.a:m"
+    assert {name: member.got for name, member in world.opened.items()} == {"t.a": ["m"], "t.b": ["m"]}
+    assert (world.producer.duplicates, world.producer.refused) == (2, 4)
 
 
-def test_messages_of_all_members_are_taken_in_turn() -> None:
-    async def work() -> None:
-        scripted, consumer = await following(Topics("t.a", "t.b"))
-        for tag in (1, 3):
-            for member in consumer.members.values():
-                scripted.host.deliver([b"1", b"2"], tag=tag, handle=member._handle)
-        await turns()
-        found = [consumer.take_one() for _ in range(6)]
-        assert [m.destination for m in found if m is not None] == ["t.a", "t.a", "t.b", "t.b", "t.a", "t.a"]
-        assert len(consumer.take(10)) == 2
-        assert consumer.take_one() is None
-        assert consumer.info()["consumed"] == 8
-        consumer.session.acknowledge(None)
-        await turns()
-        assert sorted(f.handle for f in scripted.host.of(wire.Ack)) == sorted(
-            member._handle for member in consumer.members.values()
-        )
-        await consumer.close()
+def test_a_send_is_settled_with_its_last_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, waiter = World(monkeypatch, "t.a", "t.b"), Future[str]()
+    world.put("m", waiter)
+    world.opened["t.b"].waiters[0].set_result("id b")
+    assert not waiter.done()
+    world.opened["t.a"].waiters[0].set_result("id a")
+    assert waiter.result(0) == "id b"
 
-    run(work)
+
+def test_a_refused_copy_fails_the_send_and_a_destroyed_topic_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, gone, full = World(monkeypatch, "t.a", "t.b"), Future[str](), Future[str]()
+    world.put("m", gone)
+    world.put("n", full)
+    world.opened["t.a"].waiters[0].set_exception(InvalidDestinationError("destroyed"))
+    world.opened["t.b"].waiters[0].set_result("id")
+    assert gone.result(0) == "id"
+    world.opened["t.a"].waiters[1].set_exception(ResourceAllocationError("full"))
+    assert isinstance(full.exception(0), ResourceAllocationError)
+
+
+def test_without_a_match_nobody_gets_it_and_the_send_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, waiter = World(monkeypatch), Future[str]()
+    sent = world.put("m", waiter)
+    assert (sent, waiter.result(0)) == (sent, sent)
+    assert world.put("n") != sent
+    assert [count for count, _ in world.producer.put_many("xyz", PLAIN)] == [3]
+
+
+def test_a_full_topic_holds_back_who_may_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "t.a", "t.b")
+    assert world.producer.room_future().done()
+    world.opened["t.b"].room = False
+    assert world.put("m", block=False) is None
+    assert world.opened["t.a"].got == []
+    assert not world.producer.room_future().done()
+
+
+def test_each_piece_of_many_counts_once_however_many_topics_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "t.a", "t.b")
+    pieces = list(world.producer.put_many(iter("xyz"), PLAIN))
+    assert [count for count, _ in pieces] == [1, 1, 1]
+    assert [member.got for member in world.opened.values()] == [["x", "y", "z"]] * 2
+    world.opened["t.a"].waiters[1].set_result("id")
+    assert not pieces[1][1].done()
+    world.opened["t.b"].waiters[1].set_result("id")
+    assert pieces[1][1].result(0) == "id"
+
+
+def test_a_member_that_failed_gets_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "t.a", "t.b")
+    world.producer.member_failed(world.opened["t.a"])
+    assert world.forgotten == [world.opened["t.a"]]
+    assert world.put("m") == "t.b:m"
+
+
+def test_a_closed_one_closes_its_members_and_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, "t.a")
+    asyncio.run(world.producer.close())
+    assert world.opened["t.a"].ended
+    for work in (lambda: world.put("m"), lambda: list(world.producer.put_many("m", PLAIN))):
+        with pytest.raises(IllegalStateError, match="is closed"):
+            work()
