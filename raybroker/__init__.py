@@ -11,21 +11,35 @@
 ``rb.loopback()`` is the same without Ray, for tests.  ``raybroker.aio`` has the handles as coroutines.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from raybroker import aio, errors
-from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
-from raybroker.client.listener.deployment import deploy
-from raybroker.client.listener.listener import listener
-from raybroker.client.loopback import loopback
-from raybroker.model.xid import Xid
-
 if TYPE_CHECKING:
+    from raybroker import aio, errors
     from raybroker.actors.cluster import start
+    from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
+    from raybroker.client.listener.deployment import deploy
+    from raybroker.client.listener.listener import listener
+    from raybroker.client.loopback import loopback
+    from raybroker.model.xid import Xid
 
 __all__ = [
     "ConnectionFactory", "Xid", "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
 ]  # fmt: skip
+
+_HOMES = {
+    "ConnectionFactory": "raybroker.client.connection.factory",
+    "Xid": "raybroker.model.xid",
+    "connect": "raybroker.client.connection.factory",
+    "connect_xa": "raybroker.client.connection.factory",
+    "deploy": "raybroker.client.listener.deployment",
+    "listener": "raybroker.client.listener.listener",
+    "loopback": "raybroker.client.loopback",
+    "start": "raybroker.actors.cluster",
+}
+"""Public name → the module that has it, imported when the name is first used: ``loopback`` brings the broker in,
+``start`` brings Ray in, and the process of a host imports no client."""
+_MODULES = ("aio", "data", "errors")
 
 
 def __dir__() -> list[str]:
@@ -33,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """``start`` and ``data`` bring Ray in, and only they do; the version is read where the package is installed."""
+    """A public name, from its module; the version is read where the package is installed."""
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 
@@ -41,12 +55,9 @@ def __getattr__(name: str) -> Any:
             return version("raybroker")
         except PackageNotFoundError:
             return "0+unknown"
-    if name == "start":
-        from raybroker.actors.cluster import start
-
-        return start
-    if name == "data":
-        import raybroker.data
-
-        return raybroker.data
-    raise AttributeError(f"module 'raybroker' has no attribute {name!r}")
+    if name in _MODULES:
+        return import_module(f"raybroker.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'raybroker' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found

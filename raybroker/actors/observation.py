@@ -20,7 +20,7 @@ from raybroker.broker.remote_broker import Peers
 from raybroker.logs.channels import Log, directory_of
 from raybroker.metrics import process
 from raybroker.metrics.discovery import target_groups
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.services.metrics_http import Endpoint
 

@@ -15,7 +15,7 @@ from raybroker.broker.destination_registry import Registry
 from raybroker.engine.ports import Clock
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.metrics import totals
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Listing
 from raybroker.model.names import is_metrics_topic

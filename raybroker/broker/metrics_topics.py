@@ -18,7 +18,7 @@ from raybroker.content.headers import encode_header
 from raybroker.engine.ports import Clock
 from raybroker.metrics import messages
 from raybroker.metrics.block import Blocks, look
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.block import encode_block
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import is_metrics_topic

@@ -21,8 +21,8 @@ from raybroker.cli.groups import groups
 from raybroker.cli.objects import Cluster, Json, Name, Type
 from raybroker.metrics.block import look as counted
 from raybroker.metrics.discovery import target_groups
-from raybroker.metrics.exposition import Snapshot
 from raybroker.metrics.messages import destination_body
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import InvalidDestinationError, NoClusterError
 from raybroker.system.clock import SystemClock
 

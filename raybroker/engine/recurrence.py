@@ -19,8 +19,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
-
 from raybroker.model.errors import ConfigError
 
 INTERVAL_MS_MIN: Final = 1_000
@@ -103,6 +101,8 @@ class Cron:
         self._zone = zone
         if len(expression.split()) != CRON_FIELDS:
             raise ConfigError(f"schedule {expression!r} has {len(expression.split())} fields; {_HINT}")
+        from cronsim import CronSim, CronSimError  # Few destinations have schedules.
+
         try:
             known = CronSim(expression, datetime(2000, 1, 1, tzinfo=UTC))
             next(known)
@@ -147,6 +147,8 @@ class Cron:
 
     def _first(self, ms: int, *, reverse: bool) -> int | None:
         """The occurrence next to ``ms``; the hour that comes twice makes the library repeat itself."""
+        from cronsim import CronSim
+
         start = datetime.fromtimestamp(ms // 1000, self._zone)
         try:
             for found in CronSim(self._expression, start, reverse=reverse):

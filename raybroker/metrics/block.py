@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from raybroker.metrics.exposition import Snapshot
 from raybroker.metrics.messages import broker_body, runtime_body
+from raybroker.metrics.snapshot import Snapshot
 
 
 class Look(NamedTuple):

@@ -7,10 +7,10 @@ writes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -19,19 +19,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from raybroker.metrics.catalogue import METRICS, Kind, Metric, Tier
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import ConfigError
-
-Row = dict[str, Any]
-
-
-class Snapshot(NamedTuple):
-    """The counts of one broker up to one moment; ``destinations`` is empty unless they were asked for."""
-
-    cluster: str
-    broker: str
-    own: Row
-    types: Mapping[str, Row]
-    destinations: list[Row]
 
 
 class Families(Collector):

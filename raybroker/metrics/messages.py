@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import InvalidDestinationError
 from raybroker.model.names import is_metrics_topic
 

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import PROCESS_COLLECTOR
-
 COLLECTED: Final = {
     "process_resident_memory_bytes": "process_resident_bytes",
     "process_cpu_seconds_total": "process_cpu_seconds_total",
@@ -41,6 +39,8 @@ def threads() -> int:
 
 def row(role: str) -> dict[str, Any]:
     """The rows of one process; ``role``: broker or host. A figure that the system does not tell is left out."""
+    from prometheus_client import PROCESS_COLLECTOR  # It takes long to import.
+
     samples = [sample for family in PROCESS_COLLECTOR.collect() for sample in family.samples]
     return {
         **{COLLECTED[sample.name]: {role: sample.value} for sample in samples if sample.name in COLLECTED},

@@ -26,7 +26,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from raybroker.metrics.catalogue import TIERS, Tier
-from raybroker.metrics.exposition import Snapshot, content_type, page
+from raybroker.metrics.exposition import content_type, page
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.setting import PortRange
 from raybroker.system.clock import SystemClock

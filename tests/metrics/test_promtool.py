@@ -9,7 +9,8 @@ import pytest
 
 import raybroker as rb
 from raybroker.metrics.catalogue import TIERS
-from raybroker.metrics.exposition import Snapshot, page
+from raybroker.metrics.exposition import page
+from raybroker.metrics.snapshot import Snapshot
 from tests.metrics.server import CONFIGURATION, require
 
 

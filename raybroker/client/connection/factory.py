@@ -19,7 +19,6 @@ from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.tasks import RETRY_FIRST_S
-from raybroker.client.loopback import make_core
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
 from raybroker.model.settings import lookup
@@ -189,5 +188,12 @@ async def loopback_async(
 ) -> connection.Connection:  # fmt: skip
     """:func:`raybroker.loopback` for asyncio."""
     return connection.Connection(
-        await asyncio.to_thread(make_core, store, properties, client_id, IoThread.shared(), broker)
+        await asyncio.to_thread(_loopback_core, store, properties, client_id, IoThread.shared(), broker)
     )
+
+
+def _loopback_core(*args: Any) -> ConnectionCore:
+    """The loopback is a whole broker: who connects to another one does not import it."""
+    from raybroker.client.loopback import make_core
+
+    return make_core(*args)

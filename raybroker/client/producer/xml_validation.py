@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -135,6 +134,8 @@ def _read(uri: str) -> bytes:
     """A document; raises OSError or ValueError."""
     if urlsplit(uri).scheme not in SCHEMES:
         raise ValueError(f"{uri}: schemas are read from {', '.join(SCHEMES)}")
+    import urllib.request  # With its parsers of mail it takes longer to import than a loopback to start.
+
     with urllib.request.urlopen(uri, timeout=READ_TIMEOUT_S) as source:
         data: bytes = source.read(SCHEMA_BYTES_MAX + 1)
     if len(data) > SCHEMA_BYTES_MAX:

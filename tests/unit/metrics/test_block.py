@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.metrics.block import Blocks, look
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 
 
 def snapshot(count: int, threads: int) -> Snapshot:

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.utils import floatToGoString
 
 from raybroker.metrics.catalogue import METRICS, TIERS, Metric
-from raybroker.metrics.exposition import Families, Snapshot, families, page
+from raybroker.metrics.exposition import Families, families, page
+from raybroker.metrics.snapshot import Snapshot
 
 TEXT = st.text('ab1 "\\\n,{}=#é', max_size=6)
 """What names are not made of in practice, and what has a meaning in the format."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, ConnectionLostError
-from raybroker.metrics.exposition import Snapshot
+from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.setting import PortRange
 from raybroker.services import metrics_http
 from raybroker.services.metrics_http import WORKERS_MAX, Endpoint

@@ -1,0 +1,68 @@
+"""What each way into the package imports: not more than it uses, since importing is most of what a start takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import raybroker as rb
+
+HEAVY = frozenset({
+    "cronsim", "http.server", "lark", "lxml", "matplotlib", "numpy", "pandas", "prometheus_client", "pyarrow",
+    "pyspark", "ray", "rich", "sqlalchemy", "typer", "urllib.request",
+})  # fmt: skip
+"""Modules that take long to import and that only some programs need."""
+BROKER = frozenset({"broker", "cluster", "core", "engine", "hosting", "metrics", "services", "store"})
+"""Layers of a broker; a client of one has no use for them."""
+CLIENT = frozenset({"client"})
+
+LOOPBACK = """
+import raybroker as rb
+with rb.loopback() as connection:
+    connection.start()
+    session = connection.session()
+    session.producer("q").send(b"x")
+    assert session.receive("q", timeout=30).body == b"x"
+"""
+
+
+def imported(code: str) -> tuple[set[str], set[str]]:
+    """Heavy modules, and layers of raybroker, that a fresh interpreter has after it ran ``code``."""
+    show = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    modules = json.loads(done.stdout)
+    layers = {name.split(".")[1] for name in modules if name.startswith("raybroker.")}
+    return HEAVY.intersection(modules), layers
+
+
+def test_importing_the_package_imports_none_of_its_layers() -> None:
+    assert imported("import raybroker") == (set(), set())
+
+
+@pytest.mark.parametrize("code", ["import raybroker; raybroker.connect", "import raybroker.aio"])
+def test_a_client_imports_neither_a_broker_nor_anything_heavy(code: str) -> None:
+    heavy, layers = imported(code)
+    assert heavy == set()
+    assert layers & BROKER == set()
+
+
+def test_a_loopback_with_a_message_needs_nothing_heavy() -> None:
+    heavy, layers = imported(LOOPBACK)
+    assert heavy == set()
+    assert layers >= {"broker", "client", "core", "engine"}
+
+
+def test_a_hosts_process_imports_no_client_and_of_what_is_heavy_only_ray() -> None:
+    heavy, layers = imported("import raybroker.actors.host")
+    assert layers & CLIENT == set()
+    assert heavy <= {"ray", "numpy", "pyarrow", "pandas", "urllib.request", "http.server"}  # Those come with Ray.
+
+
+def test_every_public_name_is_found_where_the_package_says() -> None:
+    assert {name for name in rb.__all__ if getattr(rb, name, None) is None} == set()
+    assert set(rb.__all__) <= set(dir(rb))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        rb.nothing  # noqa: B018 - looking it up is the test
