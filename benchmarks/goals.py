@@ -26,6 +26,11 @@ class Spread:
     note: str = ""
 
 
+def spread_of(values: Sequence[float]) -> Spread:
+    """Median and extremes of at least one value."""
+    return Spread(statistics.median(values), min(values), max(values), len(values))
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One line of the table to reach: (system, figure), or its ratio to another, against a limit."""
@@ -47,10 +52,10 @@ PLAIN: Final = (OURS, "plain")
 """The plain queue of the same run, with as many messages as features are measured with."""
 
 GOALS: Final[tuple[Goal, ...]] = (
-    Goal("persistent, producer → consumer → ack, against the bare pipe", "through", 0.6, (PIPE, "through")),
+    Goal("persistent, producer → consumer → ack, against the bare pipe", "through", 0.35, (PIPE, "through")),
     Goal("the same against the best peer", "through", 3.0, (BEST_PEER, "through")),
-    Goal("one blocking persistent send, against the bare pipe, window 1", "blocking", 0.5, (PIPE, "blocking")),
-    Goal("one blocking persistent send, against RabbitMQ confirms", "blocking", 2.0, ("rabbitmq", "blocking")),
+    Goal("one blocking persistent send, against the bare pipe, window 1", "blocking", 0.8, (PIPE, "blocking")),
+    Goal("one blocking persistent send, against RabbitMQ confirms", "blocking", 2.5, ("rabbitmq", "blocking")),
     Goal("against ray.util.queue one by one", "through", 100.0, (RAY_QUEUE, "single")),
     Goal("receive() from a filled buffer, µs", "receive", 5.0),
     Goal("memory per queued persistent message, bytes", "memory", 32.0),
@@ -59,16 +64,49 @@ GOALS: Final[tuple[Goal, ...]] = (
     Goal("idle dedicated host, MB", "host", 90.0),
     Goal("idle queue in a shared host, kB", "queue", 200.0),
     Goal("creating a queue in a shared host, ms", "create", 20.0),
-    Goal("selector of three comparisons on the consumer, against the plain queue", "selector", 0.5, PLAIN),
-    Goal("priorities 0 to 9 mixed, against the plain queue", "priority", 0.5, PLAIN),
+    Goal("selector of three comparisons on the consumer, against the plain queue", "selector", 0.6, PLAIN),
+    Goal("priorities 0 to 9 mixed, against the plain queue", "priority", 0.6, PLAIN),
     Goal("1000 units of order over 8 consumers, against the plain queue", "units", 0.5, PLAIN),
     Goal("one of ten messages with a time to live, against the plain queue", "expiry", 0.5, PLAIN),
     Goal("sends in transactions of 100, against the plain queue", "tx_send", 0.5, PLAIN),
-    Goal("receive and acknowledge in transactions of 100, against the plain queue", "tx_take", 0.5, PLAIN),
+    Goal("receive and acknowledge in transactions of 100, against the plain queue", "tx_take", 0.6, PLAIN),
     Goal("topic with 1 subscriber, against the plain queue", "topic_1", 1.0, PLAIN),
     Goal("topic with 64 subscribers, deliveries, against the plain queue", "topic_64", 0.7, PLAIN),
     Goal("selector of three comparisons, headers decoded, µs a message", "selector_eval", 2.0),
 )
+
+THROUGH: Final = (OURS, "through")
+KAFKAS: Final = ("kafka", "kafka-flush")
+"""As delivered, and with a sync of each append: what is asked holds against both."""
+
+SLICED: Final[tuple[Goal, ...]] = (
+    Goal("one blocking persistent send ÷ bare pipe with window 1", "blocking", 0.8, (PIPE, "blocking")),
+    Goal("one blocking persistent send ÷ RabbitMQ with confirms", "blocking", 2.5, ("rabbitmq", "blocking")),
+    Goal("one blocking persistent send ÷ Redis Streams, synced", "blocking", 1.0, ("redis-streams", "blocking")),
+    Goal("receive() with AUTO, each confirmed ÷ bare pipe with window 1", "auto", 0.8, (PIPE, "blocking")),
+    Goal("64 clients, one send at a time each ÷ one client", "clients", 12.0, (OURS, "blocking")),
+    *(Goal(f"sends without waiting, one call each ÷ {name}", "async", 1.0, (name, "produce")) for name in KAFKAS),
+    *(Goal(f"produce ÷ {name}", "produce", 2.0, (name, "produce")) for name in KAFKAS),
+    *(Goal(f"consume ÷ {name}", "consume", 1.2, (name, "consume")) for name in KAFKAS),
+    *(Goal(f"producer → consumer → ack ÷ {name}", "through", 2.0, (name, "through")) for name in KAFKAS),
+    Goal("send_async one by one ÷ send_many, whole path", "each", 0.6, THROUGH),
+    Goal("mixed priorities ÷ plain", "priority", 0.6, THROUGH),
+    Goal("receives in transactions of 100 ÷ plain", "tx_take", 0.6, THROUGH),
+    Goal("selector ÷ plain", "selector", 0.6, THROUGH),
+    Goal("plain queue ÷ bare pipe at its best batch", "through", 0.35, (PIPE, "through")),
+)
+"""Ratios that ``benchmarks.ratios`` takes in alternating slices."""
+
+ABSOLUTE: Final[tuple[Goal, ...]] = (
+    Goal("memory of a queued message sent alone, bytes", "memory_alone", 64.0),
+    Goal("end to end at 10 k msg/s, p50, ms", "p50_10k", 1.0),
+    Goal("end to end at 10 k msg/s, p99, ms", "p99_10k", 5.0),
+    Goal("import raybroker, ms", "import", 150.0),
+    Goal("rb.loopback() to the first message, ms", "loopback", 100.0),
+    Goal("rb.start() on a running Ray to the first message, s", "start", 3.0),
+    Goal("creating a queue with a host of its own, ms", "create_dedicated", 300.0),
+)
+"""Figures of the same table that are no ratios: ``benchmarks.table`` takes them too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections import deque
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,12 +17,16 @@ from typing import Any
 
 from benchmarks import ours_features, ours_scale, selector_cost
 from benchmarks.ours_connection import CLUSTER, PATIENCE_SECONDS, PREFETCH, TAKE, WARM_UP_BYTES, WARM_UPS, connect
+from benchmarks.pace import Pace, Receiver, Sender, send_all
 from benchmarks.peers.base import Address, Peer, Span, bodies_of, stream_of
 from benchmarks.ray_head import RayHead, join
 from benchmarks.readings import OURS, Amounts, Reading, Skipped
 from benchmarks.workers import Team, WorkerError
 
 CONFIG = {"imq.persist.store": "file", "imq.persist.file.sync.enabled": "true"}
+
+PACED_WINDOW = 50_000
+"""Sends without an answer at a given rate: a second of the highest one."""
 
 
 def _boot(job: Any, address: Address, folder: str) -> None:
@@ -87,14 +92,49 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
         return {"began_ns": began, "ended_ns": monotonic_ns()}
 
 
+def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
+    """send_async of what is due; a failure of any of them is raised."""
+    with connect(address) as connection:
+        session = connection.session()
+        producer = session.producer(session.queue(queue), persistent=True)
+        sender, flying = Sender(pace, job.ready()), deque[Any]()
+        send = producer.send_async
+
+        def publish(bodies: list[bytes]) -> None:
+            flying.extend(map(send, bodies))
+            while len(flying) > PACED_WINDOW or (flying and flying[0].done()):
+                flying.popleft().result()
+
+        send_all(sender, publish)
+        while flying:
+            flying.popleft().result()
+
+
+def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
+    """receive_many of what is there, one client acknowledgement for it."""
+    with connect(address) as connection:
+        session = connection.session(ack="client")
+        consumer = session.consumer(session.queue(queue), prefetch=PREFETCH)
+        receiver = Receiver(pace, job.ready())
+        while not receiver.over:
+            messages = consumer.receive_many(max=TAKE, timeout=0.5)
+            now = monotonic_ns()
+            for message in messages:
+                receiver.take(message.body, now)
+            if messages:
+                messages[-1].acknowledge()
+        return receiver.found()
+
+
 class Raybroker(Peer):
     """One broker in a Ray of its own; each queue in a dedicated host."""
 
     name = OURS
     produce, consume, blocking = produce, consume, blocking
+    paced = (paced_produce, paced_consume)
 
     def __init__(self) -> None:
-        self._head = RayHead()
+        self.head = RayHead()
 
     def missing(self) -> str | None:
         for needed in ("ray", "raybroker"):
@@ -121,16 +161,16 @@ class Raybroker(Peer):
         source = str(Path(__file__).resolve().parent.parent)
         given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         path = os.pathsep.join(dict.fromkeys([source, *given]))
-        return {**self._head.environment, "PYTHONPATH": path}
+        return {**self.head.environment, "PYTHONPATH": path}
 
     def start(self, folder: Path) -> Address:
-        self._head.environment["PYTHONPATH"] = self.environment()["PYTHONPATH"]
-        address = {**self._head.start(), "root": os.getpid()}
+        self.head.environment["PYTHONPATH"] = self.environment()["PYTHONPATH"]
+        address = {**self.head.start(), "root": os.getpid()}
         self.run(_boot, address, str(folder / "store"))
         return address
 
     def stop(self) -> None:
-        self._head.stop()
+        self.head.stop()
 
     def prepare(self, address: Address, queue: str) -> None:
         self.run(_create, address, queue)

@@ -1,11 +1,12 @@
 """``python -m benchmarks.ratios``: raybroker divided by other systems, in alternating slices of one run.
 
 A figure of a noisy machine says little; the ratio of two figures that were taken seconds apart says more.  All servers
-run from the beginning to the end.  Slices of a few seconds take turns: ours, one of each other system, ours again.  A
-slice of another system is compared with the mean of ours before it and after it; the table has the median of these
-ratios and the lowest and the highest.
+run from the beginning to the end.  Slices of a few seconds take turns, as :mod:`benchmarks.slices` says; the table has
+the median of the ratios with the lowest and the highest, and whether the goal is reached.
 
-    python -m benchmarks.ratios --figure blocking --against rabbitmq redis-streams "bare pipe" --slices 5 --seconds 3
+    python -m benchmarks.ratios                                        # all goals of benchmarks.goals.SLICED
+    python -m benchmarks.ratios --only blocking auto clients --slices 7 --seconds 3
+    python -m benchmarks.ratios --hog                                  # beside a process that takes one core
 """
 
 from __future__ import annotations
@@ -13,167 +14,174 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from benchmarks import machine, report
-from benchmarks.bare_pipe import Pipe, best_of
-from benchmarks.goals import Spread
-from benchmarks.peers.base import Address, Peer, seconds
-from benchmarks.readings import FIGURE, OURS, PEERS, PIPE
+from benchmarks.goals import SLICED, Goal, Spread, Verdict, spread_of
+from benchmarks.hog import hog
+from benchmarks.readings import FIGURE
+from benchmarks.slices import Group, Slice, Track, amount, groups, turns, verdict
+from benchmarks.systems import Sliced, running
 
-TRIAL = 300
-"""Messages of the first slice of each system, which says how many make a slice of the length asked for."""
-PIPE_SHAPE = {"blocking": (1, 1), "through": (100, 64)}
-"""(batch, window) of the bare pipe for a figure."""
-
-
-class Sliced(Protocol):
-    """A system that is running; ``rate`` takes one slice."""
-
-    def rate(self, figure: str, messages: int) -> float:
-        """Messages a second of one slice."""
-        ...
+SLICES_MIN = 5
+"""Slices of each track, below which a median says little."""
 
 
-class RunningPeer:
-    """A system of :mod:`benchmarks.peers`, or raybroker, from its start to ``stop``."""
+@dataclass(slots=True)
+class Taken:
+    """What a run of slices found. ``failed``: a track → what went wrong with it; its goals are not measured."""
 
-    def __init__(self, peer: Peer, folder: Path, size_bytes: int) -> None:
-        self._peer = peer
-        self._size = size_bytes
-        self._address: Address = peer.start(folder)
-        self._prepared: set[str] = set()
+    slices: list[tuple[Group, list[Slice]]] = field(default_factory=list)
+    failed: dict[Track, str] = field(default_factory=dict)
 
-    def rate(self, figure: str, messages: int) -> float:
-        queue = f"ratios-{figure}"
-        if queue not in self._prepared:
-            self._peer.prepare(self._address, queue)
-            self._prepared.add(queue)
-        if figure == "through":
-            return messages / self._peer.run_both(self._address, queue, messages, self._size)
-        work = type(self._peer).blocking
-        if work is None:
-            raise ValueError(f"{self._peer.name} has no figure {figure!r}")
-        return messages / seconds(self._peer.run_one(work, self._address, queue, messages, self._size))
+    def verdicts(self, goals: Iterable[Goal]) -> list[Verdict]:
+        """One verdict a goal."""
+        return [verdict(goal, self.slices) for goal in goals]
 
-
-class RunningPipe:
-    """The bare pipe, which is started for each slice."""
-
-    def __init__(self, folder: Path, size_bytes: int) -> None:
-        self._folder = folder
-        self._size = size_bytes
-
-    def rate(self, figure: str, messages: int) -> float:
-        batch, window = PIPE_SHAPE[figure]
-        return best_of(Pipe(batch, window, max(messages // batch, 4 * window), self._size), self._folder).rate
+    def rates(self) -> dict[tuple[str, str], Spread]:
+        """(system, figure) → its own rates, over all groups."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for _, slices in self.slices:
+            for (system, _), rates in slices:
+                for figure, rate in rates.items():
+                    found.setdefault((system, figure), []).append(rate)
+        return {key: spread_of(values) for key, values in found.items()}
 
 
-def take(systems: Mapping[str, Sliced], figure: str, slices: int, length_s: float) -> Iterator[tuple[str, float]]:
-    """(system, messages a second) of each slice, ours first and last and between any two rounds of the others."""
-    amounts = {
-        name: max(TRIAL, int(system.rate(figure, TRIAL) * length_s)) for name, system in systems.items()
-    }  # fmt: skip
-    others = [name for name in systems if name != OURS]
-    yield OURS, systems[OURS].rate(figure, amounts[OURS])
-    for _ in range(slices):
-        for name in [*others, OURS]:
-            yield name, systems[name].rate(figure, amounts[name])
+def take(
+    systems: Mapping[str, Sliced], goals: Sequence[Goal], slices: int, length_s: float,
+    progress: Callable[[Slice], None],
+) -> Taken:  # fmt: skip
+    """All groups of the goals whose systems run. A track that fails is left out, and the others go on."""
+    taken = Taken()
+    amounts: dict[Track, int] = {}
 
+    def measured(track: Track, messages: int) -> Slice:
+        return track, systems[track[0]].rates(track[1], messages)
 
-def ratios(taken: Sequence[tuple[str, float]]) -> dict[str, Spread]:
-    """System → what ours is divided by it: each slice of it against the mean of ours before and after."""
-    found: dict[str, list[float]] = {}
-    before, between = 0.0, list[tuple[str, float]]()
-    for name, rate in taken:
-        if name != OURS:
-            between.append((name, rate))
+    def known(track: Track) -> bool:
+        """Whether the track works; its amount is found out the first time."""
+        if track in taken.failed:
+            return False
+        try:
+            if track not in amounts:
+                amounts[track] = amount(lambda messages: min(measured(track, messages)[1].values()), length_s)
+        except Exception as error:  # noqa: BLE001 - one track's failure must not lose the others; it is reported
+            taken.failed[track] = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            return False
+        return True
+
+    for group in groups(goals, systems.__contains__):
+        if not known(group.pivot):
             continue
-        for other, theirs in between:
-            found.setdefault(other, []).append((before + rate) / 2 / theirs)
-        before, between = rate, []
+        group = Group(group.pivot, tuple(track for track in group.others if known(track)))  # noqa: PLW2901
+        found: list[Slice] = []
+        for track in turns(group, slices):
+            found.append(measured(track, amounts[track]))
+            progress(found[-1])
+        taken.slices.append((group, found))
+    return taken
+
+
+def show(one: Slice) -> None:
+    """A slice, as it comes."""
+    (system, _), rates = one
+    for figure, rate in rates.items():
+        print(f"{FIGURE[figure].title:>50s}  {system:16s} {report.number(rate):>10s} msg/s", flush=True)
+
+
+def goal_rows(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str, str, str]]:
+    """One row a goal: what, median with extremes, limit, verdict."""
+    for one in verdicts:
+        limit = f"{'≥' if one.goal.at_least else '≤'} {one.goal.limit:g}"
+        value = "–"
+        if one.value is not None and one.low is not None and one.high is not None:
+            value = f"{report.number(one.value)} [{report.number(one.low)} … {report.number(one.high)}]"
+        yield one.goal.title, value, limit, one.word
+
+
+def rate_rows(taken: Taken) -> Iterator[tuple[str, str, str]]:
+    """One row a track: figure, system, its rate."""
+    for (system, figure), spread in sorted(taken.rates().items(), key=lambda item: (item[0][1], item[0][0])):
+        yield FIGURE[figure].title, system, report.cell(spread)
+
+
+def chosen(only: Sequence[str] | None, against: Sequence[str] | None) -> list[Goal]:
+    """The goals of these figures against these systems; of all without a word."""
+    return [
+        goal for goal in SLICED
+        if (not only or goal.figure in only) and (not against or goal.over is None or goal.over[0] in against)
+    ]  # fmt: skip
+
+
+def systems_of(goals: Iterable[Goal]) -> set[str]:
+    """Whom the goals speak of."""
+    return {system for goal in goals for system in (goal.system, goal.over[0] if goal.over else goal.system)}
+
+
+def print_tables(taken: Taken, goals: Sequence[Goal], facts: Mapping[str, Any]) -> None:
+    """Verdicts, rates, and what failed."""
+    sync = facts["sync"][1]
+    print(f"\n{facts['cpu']}, {facts['cpus']} cores; write + fdatasync of 4 KiB: {sync['median_ms']:.3f} ms\n")
+    print("\n".join(report.table(("ratio", "median [lowest … highest]", "goal", "verdict"),
+                                 goal_rows(taken.verdicts(goals)))))  # fmt: skip
+    print("\n".join(report.table(("figure", "system", "messages a second"), rate_rows(taken))))
+    for (system, figure), why in taken.failed.items():
+        print(f"{system}, {figure}: FAILED, {why}")
+
+
+def as_json(taken: Taken, goals: Sequence[Goal]) -> dict[str, Any]:
+    """Everything as plain values."""
     return {
-        name: Spread(statistics.median(values), min(values), max(values), len(values)) for name, values in found.items()
-    }
-
-
-def rows(figure: str, taken: Sequence[tuple[str, float]]) -> Iterator[tuple[str, str, str, str]]:
-    """One row a system for the table: figure, system, its rate, ours divided by it."""
-    of = ratios(taken)
-    for system in dict.fromkeys(name for name, _ in taken):
-        rates = [rate for name, rate in taken if name == system]
-        spread = Spread(statistics.median(rates), min(rates), max(rates), len(rates))
-        yield FIGURE[figure].title, system, report.cell(spread), report.cell(of.get(system))
-
-
-def running(names: Sequence[str], folder: Path, size_bytes: int, stack: ExitStack) -> dict[str, Sliced]:
-    """The systems that can run here, started; they stop with the stack."""
-    from benchmarks.__main__ import build_systems
-
-    systems: dict[str, Sliced] = {}
-    for system in build_systems(quick=True):
-        if system.name != OURS and system.name not in names:
-            continue
-        if reason := system.missing():
-            print(f"{system.name}: skipped, {reason}", flush=True)
-            continue
-        home = folder / system.name.replace(" ", "-")
-        home.mkdir()
-        if isinstance(system, Peer):
-            stack.callback(system.stop)
-            systems[system.name] = RunningPeer(system, home, size_bytes)
-        else:
-            systems[system.name] = RunningPipe(home, size_bytes)
-    return systems
+        "ratios": [
+            {"title": one.goal.title, "limit": one.goal.limit, "median": one.value, "low": one.low, "high": one.high,
+             "verdict": one.word}
+            for one in taken.verdicts(goals)
+        ],
+        "rates": {f"{system}, {figure}": asdict(spread) for (system, figure), spread in taken.rates().items()},
+        "slices": [[{"system": track[0], **rates} for track, rates in slices] for _, slices in taken.slices],
+        "failed": {", ".join(track): why for track, why in taken.failed.items()},
+    }  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table; 1 when there is nothing to compare with."""
+    """Prints the tables; 1 when there was nothing to compare, or something failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ratios", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--figure", nargs="+", choices=sorted(PIPE_SHAPE), default=["blocking"])
-    parser.add_argument("--against", nargs="+", choices=[PIPE, *PEERS], default=[PIPE, "rabbitmq", "redis-streams"])
-    parser.add_argument("--slices", type=int, default=5, help="slices of each system (5)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of a slice (3)")
+    figures, others = sorted({goal.figure for goal in SLICED}), sorted(systems_of(SLICED))
+    parser.add_argument("--only", nargs="+", choices=figures, help="goals of these figures (all)")
+    parser.add_argument("--against", nargs="+", choices=others, help="goals against these systems (all)")
+    parser.add_argument("--slices", type=int, default=SLICES_MIN, help=f"slices of each system ({SLICES_MIN})")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a slice (2)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--hog", action="store_true", help="beside a process that takes one core")
     parser.add_argument("--dir", type=Path, default=None, help="folder on the disk to test (the temporary folder)")
     parser.add_argument("--json", type=Path, default=None, help="file for all slices")
     options = parser.parse_args(arguments)
     if options.slices < 1 or options.seconds <= 0:
         parser.error("--slices is at least 1, --seconds more than 0")
+    goals = chosen(options.only, options.against)
     scratch = Path(tempfile.mkdtemp(prefix="rbr-", dir=options.dir))
-    taken: dict[str, list[tuple[str, float]]] = {}
     try:
         with ExitStack() as stack:
             facts = machine.describe(scratch)
-            systems = running(options.against, scratch, options.size, stack)
-            if len(systems) < 2 or OURS not in systems:
-                print("nothing to compare with", file=sys.stderr)
-                return 1
-            for figure in options.figure:
-                taken[figure] = []
-                for name, rate in take(systems, figure, options.slices, options.seconds):
-                    taken[figure].append((name, rate))
-                    print(f"{figure:>10s}  {name:16s} {report.number(rate):>10s} msg/s", flush=True)
+            systems = running(systems_of(goals), scratch, options.size, stack)
+            with hog(options.hog):
+                taken = take(systems, goals, options.slices, options.seconds, show)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    sync = facts["sync"][1]
-    print(f"\n{facts['cpu']}, {facts['cpus']} cores; write + fdatasync of 4 KiB: {sync['median_ms']:.3f} ms\n")
-    head = ("figure", "system", "messages a second", "raybroker divided by it")
-    print("\n".join(report.table(head, [row for figure in taken for row in rows(figure, taken[figure])])))
+    if not taken.slices:
+        print("nothing to compare with", file=sys.stderr)
+        return 1
+    print_tables(taken, goals, facts)
     if options.json is not None:
-        found = {
-            figure: {"slices": slices, "ratios": {name: asdict(s) for name, s in ratios(slices).items()}}
-            for figure, slices in taken.items()
-        }
-        options.json.write_text(json.dumps({"machine": facts, "figures": found}, indent=1) + "\n")
-    return 0
+        options.json.write_text(json.dumps({"machine": facts, "hog": options.hog, **as_json(taken, goals)}, indent=1))
+    return 1 if taken.failed else 0
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def find_program(*names: str) -> str | None:
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -56,7 +56,7 @@ class Server:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - the harness has no threads when it starts servers
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - the harness has no threads when it starts servers
             )
 
     def wait_ready(self, probe: Callable[[], object], seconds: float = 60.0) -> None:

@@ -1,8 +1,8 @@
 """``python -m benchmarks.tools``: fetches the peers that no Debian package has, and says where they are.
 
 Kafka is the jars of ``org.apache.kafka:kafka_2.13`` and what they need, resolved by Maven; a current NATS is built by
-``go install`` from its module.  Both go into one folder, below the user's cache unless ``RAYBROKER_BENCH_TOOLS`` names
-another one; a folder of jars that exists already may be given with ``RAYBROKER_BENCH_KAFKA``.
+``go install`` from its module.  Both go into one folder, below the user's cache unless ``BENCHMARKS_TOOLS`` names
+another one; a folder of jars that exists already may be given with ``BENCHMARKS_KAFKA``.
 
     python -m benchmarks.tools                # both
     python -m benchmarks.tools kafka
@@ -39,7 +39,7 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 def folder() -> Path:
     """Where fetched tools are kept."""
-    if given := os.environ.get("RAYBROKER_BENCH_TOOLS"):
+    if given := os.environ.get("BENCHMARKS_TOOLS"):
         return Path(given)
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "raybroker" / "benchmarks"
@@ -47,7 +47,7 @@ def folder() -> Path:
 
 def kafka_jars() -> Path | None:
     """The folder with Kafka's jars, or None when there is none."""
-    given = os.environ.get("RAYBROKER_BENCH_KAFKA")
+    given = os.environ.get("BENCHMARKS_KAFKA")
     jars = Path(given) if given else folder() / f"kafka-{KAFKA_VERSION}"
     return jars if any(jars.glob("kafka_2.13-*.jar")) else None
 

@@ -7,6 +7,7 @@ ended with the ``Team``, by process id, whatever happens.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing as mp
 import os
@@ -30,15 +31,15 @@ class Job:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def ready(self, value: Any = None) -> None:
-        """Says that everything is prepared and waits until the harness lets all workers go.
+    def ready(self, value: Any = None) -> Any:
+        """Says that everything is prepared and waits until the harness lets all workers go; what it says with that.
 
         What was imported until here is taken out of the collector's sight, in every system's processes alike.
         """
         gc.collect()
         gc.freeze()
         self._pipe.send(("ready", value))
-        self._pipe.recv()
+        return self._pipe.recv()
 
 
 def _main(pipe: Connection, env: Mapping[str, str], work: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -49,13 +50,35 @@ def _main(pipe: Connection, env: Mapping[str, str], work: Callable[..., Any], ar
         pipe.send(("error", traceback.format_exc()))
 
 
+def _stand(job: Job, pipe: Connection) -> None:
+    """One work function after another, until None comes: imports, and what a process joins, stay."""
+    while (order := pipe.recv()) is not None:
+        work, args = order
+        try:
+            pipe.send(("result", work(job, *args)))
+        except Exception:  # noqa: BLE001 - the harness raises it with this traceback; the next order may fare better
+            pipe.send(("error", traceback.format_exc()))
+
+
+def _main_standing(pipe: Connection, env: Mapping[str, str]) -> None:
+    os.environ.update(env)
+    try:
+        _stand(Job(pipe), pipe)
+    except EOFError:
+        return  # The harness has gone.
+
+
 class Worker:
     """The harness's side of one worker."""
 
-    def __init__(self, work: Callable[..., Any], args: tuple[Any, ...], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, work: Callable[..., Any], args: tuple[Any, ...], env: Mapping[str, str], *, stands: bool = False
+    ) -> None:
         context = mp.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_main, args=(theirs, dict(env), work, args), daemon=False)
+        self._stands = stands
+        target, given = (_main_standing, (theirs, dict(env))) if stands else (_main, (theirs, dict(env), work, args))
+        self.process = context.Process(target=target, args=given, daemon=False)
         self.process.start()
         theirs.close()
         self.name = f"{work.__module__}.{work.__name__}"
@@ -81,9 +104,14 @@ class Worker:
         """Blocks until the worker is ready; its value (a port, say)."""
         return self._take("ready", seconds)
 
-    def go(self) -> None:
-        """Lets the worker run its timed part."""
-        self._pipe.send("go")
+    def go(self, value: Any = "go") -> None:
+        """Lets the worker run its timed part; ``value`` is what ``job.ready`` returns there."""
+        self._pipe.send(value)
+
+    def give(self, work: Callable[..., Any], *args: Any) -> None:
+        """The next work function of a standing worker."""
+        self.name = f"{work.__module__}.{work.__name__}"
+        self._pipe.send((work, args))
 
     def result(self, seconds: float = RESULT_SECONDS) -> Any:
         """What the work function returned; WorkerError with its traceback if it raised."""
@@ -91,6 +119,9 @@ class Worker:
 
     def end(self) -> None:
         """Ends the process: politely if it is done, by SIGTERM and SIGKILL otherwise."""
+        if self._stands:
+            with contextlib.suppress(OSError):
+                self._pipe.send(None)
         self._pipe.close()
         self.process.join(2.0)
         for stop in (self.process.terminate, self.process.kill):
@@ -109,6 +140,12 @@ class Team:
     def start(self, work: Callable[..., Any], *args: Any) -> Worker:
         """A fresh interpreter that runs ``work(job, *args)``."""
         worker = Worker(work, args, self._env)
+        self._workers.append(worker)
+        return worker
+
+    def stand(self) -> Worker:
+        """A fresh interpreter that carries out what ``give`` gives it, one after another."""
+        worker = Worker(_stand, (), self._env, stands=True)
         self._workers.append(worker)
         return worker
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks.pace import Pace
 from benchmarks.readings import Amounts, Reading, Skipped
 from benchmarks.workers import Team
 
@@ -27,6 +28,9 @@ Address = dict[str, Any]
 Span = dict[str, int]
 Work = Callable[[Any, Address, str, int, int], Span]
 """(job, address, queue, messages, size_bytes) -> {"began_ns", "ended_ns"}; a module-level function."""
+
+PacedWork = Callable[[Any, Address, str, Pace], Any]
+"""(job, address, queue, pace); ``job.ready`` returns the start. A consumer returns ``Receiver.found()``."""
 
 
 def bodies_of(size_bytes: int, count: int = 64) -> list[bytes]:
@@ -46,6 +50,8 @@ class Peer(abc.ABC):
     produce: ClassVar[Work]
     consume: ClassVar[Work]
     blocking: ClassVar[Work | None] = None
+    paced: ClassVar[tuple[PacedWork, PacedWork] | None] = None
+    """Producer and consumer at a given rate, for latencies; None for a system that is not measured so."""
     share: ClassVar[float] = 1.0
     """Fraction of the messages of a round that this system gets: slow ones get fewer."""
     warmup: ClassVar[int] = 0

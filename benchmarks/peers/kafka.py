@@ -19,6 +19,7 @@ from time import monotonic_ns
 from typing import Any, ClassVar
 
 from benchmarks import tools
+from benchmarks.pace import Pace, Receiver, Sender
 from benchmarks.peers.base import Address, Peer, Span, bodies_of
 from benchmarks.servers import Server, ServerError, find_program, free_port, output_of
 from benchmarks.workers import RESULT_SECONDS
@@ -170,11 +171,49 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
     return {"began_ns": began, "ended_ns": ended}
 
 
+def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
+    """produce() of what is due, without lingering; poll() serves the callbacks while nothing is."""
+    from confluent_kafka import Producer
+
+    producer = Producer({**_servers(address), "acks": "all", "linger.ms": 0})
+    producer.list_topics(timeout=30)
+    confirmed = Confirmations()
+    sender = Sender(pace, job.ready())
+    while not sender.over:
+        if bodies := sender.due():
+            for body in bodies:
+                publish(producer, queue, body, confirmed)
+        else:
+            producer.poll(sender.wait_seconds())
+    producer.flush(30)
+    confirmed.check(pace.messages)
+
+
+def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
+    """poll() for the first message, consume() for what else is there, a commit that is not waited for."""
+    consumer = open_consumer(address, queue)
+    receiver = Receiver(pace, job.ready())
+    while not receiver.over:
+        first = consumer.poll(0.5)
+        if first is None:
+            continue
+        messages = [first, *consumer.consume(TAKE, 0)]
+        now = monotonic_ns()
+        for message in messages:
+            if message.error() is not None:
+                raise RuntimeError(str(message.error()))
+            receiver.take(message.value(), now)
+        consumer.commit(asynchronous=True)
+    consumer.close()
+    return receiver.found()
+
+
 class Kafka(Peer):
     """One node, broker and controller in one process, as delivered."""
 
     name = "kafka"
     produce, consume, blocking = produce, consume, blocking
+    paced = (paced_produce, paced_consume)
     warmup = 20_000
     flush: ClassVar[bool] = False
 

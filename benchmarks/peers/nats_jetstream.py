@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import Any, ClassVar
 
 from benchmarks import tools
+from benchmarks.pace import Pace, Receiver, Sender
 from benchmarks.peers.base import Address, Peer, Span, stream_of
 from benchmarks.servers import Server, find_program, free_port, output_of
 
@@ -98,11 +99,59 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
     return _run(work())
 
 
+def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
+    """publish_async of what is due."""
+
+    async def work() -> Span:
+        import asyncio
+
+        client, stream = await _connect(address)
+        sender, last = Sender(pace, job.ready()), None
+        while not sender.over:
+            for body in sender.due():
+                last = await stream.publish_async(queue, body)
+            await asyncio.sleep(sender.wait_seconds())
+        if last is not None:
+            await last
+        await client.close()
+        return {}
+
+    _run(work())
+
+
+def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
+    """Fetches of what is there, at most FETCH, each message acknowledged."""
+    found: list[Any] = []
+
+    async def work() -> Span:
+        from nats.errors import TimeoutError as NothingCame
+
+        client, stream = await _connect(address)
+        pull = await stream.pull_subscribe(queue, durable="bench", stream=queue)
+        receiver = Receiver(pace, job.ready())
+        while not receiver.over:
+            try:
+                messages = await pull.fetch(FETCH, timeout=0.5)
+            except NothingCame:
+                continue
+            now = monotonic_ns()
+            for message in messages:
+                receiver.take(message.data, now)
+                await message.ack()
+        await client.close()
+        found.append(receiver.found())
+        return {}
+
+    _run(work())
+    return found[0]
+
+
 class NatsJetStream(Peer):
     """One NATS server with JetStream on file storage."""
 
     name = "nats-jetstream"
     produce, consume, blocking = produce, consume, blocking
+    paced = (paced_produce, paced_consume)
 
     def __init__(self) -> None:
         self._server: Server | None = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+from benchmarks.pace import Pace, Receiver, Sender
 from benchmarks.peers.base import Address, Peer, Span, stream_of
 from benchmarks.servers import Server, find_program, free_port, package_version
 
@@ -152,11 +153,72 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
     return {"began_ns": began, "ended_ns": ended}
 
 
+def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
+    """basic_publish of what is due, with confirms, by a timer of the connection's loop."""
+    properties, confirmed = _persistent(), 0
+
+    def on_channel(channel: Any) -> None:
+        def on_confirm(frame: Any) -> None:
+            nonlocal confirmed
+            if frame.method.NAME == "Basic.Nack":
+                raise RuntimeError("a publish was refused")
+            confirmed = max(confirmed, frame.method.delivery_tag)
+
+        def on_confirming(_frame: Any) -> None:
+            sender, loop = Sender(pace, job.ready()), channel.connection.ioloop
+
+            def tick() -> None:
+                for body in sender.due():
+                    channel.basic_publish("", queue, body, properties)
+                if not sender.over:
+                    loop.call_later(sender.wait_seconds(), tick)
+                elif confirmed < pace.messages:
+                    loop.call_later(0.01, tick)
+                else:
+                    loop.stop()
+
+            tick()
+
+        channel.confirm_delivery(on_confirm, callback=on_confirming)
+
+    _loop(address, on_channel).ioloop.start()
+
+
+def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
+    """Pushed deliveries with prefetch, multiple acknowledgements, the last messages one by one."""
+    found: list[Any] = []
+
+    def on_channel(channel: Any) -> None:
+        def go(_frame: Any) -> None:
+            receiver = Receiver(pace, job.ready())
+
+            def on_message(channel: Any, method: Any, _properties: Any, body: bytes) -> None:
+                receiver.take(body, monotonic_ns())
+                if receiver.received % ACK_EVERY == 0 or receiver.received >= pace.messages:
+                    channel.basic_ack(method.delivery_tag, multiple=True)
+
+            def look() -> None:
+                if receiver.over:
+                    found.append(receiver.found())
+                    channel.connection.ioloop.stop()
+                else:
+                    channel.connection.ioloop.call_later(0.1, look)
+
+            channel.basic_consume(queue, on_message)
+            look()
+
+        channel.basic_qos(prefetch_count=PREFETCH, callback=go)
+
+    _loop(address, on_channel).ioloop.start()
+    return found[0]
+
+
 class RabbitMQ(Peer):
     """One RabbitMQ node with its own Erlang port mapper."""
 
     name = "rabbitmq"
     produce, consume, blocking = produce, consume, blocking
+    paced = (paced_produce, paced_consume)
 
     def __init__(self) -> None:
         self._servers: list[Server] = []

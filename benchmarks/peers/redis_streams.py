@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
+from benchmarks.pace import Pace, Receiver, Sender, send_all
 from benchmarks.peers.base import Address, Peer, Span, stream_of
 from benchmarks.servers import Server, find_program, free_port, output_of
 
@@ -63,11 +64,40 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
     return {"began_ns": began, "ended_ns": monotonic_ns()}
 
 
+def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
+    """XADD of all that is due in one pipeline, and its answer, again and again."""
+    client = _client(address)
+    client.ping()
+
+    def publish(bodies: list[bytes]) -> None:
+        pipe = client.pipeline(transaction=False)
+        for body in bodies:
+            pipe.xadd(queue, {"b": body})
+        pipe.execute()
+
+    send_all(Sender(pace, job.ready()), publish)
+
+
+def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
+    """XREADGROUP of what is there, one XACK for it."""
+    client = _client(address)
+    client.ping()
+    receiver = Receiver(pace, job.ready())
+    while not receiver.over:
+        for _stream, entries in client.xreadgroup(GROUP, "c1", {queue: ">"}, count=1000, block=500) or ():
+            now = monotonic_ns()
+            for _entry, fields in entries:
+                receiver.take(fields[b"b"], now)
+            client.xack(queue, GROUP, *[entry for entry, _fields in entries])
+    return receiver.found()
+
+
 class RedisStreams(Peer):
     """Redis with an append-only file that is synced before each reply."""
 
     name = "redis-streams"
     produce, consume, blocking = produce, consume, blocking
+    paced = (paced_produce, paced_consume)
 
     def __init__(self) -> None:
         self._server: Server | None = None

@@ -47,7 +47,7 @@ def test_every_plan_has_a_figure_and_every_goal_of_features_the_plain_queue_of_t
     assert {FIGURE[key].unit for key in FEATURES} == {FIGURE["through"].unit}
     goals = {goal.figure: goal.limit for goal in GOALS if goal.over == PLAIN}
     assert goals == {
-        "selector": 0.5, "priority": 0.5, "expiry": 0.5, "units": 0.5, "tx_send": 0.5, "tx_take": 0.5, "topic_1": 1.0,
+        "selector": 0.6, "priority": 0.6, "expiry": 0.5, "units": 0.5, "tx_send": 0.5, "tx_take": 0.6, "topic_1": 1.0,
         "topic_64": 0.7,
     }  # fmt: skip
     assert [goal.limit for goal in GOALS if goal.figure == "selector_eval"] == [2.0]

@@ -68,7 +68,7 @@ def test_an_old_nats_is_marked_as_not_syncing(version: str, monkeypatch: pytest.
 def test_a_current_nats_is_the_one_that_was_built_and_is_skipped_by_name_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAYBROKER_BENCH_TOOLS", str(tmp_path))
+    monkeypatch.setenv("BENCHMARKS_TOOLS", str(tmp_path))
     peer = nats_jetstream.NatsCurrent()
     assert "python -m benchmarks.tools nats" in (peer.missing() or "")
     server = tmp_path / f"nats-{tools.NATS_VERSION}" / "nats-server"
@@ -79,7 +79,7 @@ def test_a_current_nats_is_the_one_that_was_built_and_is_skipped_by_name_without
 
 def test_kafka_is_skipped_by_name_without_its_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "find_program", lambda *_: "java")
-    monkeypatch.setenv("RAYBROKER_BENCH_KAFKA", str(tmp_path))
+    monkeypatch.setenv("BENCHMARKS_KAFKA", str(tmp_path))
     assert "python -m benchmarks.tools kafka" in (kafka.Kafka().missing() or "")
     (tmp_path / "kafka_2.13-9.9.9.jar").touch()
     assert tools.kafka_jars() == tmp_path
