@@ -7,7 +7,7 @@ freed), which are notes (they live until a checkpoint supersedes them) and which
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 Payload = tuple[Buffer, ...]
@@ -20,8 +20,7 @@ NOTE_BYTES_MAX: Final = 1 << 20
 """A note is small; what is larger belongs into a checkpoint or a block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry of a store's log.
 
     kind         BLOCK, NOTE or CHECKPOINT

@@ -15,9 +15,9 @@ back to the older manifest because the newer is unreadable is noticed unless the
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreFullError
@@ -210,8 +210,7 @@ class ManifestFiles:
             self._io.close(self._fds.pop())
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Everything before ``seq`` was durable, in the manifest of ``generation``.
 
     ``clean`` says that the log ended exactly there when it was closed.
@@ -262,6 +261,7 @@ class MarkFile:
         self._path = directory / MARK_NAME
         self._fd = -1
         self._slot = 0
+        self._latest = Mark(bytes(16), 0, 0, False, 0, 0, 0)
         self.invalid_slots: list[int] = []
 
     def create(self, mark: Mark) -> None:
@@ -285,12 +285,20 @@ class MarkFile:
 
     def write(self, mark: Mark) -> None:
         """Write the mark; on purpose not synced."""
+        self._latest = mark
+        self.advance(mark.seq, mark.segment, mark.offset)
+
+    def advance(self, seq: int, segment: int, offset: int) -> None:
+        """Write the mark that was written last with another end; once a commit, and on purpose not synced."""
+        store, generation, incarnation, *_ = self._latest
+        data = _MARK.pack(_MARK_MAGIC, store, generation, incarnation, 0, seq, segment, offset, 0)
+        data += _CRC.pack(crc32(data))
         self._slot ^= SECTOR_BYTES
-        write_all(self._io, self._fd, [mark.encode()], self._slot)
+        write_all(self._io, self._fd, (data,), self._slot, len(data))
 
     def write_clean(self, mark: Mark) -> None:
         """Both slots, synced."""
-        data = replace(mark, clean=True).encode().ljust(SECTOR_BYTES, b"\0")
+        data = mark._replace(clean=True).encode().ljust(SECTOR_BYTES, b"\0")
         write_all(self._io, self._fd, [data, data], 0)
         self._io.fdatasync(self._fd)
 

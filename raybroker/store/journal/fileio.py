@@ -89,24 +89,30 @@ class FileIO:
         return True
 
 
-def write_all(io: FileIO, fd: int, buffers: Sequence[Buffer], offset: int) -> None:
-    """Write every byte of ``buffers`` at ``offset``.
+def write_all(io: FileIO, fd: int, buffers: Sequence[Buffer], offset: int, nbytes: int = -1) -> None:
+    """Write every byte of ``buffers`` at ``offset``; ``nbytes``: how many there are, when the caller knows.
 
     A short write is continued (it is legal, after a signal for one); a write that takes nothing is an error, because
     repeating it could go on for ever.
     """
-    todo: list[Buffer] = list(buffers)
+    todo = buffers
     while todo:
-        part = todo[:IOV_MAX]
-        wanted = sum(memoryview(buffer).nbytes for buffer in part)
+        part = todo if len(todo) <= IOV_MAX else todo[:IOV_MAX]
+        wanted = nbytes if nbytes >= 0 and part is buffers else _bytes_of(part)
         taken = io.pwritev(fd, part, offset)
         offset += taken
         if taken == wanted:
-            del todo[:IOV_MAX]
-            continue
-        if taken <= 0:
+            if part is todo:
+                return
+            todo = todo[IOV_MAX:]
+        elif taken <= 0:
             raise OSError(5, f"a write of {wanted} bytes at {offset} took nothing")
-        todo[: len(part)] = _rest(part, taken)
+        else:
+            todo = [*_rest(part, taken), *todo[IOV_MAX:]]
+
+
+def _bytes_of(buffers: Sequence[Buffer]) -> int:
+    return sum([buffer.nbytes if isinstance(buffer, memoryview) else len(buffer) for buffer in buffers])
 
 
 def _rest(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:

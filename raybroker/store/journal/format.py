@@ -39,7 +39,9 @@ SEGMENT_BYTES_MAX: Final = (1 << 32) - 1
 """Offsets within a segment are kept in 32 bits."""
 
 _BATCH = struct.Struct("<8sQQQIIIIII")
-_BATCH_UNCHAINED: Final = _BATCH.size - 4
+_BATCH_START = struct.Struct("<8sQQQIIIII")
+"""A batch header up to its chain value."""
+_BATCH_UNCHAINED: Final = _BATCH_START.size
 _CHAIN = struct.Struct("<I")
 _ROW = struct.Struct("<BBHIQIII")
 _SEGMENT = struct.Struct("<8s16sQIIQQII")
@@ -71,26 +73,32 @@ class BlockRow(NamedTuple):
     flags: int
 
 
-@dataclass(frozen=True, slots=True)
 class Packed:
-    """Entries as bytes, before they have a place in a segment."""
+    """Entries as bytes, before they have a place in a segment.
 
-    count: int
-    body: bytes
-    payloads: list[Buffer]
-    payload_bytes: int
-    blocks: list[BlockRow]
-    checkpoint: bool
+    nbytes         of the whole batch in the file
+    summary_bytes  that the batch adds to the summary of its segment
+    """
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole batch in the file."""
-        return padded(BATCH_HEADER_BYTES + len(self.body) + self.payload_bytes)
+    __slots__ = (
+        "blocks", "body", "checkpoint", "count", "nbytes", "payload_bytes", "payloads", "summary_bytes",
+    )  # fmt: skip
 
-    @property
-    def summary_bytes(self) -> int:
-        """Bytes that the batch adds to the summary of its segment."""
-        return sum([SUMMARY_ROW_BYTES + len(block.meta) for block in self.blocks])
+    def __init__(
+        self, count: int, body: bytes, payloads: list[Buffer], payload_bytes: int, blocks: list[BlockRow], *,
+        checkpoint: bool,
+    ) -> None:  # fmt: skip
+        self.count = count
+        self.body = body
+        self.payloads = payloads
+        self.payload_bytes = payload_bytes
+        self.blocks = blocks
+        self.checkpoint = checkpoint
+        self.nbytes = padded(BATCH_HEADER_BYTES + len(body) + payload_bytes)
+        summary_bytes = SUMMARY_ROW_BYTES * len(blocks)
+        for block in blocks:
+            summary_bytes += len(block.meta)
+        self.summary_bytes = summary_bytes
 
 
 def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
@@ -110,7 +118,7 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
             for buffer in entry.payload:
                 nbytes += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
                 crc = crc32(buffer, crc)
-                payloads.append(buffer)
+            payloads += entry.payload
             blocks.append(BlockRow(entry.ordinal, entry.destination, offset, nbytes, crc, meta, flags))
             offset += nbytes
         else:
@@ -121,26 +129,18 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
             checkpoint = checkpoint or kind == CHECKPOINT
         rows.append(_ROW.pack(kind, flags, 0, entry.destination, entry.ordinal, len(meta), nbytes, crc))
         metas.append(meta)
-    return Packed(len(rows), b"".join(rows + metas), payloads, offset, blocks, checkpoint)
+    return Packed(len(rows), b"".join((*rows, *metas)), payloads, offset, blocks, checkpoint=checkpoint)
 
 
-def batch_head(packed: Packed, *, segment: int, incarnation: int, first_seq: int, chain: int) -> tuple[bytes, int]:
+def batch_head(packed: Packed, segment: int, incarnation: int, first_seq: int, chain: int) -> tuple[bytes, int]:
     """The head of a batch that follows the chain value ``chain``, and the chain value after it."""
-    head_bytes = BATCH_HEADER_BYTES + len(packed.body)
-    header = _BATCH.pack(
-        BATCH_MAGIC,
-        segment,
-        first_seq,
-        head_bytes + packed.payload_bytes,
-        head_bytes,
-        packed.count,
-        incarnation,
-        0,
+    body, head_bytes = packed.body, BATCH_HEADER_BYTES + len(packed.body)
+    header = _BATCH_START.pack(
+        BATCH_MAGIC, segment, first_seq, head_bytes + packed.payload_bytes, head_bytes, packed.count, incarnation, 0,
         chain,
-        0,
-    )[:_BATCH_UNCHAINED]
-    after = crc32(packed.body, crc32(header, chain))
-    return b"".join((header, _CHAIN.pack(after), packed.body)), after
+    )  # fmt: skip
+    after = crc32(body, crc32(header, chain))
+    return b"".join((header, _CHAIN.pack(after), body)), after
 
 
 class BatchHeader(NamedTuple):
@@ -269,12 +269,13 @@ class SummaryWriter:
         self._metas: list[bytes] = []
         self.blocks = 0
 
-    def add(self, block: BlockRow, base_offset: int) -> None:
-        """One block whose ``offset`` counts from ``base_offset`` of the segment."""
+    def add(self, block: BlockRow, base_offset: int) -> int:
+        """One block whose ``offset`` counts from ``base_offset`` of the segment; how many bytes that adds."""
         ordinal, destination, offset, nbytes, crc, meta, flags = block
         self._rows += _SUMMARY_ROW.pack(ordinal, destination, offset + base_offset, nbytes, crc, len(meta), flags)
         self._metas.append(meta)
         self.blocks += 1
+        return SUMMARY_ROW_BYTES + len(meta)
 
     def encode(self) -> bytes:
         return b"".join((self._rows, *self._metas))

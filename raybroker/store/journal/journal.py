@@ -135,19 +135,19 @@ class Journal:
         if not entries:
             return
         packed = pack_entries(entries)
-        index = self._index
-        for block in packed.blocks:
+        blocks, index = packed.blocks, self._index
+        for block in blocks:
             assert block.ordinal not in index.get(block.destination, ()), f"stored already: {block[:2]}"
         segment, base = self._append(packed)
-        if packed.blocks:
+        if blocks:
             prefix = segment.number << 96
             with self._lock:
-                for ordinal, destination, offset, nbytes, crc, _, _ in packed.blocks:
+                for ordinal, destination, offset, nbytes, crc, _, _ in blocks:
                     known = index.get(destination)
                     if known is None:
                         known = index[destination] = {}
                     known[ordinal] = prefix | base + offset << 64 | nbytes << 32 | crc
-                segment.live_blocks += len(packed.blocks)
+                segment.live_blocks += len(blocks)
                 segment.live_bytes += packed.payload_bytes
         if packed.checkpoint:
             self._checkpoint = LastCheckpoint(segment.number, segment.next_seq - packed.count)
@@ -161,8 +161,7 @@ class Journal:
             self._shrink_reserve()
             return
         self._bytes_since_checkpoint += packed.nbytes
-        blocks = bool(packed.blocks)
-        self._estimate.written(packed.summary_bytes if blocks else len(packed.body), blocks=blocks)
+        self._estimate.written(packed.summary_bytes if blocks else len(packed.body), blocks=bool(blocks))
         if blocks and self._estimate.reserve_bytes() > self._files.reserve_bytes:
             self._grow_reserve()
 
@@ -249,9 +248,8 @@ class Journal:
 
     def has_room(self, nbytes: int) -> bool:
         """True when a batch of about ``nbytes`` with blocks would be taken now and leave the reserve whole."""
-        needed = padded(nbytes) + SECTOR_BYTES
-        wanted = self._estimate.reserve_bytes(nbytes >> 4)
-        missing = self._files.missing_bytes(wanted)
+        needed = -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES
+        missing = self._files.missing_bytes(self._estimate.reserve_bytes(nbytes >> 4))
         if not missing:
             active = self._log.active
             if active.data_end + active.summary_bytes + needed <= active.size_bytes:

@@ -116,26 +116,23 @@ class LogWriter:
 
         StoreFullError: nothing was written, the log lives on.  StoreError: the log is dead.
         """
-        self.check()
-        assert size_for(packed) <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
-        segment = self.active
-        if not segment.fits(packed) or (use is Use.BLOCKS and self._keep_free_of_blocks(segment)):
+        if self.dead is not None:
+            self.check()
+        segment, nbytes = self.active, packed.nbytes
+        end = segment.data_end + nbytes + segment.summary_bytes + packed.summary_bytes
+        if end > segment.size_bytes or (use is Use.BLOCKS and self._keep_free_of_blocks(segment)):
             segment = self._roll(packed, use)
         try:
             offset = segment.data_end
             head, chain = batch_head(
-                packed,
-                segment=segment.number,
-                incarnation=self.manifest.incarnation,
-                first_seq=segment.next_seq,
-                chain=segment.chain,
+                packed, segment.number, self._manifests.current.incarnation, segment.next_seq, segment.chain  # type: ignore[union-attr]
             )
-            nbytes = packed.nbytes
+            base = offset + len(head)
             buffers: list[Buffer] = [head, *packed.payloads]
-            padding = nbytes - len(head) - packed.payload_bytes
+            padding = offset + nbytes - base - packed.payload_bytes
             if padding:
                 buffers.append(ZEROS[:padding])
-            write_all(self._io, self._fd, buffers, offset)
+            write_all(self._io, self._fd, buffers, offset, nbytes)
             if self._sync:
                 self._timed_sync()
             segment.data_end = offset + nbytes
@@ -144,14 +141,14 @@ class LogWriter:
             if packed.checkpoint:
                 segment.checkpoint_offset = offset
             for block in packed.blocks:
-                segment.note_block(block, offset + len(head))
+                segment.note_block(block, base)
             self.commits += 1
             if self._sync:
                 self._durable_seq = segment.next_seq
-                self._write_mark()
+                self._mark.advance(segment.next_seq, segment.number, segment.data_end)
         except BaseException as error:
             raise self.died(error) from error
-        return segment, offset + len(head)
+        return segment, base
 
     def retire(self, segments: Iterable[Segment]) -> None:
         """Take dead segments out of the log and free their files."""
@@ -206,6 +203,7 @@ class LogWriter:
     def _roll(self, packed: Packed, use: Use) -> Segment:
         """Seal the active segment and start one that the batch fits into."""
         old = self.active
+        assert size_for(packed) <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
         try:
             new = self._start_segment(
                 old.number + 1,

@@ -23,7 +23,7 @@ import enum
 import errno
 from typing import Final
 
-from raybroker.store.journal.format import SECTOR_BYTES, padded
+from raybroker.store.journal.format import SECTOR_BYTES
 
 FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 RESERVE_FILES: Final = 3
@@ -69,7 +69,8 @@ class CheckpointEstimate:
     def reserve_bytes(self, more: int = 0) -> int:
         """Least size of a file of the reserve, with ``more`` bytes of metas to come."""
         needed = self._last + self._notes + more
-        return padded(needed + (needed >> 2) + SECTOR_BYTES + self.notes_bytes)
+        needed += (needed >> 2) + SECTOR_BYTES + self.notes_bytes
+        return -(-needed // SECTOR_BYTES) * SECTOR_BYTES  # padded(needed), for every message
 
     def roomy_bytes(self) -> int:
         """Size that a file of the reserve is given: larger than the least size, so that it seldom grows."""

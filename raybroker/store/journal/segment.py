@@ -21,7 +21,6 @@ from raybroker.store.journal.fileio import FileIO, write_all
 from raybroker.store.journal.format import (
     ROW_BYTES,
     SECTOR_BYTES,
-    SUMMARY_ROW_BYTES,
     BlockRow,
     Packed,
     SummaryWriter,
@@ -112,15 +111,9 @@ class Segment:
             self.blocks,
         )
 
-    def fits(self, packed: Packed) -> bool:
-        """True when the segment has room for a batch and for the summary."""
-        end = self.data_end + packed.nbytes + self.summary_bytes + packed.summary_bytes
-        return end <= self.size_bytes
-
     def note_block(self, block: BlockRow, base_offset: int) -> None:
         """Take a block into the summary to be written; its offset counts from ``base_offset``."""
-        self.summary.add(block, base_offset)
-        self.summary_bytes += SUMMARY_ROW_BYTES + len(block.meta)
+        self.summary_bytes += self.summary.add(block, base_offset)
         self.blocks += 1
 
     def compacted_bytes(self) -> int:
@@ -277,9 +270,12 @@ class SegmentFiles:
 
     def missing_bytes(self, wanted: int) -> int:
         """Bytes that the reserve lacks for ``RESERVE_FILES`` files of ``wanted`` bytes."""
-        missing = (RESERVE_FILES - len(self.reserve)) * wanted
-        for slot in list(self.reserve):
-            missing += max(0, wanted - self._slots.get(slot, 0))
+        slots, reserve = self._slots, tuple(self.reserve)
+        missing = (RESERVE_FILES - len(reserve)) * wanted
+        for slot in reserve:
+            nbytes = slots.get(slot, 0)
+            if nbytes < wanted:
+                missing += wanted - nbytes
         return missing
 
     def prepare(self, budget_bytes: int) -> bool:
