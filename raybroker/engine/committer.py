@@ -48,6 +48,9 @@ INLINE_TRIAL_EVERY: Final = 256
 
 SLOW_S: Final = 1.0
 """A commit that takes longer is counted as slow, and told to the log."""
+SLOW_NS: Final = int(SLOW_S * 1e9)
+NOTED_MAX: Final = 256
+"""Commits that are noted before their figures are put into histograms."""
 
 Done = Callable[[], None]
 Batch = tuple[Sequence[Entry], int, Done]
@@ -67,26 +70,62 @@ def entry_bytes(entries: Sequence[Entry]) -> int:
 class CommitMeter:
     """What commits took and brought; one commit is in flight at a time, so one thread counts at a time.
 
+    A commit is only noted; its figures reach the histograms when these are read, or when ``NOTED_MAX`` have come.
+
     slow        commits that took longer than ``SLOW_S``
     slowest_ns  the longest of those that the log has not heard of
     began_ns    when the commit began that is under way, monotonic; 0 without one
     """
 
-    __slots__ = ("batches", "began_ns", "bytes", "seconds", "slow", "slowest_ns")
+    __slots__ = ("_batches", "_bytes", "_lock", "_noted", "_seconds", "began_ns", "slow", "slowest_ns")
 
     def __init__(self) -> None:
         self.slow = self.slowest_ns = self.began_ns = 0
-        self.seconds = Histogram(histogram.SECONDS)
-        self.bytes = Histogram(histogram.BATCH_BYTES)
-        self.batches = Histogram(histogram.BATCH)
+        self._noted: deque[tuple[int, int, int]] = deque()
+        self._lock = threading.Lock()
+        self._seconds = Histogram(histogram.SECONDS)
+        self._bytes = Histogram(histogram.BATCH_BYTES)
+        self._batches = Histogram(histogram.BATCH)
 
     def count(self, took_ns: int, nbytes: int, batches: int) -> None:
-        if took_ns > SLOW_S * 1e9:
+        if took_ns > SLOW_NS:
             self.slow += 1
             self.slowest_ns = max(self.slowest_ns, took_ns)
-        self.seconds.observe(took_ns / 1e9)
-        self.bytes.observe(nbytes)
-        self.batches.observe(batches)
+        self._noted.append((took_ns, nbytes, batches))
+        if len(self._noted) >= NOTED_MAX:
+            self._fold()
+
+    @property
+    def seconds(self) -> Histogram:
+        """How long commits took."""
+        self._fold()
+        return self._seconds
+
+    @property
+    def bytes(self) -> Histogram:
+        """How much they wrote."""
+        self._fold()
+        return self._bytes
+
+    @property
+    def batches(self) -> Histogram:
+        """How many batches shared one."""
+        self._fold()
+        return self._batches
+
+    def _fold(self) -> None:
+        with self._lock:
+            rows = [self._noted.popleft() for _ in range(len(self._noted))]
+            if rows:
+                self._seconds.observe_all([took_ns / 1e9 for took_ns, _, _ in rows])
+                self._bytes.observe_all([nbytes for _, nbytes, _ in rows])
+                self._batches.observe_all([batches for _, _, batches in rows])
+
+
+def release_each(group: Sequence[Done]) -> None:
+    """Tell those who wait for one group."""
+    for done in group:
+        done()
 
 
 class InlineCommitter:
@@ -117,7 +156,7 @@ class InlineCommitter:
 
 class ThreadCommitter:
     """Commits as the module says; ``soon`` runs a callable in the engine's thread later in its turn, ``post`` does so
-    from any thread."""
+    from any thread.  ``release`` calls those who wait for one group, in order, in the engine's thread."""
 
     def __init__(
         self,
@@ -129,8 +168,10 @@ class ThreadCommitter:
         relieved: Done,
         failed: Callable[[BrokerError], None],
         full: Callable[[StoreFullError], None],
+        release: Callable[[Sequence[Done]], None] | None = None,
     ) -> None:
         self._store = store
+        self._release = release or release_each
         self._full = full
         self._stalled = False
         """The store was full for what is next; from then on the thread commits, until something fits."""
@@ -140,7 +181,8 @@ class ThreadCommitter:
         self._relieved = relieved
         self._failed = failed
         self._waiting: deque[Batch] = deque()
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
         self._busy = False
         """The thread is using the store."""
         self._armed = False
@@ -162,7 +204,7 @@ class ThreadCommitter:
     def submit(self, entries: Sequence[Entry], done: Done) -> None:
         """Called in the engine's thread only."""
         size = entry_bytes(entries)
-        with self._wake:
+        with self._lock:
             if self._dead or self._closing:
                 return
             self._waiting.append((entries, size, done))
@@ -179,7 +221,7 @@ class ThreadCommitter:
 
     def close(self) -> None:
         """Finish what waits, then end the thread."""
-        with self._wake:
+        with self._lock:
             self._closing = True
             self._armed = False
             self._wake.notify()
@@ -198,7 +240,7 @@ class ThreadCommitter:
         )
 
     def _commit_here(self) -> None:
-        with self._wake:
+        with self._lock:
             if not self._armed:
                 return
             self._armed = False
@@ -222,7 +264,7 @@ class ThreadCommitter:
 
     def _run(self) -> None:
         while True:
-            with self._wake:
+            with self._lock:
                 self._busy = False
                 while (not self._waiting or self._armed) and not self._closing:
                     self._wake.wait()
@@ -245,7 +287,7 @@ class ThreadCommitter:
         """Until a checkpoint has come, or for a while; dead segments go meanwhile."""
         if not self._tidy_up(always=True):
             return
-        with self._wake:
+        with self._lock:
             self._wake.wait_for(lambda: self._closing or self._checkpoint_at() > 0, FULL_RETRY_S)
 
     def _post_failed(self, reason: BrokerError) -> None:
@@ -266,10 +308,11 @@ class ThreadCommitter:
     def _take(self) -> tuple[list[Batch], int]:
         if self._stalled:
             return self._take_for_full()
-        group = [self._waiting.popleft()]
+        waiting = self._waiting
+        group = [waiting.popleft()]
         size = group[0][1]
-        while self._waiting and size + self._waiting[0][1] <= COMMIT_BYTES_MAX:
-            group.append(self._waiting.popleft())
+        while waiting and size + waiting[0][1] <= COMMIT_BYTES_MAX:
+            group.append(waiting.popleft())
             size += group[-1][1]
         return group, size
 
@@ -294,7 +337,7 @@ class ThreadCommitter:
         return -1
 
     def _put_back(self, group: list[Batch]) -> None:
-        with self._wake:
+        with self._lock:
             self._waiting.extendleft(reversed(group))
             self._stalled = True
             self._wake.notify()
@@ -305,7 +348,7 @@ class ThreadCommitter:
         """False: it failed, or it found no room and waits again."""
         began = self.meter.began_ns = self._monotonic_ns()
         try:
-            entries = [entry for batch, _, _ in group for entry in batch]
+            entries = group[0][0] if len(group) == 1 else [entry for batch, _, _ in group for entry in batch]
             if entries:
                 self._store.commit(entries)
                 self._stalled = False
@@ -323,24 +366,22 @@ class ThreadCommitter:
             self.meter.began_ns = 0
         if entries:  # What waits for nothing but its turn says nothing about the disk.
             self._last_ns = self._monotonic_ns() - began
-            self.meter.count(self._last_ns, sum(size for _, size, _ in group), len(group))
+            self.meter.count(self._last_ns, sum([size for _, size, _ in group]), len(group))
         return True
 
     def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:
-        with self._wake:
+        with self._lock:
             self._dead = True
             self._waiting.clear()
             self._wake.notify()
         failed(error if isinstance(error, BrokerError) else StoreError(f"the store failed: {error!r}"))
 
     def _finish(self, group: list[Batch], size: int) -> None:
-        """The group is durable: say so in order."""
-        with self._wake:
-            self.pending_bytes -= size
-            relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
-            if relieved:
-                self.overloaded = False
-        for _, _, done in group:
-            done()
+        """The group is durable: say so in order.  Only the engine's thread counts what is pending."""
+        self.pending_bytes -= size
+        relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
+        if relieved:
+            self.overloaded = False
+        self._release([done for _, _, done in group])
         if relieved:
             self._relieved()

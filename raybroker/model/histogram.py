@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 SECONDS: Final = (
@@ -41,6 +41,17 @@ class Histogram:
         """``count`` times ``value``."""
         self.counts[bisect_left(self.edges, value)] += count
         self.total += value * count
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Each of these once: for many at a time, which costs much less than one at a time."""
+        ascending = sorted(values)
+        below = 0
+        for bucket, edge in enumerate(self.edges):
+            upto = bisect_right(ascending, edge, below)
+            self.counts[bucket] += upto - below
+            below = upto
+        self.counts[-1] += len(ascending) - below
+        self.total += sum(ascending)
 
     @property
     def count(self) -> int:
