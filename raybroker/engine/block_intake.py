@@ -7,7 +7,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import SINGLE
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Executor
-from raybroker.engine.overrides import columns_of, overridden, parts_in
+from raybroker.engine.overrides import columns_of, overridden, overrides, parts_in
 from raybroker.engine.ports import Clock, Codec
 from raybroker.model.block import Block
 from raybroker.model.units import default_unit
@@ -28,7 +28,8 @@ class BlockIntake:
     ) -> tuple[cmd.Send, Block]:  # fmt: skip
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
         codec, attributes = self._codec, home.policy.attributes
-        block = overridden(attributes, block, self._now_ms())
+        if overrides(attributes):
+            block = overridden(attributes, block, self._now_ms())
         if attributes.unitOfOrder:
             block = codec.in_unit(block, default_unit(home.kind, home.name))
         composes = attributes.unitOfWorkHandlingPolicy == SINGLE

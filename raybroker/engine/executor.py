@@ -117,7 +117,10 @@ class Executor:
             if outcome.immediate:
                 self._release(home, outcome.immediate)
             self._runner.append(records, durable)
-            self._after(home, outcome)
+            if home.number in self._observers or outcome.wake_at is not None or outcome.unfinished or outcome.damaged:
+                self._after(home, outcome)
+            if not self._checkpointing and self._store.checkpoint_due():
+                self.checkpoint()
         finally:
             self._performing -= 1
         if self._deferred:
@@ -146,6 +149,8 @@ class Executor:
             self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, done))
             for (home, _, _), outcome in zip(steps, outcomes, strict=True):
                 self._after(home, outcome)
+                if not self._checkpointing and self._store.checkpoint_due():
+                    self.checkpoint()
         finally:
             self._performing -= 1
         self._settle_down()
@@ -216,8 +221,6 @@ class Executor:
             self._wake(home.number, self._now_ms())
         for ordinal in outcome.damaged:
             self.later(partial(self._damaged, home, ordinal))
-        if not self._checkpointing and self._store.checkpoint_due():
-            self.checkpoint()
 
     def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
         """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
@@ -227,6 +230,10 @@ class Executor:
         held = home.block_index.held.get(ordinal)
         crowded = self._cache.put(home.number, ordinal, block, stored=held is not None and held.stored)
         self._kept(home, outcome, block)
+        if len(outcome.records) == 1:
+            only = outcome.records[0]
+            if only.kind == BLOCK:
+                return (Entry(BLOCK, only.destination, ordinal, only.meta, (block.view,)),), crowded
         return [
             Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
             for e in outcome.records

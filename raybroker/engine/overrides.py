@@ -34,12 +34,20 @@ def parts_in(codec: Codec, block: Block, now_ms: int) -> PartColumn | None:
     return None if keys is None else PartColumn(now_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
 
 
+def overrides(attributes: DestinationAttributes) -> bool:
+    """Whether the destination sets any header of the messages that it takes."""
+    return (
+        attributes.deliveryModeOverride != "No-Delivery" or attributes.priorityOverride != -1
+        or attributes.timeToLiveOverride != -1 or attributes.timeToDeliverOverride != -1
+    )  # fmt: skip
+
+
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:
     """The block with the destination's overrides of delivery mode, priority, time to live and time to deliver."""
+    if not overrides(attributes):
+        return block
     mode = attributes.deliveryModeOverride
     wanted = attributes.priorityOverride, attributes.timeToLiveOverride, attributes.timeToDeliverOverride
-    if wanted == (-1, -1, -1) and mode == "No-Delivery":
-        return block
     priority, ttl_ms, delay_ms = (None if value < 0 else value for value in wanted)
     persistent = None if mode == "No-Delivery" else mode == "Persistent"
     return block.with_overrides(

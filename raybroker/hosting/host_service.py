@@ -95,11 +95,12 @@ class HostService(HostMessages):
             committer = ThreadCommitter(
                 self._store,
                 post=loop.call_soon_threadsafe,
-                soon=loop.call_soon,
+                soon=self.service.turn.soon,
                 monotonic_ns=self.host.clock.monotonic_ns,
                 relieved=self.service.relieved,
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
+                release=self.service.turn.release,
             )
             clock = self.host.clock
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)

@@ -121,7 +121,11 @@ class Block:
     def lengths(self) -> tuple[int, ...]:
         """Body length of each message, bytes."""
         if self._lengths is None:
-            lengths: tuple[int, ...] = struct.unpack_from(f"<{self.count}I", self.view, HEAD_BYTES)
+            lengths: tuple[int, ...]
+            if self.count == 1:
+                lengths = _U32.unpack_from(self.view, HEAD_BYTES)
+            else:
+                lengths = struct.unpack_from(f"<{self.count}I", self.view, HEAD_BYTES)
             if sum(lengths) != self.bodies_bytes:
                 raise ProtocolError(f"body lengths of a block add up to {sum(lengths)}, not {self.bodies_bytes}")
             self._lengths = lengths
@@ -217,7 +221,8 @@ class Block:
         flags = self._flags
         if flags & HEADERS:
             self.header_offsets()
-        assert self.lengths is not None
+        if self._lengths is None:
+            assert self.lengths
         priority = max(self.priorities() or (0,)) if flags & PRIORITIES else self.priority
         if priority > PRIORITY_MAX:
             raise ProtocolError(f"a message of priority {priority}; allowed are 0 to {PRIORITY_MAX}")

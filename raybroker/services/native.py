@@ -26,6 +26,7 @@ from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView
+from raybroker.services.turn import Turn
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native import frames as wire
@@ -79,44 +80,50 @@ class Connection:
 
     def _frames(self, frames: list[wire.Frame]) -> None:
         self._heard = True
-        self._service.packets_in += len(frames)
+        service = self._service
+        service.packets_in += len(frames)
         if self._session is None:
-            self._session = self._service.open_session(self)
-        session = self._session
-        for frame in frames:
-            if isinstance(frame, wire.Send):
-                session.send(frame.handle, frame.floor, frame.block)
-            elif isinstance(frame, wire.Ack):
-                session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
-            elif isinstance(frame, wire.Credit):
-                session.credit(frame.handle, frame.epoch, frame.credit)
-            elif isinstance(frame, wire.Drain):
-                session.drain(frame.handle, frame.epoch, frame.credit)
-            elif isinstance(frame, wire.SendTx):
-                session.send(frame.handle, frame.floor, frame.block, frame.txn)
-            elif isinstance(frame, wire.Settle):
-                session.settle(*frame)
-            elif isinstance(frame, wire.Begun):
-                session.begun(*frame)
-            elif isinstance(frame, wire.Extend):
-                session.extend(*frame)
-            elif isinstance(frame, wire.Call):
-                if frame.op == "hello":
-                    self._meter_max = _flow_count(frame.args)
-                session.call(frame.request, frame.op, frame.args)
-                if frame.op == "hello":
-                    self._said_hello(session, frame.args)
-            elif isinstance(frame, wire.Flow):
-                session.flow(frame.go)
-                if frame.go:
-                    self._metered = 0
-                    session.writable()
-            elif isinstance(frame, wire.Ping):
-                self.link.write(wire.pong(frame.nonce))
-            elif isinstance(frame, wire.Pong):
-                self._answered(frame.nonce)
-        if self._service.overloaded():
-            self._service.hold(self)
+            self._session = service.open_session(self)
+        session, turn = self._session, service.turn
+        alone = turn.latest is self and len(frames) == 1
+        turn.latest, turn.under_way = self, True
+        try:
+            for frame in frames:
+                if isinstance(frame, wire.Send):
+                    session.send(frame.handle, frame.floor, frame.block)
+                elif isinstance(frame, wire.Ack):
+                    session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
+                elif isinstance(frame, wire.Credit):
+                    session.credit(frame.handle, frame.epoch, frame.credit)
+                elif isinstance(frame, wire.Drain):
+                    session.drain(frame.handle, frame.epoch, frame.credit)
+                elif isinstance(frame, wire.SendTx):
+                    session.send(frame.handle, frame.floor, frame.block, frame.txn)
+                elif isinstance(frame, wire.Settle):
+                    session.settle(*frame)
+                elif isinstance(frame, wire.Begun):
+                    session.begun(*frame)
+                elif isinstance(frame, wire.Extend):
+                    session.extend(*frame)
+                elif isinstance(frame, wire.Call):
+                    if frame.op == "hello":
+                        self._meter_max = _flow_count(frame.args)
+                    session.call(frame.request, frame.op, frame.args)
+                    if frame.op == "hello":
+                        self._said_hello(session, frame.args)
+                elif isinstance(frame, wire.Flow):
+                    session.flow(frame.go)
+                    if frame.go:
+                        self._metered = 0
+                        session.writable()
+                elif isinstance(frame, wire.Ping):
+                    self.link.write(wire.pong(frame.nonce))
+                elif isinstance(frame, wire.Pong):
+                    self._answered(frame.nonce)
+        finally:
+            turn.end(alone=alone)
+        if service.committer is not None and service.committer.overloaded:
+            service.hold(self)
 
     def _said_hello(self, session: Session, args: dict[str, Any]) -> None:
         """The client has said who it is; it is in, or its client id was refused."""
@@ -173,10 +180,15 @@ class Connection:
             self.link.write(wire.refused(handle, first_seq, count, list(refused)))
             return
         if not self._sent:
-            asyncio.get_running_loop().call_soon(self._flush_sent)
+            turn = self._service.turn
+            if turn.under_way:
+                turn.confirming.append(self)
+            else:
+                turn.confirms(self)
         self._sent.append((handle, first_seq, count))
 
-    def _flush_sent(self) -> None:
+    def flush_sent(self) -> None:
+        """Write the confirmations that are due, in one frame."""
         rows, self._sent = self._sent, []
         self.link.write(wire.sent(rows))
 
@@ -252,7 +264,9 @@ class NativeService:
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()
         self.address: tuple[str, int] | None = None
-        self._committer: Committer | None = None
+        self.committer: Committer | None = None
+        self.turn = Turn()
+        """Of whatever is under way on the service's loop."""
         self._held: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self.round_trips = Histogram(histogram.SECONDS)
@@ -280,10 +294,8 @@ class NativeService:
         return Connection(self).link
 
     def use(self, committer: Committer) -> None:
-        self._committer = committer
-
-    def overloaded(self) -> bool:
-        return self._committer is not None and self._committer.overloaded
+        self.committer = committer
+        self.turn.pending = lambda: committer.pending_bytes
 
     def hold(self, connection: Connection) -> None:
         self._held.add(connection)
@@ -313,6 +325,8 @@ class NativeService:
             self._lost = [a + b for a, b in zip(self._lost, connection.link.traffic(), strict=True)]
         self.connections.discard(connection)
         self._held.discard(connection)
+        if self.turn.latest is connection:
+            self.turn.latest = None
 
     def measure(self) -> None:
         """Ping every client to see how long the way is."""

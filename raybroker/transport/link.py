@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
@@ -75,23 +75,32 @@ class Link(asyncio.BufferedProtocol):
         return self._native.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._take(nbytes, lambda: self._native.received(nbytes))
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes of a pipe within the process, as :meth:`buffer_updated` takes those of a socket."""
-        self._take(len(data), lambda: self._native.receive_data(data))
-
-    def _take(self, nbytes: int, receive: Callable[[], list[Frame]]) -> None:
         self.bytes_in += nbytes
         try:
-            frames = receive()
+            frames = self._native.received(nbytes)
             if frames:
                 self._on_frames(frames)
         except BrokerError as error:
             self.close(error)
         except Exception as error:
-            self.close(ProtocolError(f"a frame could not be handled: {error!r}"))  # Nobody waits for its answer.
+            self._unhandled(error)
             raise
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a pipe within the process, as :meth:`buffer_updated` takes those of a socket."""
+        self.bytes_in += len(data)
+        try:
+            frames = self._native.receive_data(data)
+            if frames:
+                self._on_frames(frames)
+        except BrokerError as error:
+            self.close(error)
+        except Exception as error:
+            self._unhandled(error)
+            raise
+
+    def _unhandled(self, error: Exception) -> None:
+        self.close(ProtocolError(f"a frame could not be handled: {error!r}"))  # Nobody waits for its answer.
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -130,7 +139,7 @@ class Link(asyncio.BufferedProtocol):
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            transport.writelines(cast(Sequence[Any], buffers))
+            transport.writelines(buffers)  # type: ignore[arg-type]
 
     def write_soon(self, *buffers: Buffer) -> None:
         """Send these buffers together with the next write, at the latest at the end of this turn of the loop.

@@ -58,9 +58,11 @@ def _ranged(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Deco
         rest = body.nbytes - head.size
         if rest < 0 or rest % wire.RANGE.size:
             raise ProtocolError(f"{what} frame of {body.nbytes} bytes is not a head and ranges of {wire.RANGE.size}")
-        rows = [(a, b) for a, b in wire.RANGE.iter_unpack(body[head.size :])]
-        if any(a > b for a, b in rows):
-            raise ProtocolError(f"{what} frame has a range that ends before it starts")
+        rows: list[tuple[int, int]] = []
+        for first, last in wire.RANGE.iter_unpack(body[head.size :]):
+            if first > last:
+                raise ProtocolError(f"{what} frame has a range that ends before it starts")
+            rows.append((first, last))
         return (frame(*head.unpack_from(body), rows),)
 
     return decode

@@ -57,6 +57,12 @@ READY_BODY: Final = struct.Struct("<IQ")
 RELEASED_BODY: Final = struct.Struct("<IIQ")
 HANDLE: Final = struct.Struct("<I")
 NONCE: Final = struct.Struct("<Q")
+_SENT_ONE: Final = struct.Struct("<IBIQI")
+"""A whole frame: FRAME_HEAD and one SENT_ROW."""
+_DELIVER_START: Final = struct.Struct("<IBIQQI")
+"""FRAME_HEAD and DELIVER_HEAD."""
+_ACKED_FRAME: Final = struct.Struct("<IBII")
+"""A whole frame: FRAME_HEAD and ACKED_BODY."""
 U32_MAX: Final = (1 << 32) - 1
 U64_MAX: Final = (1 << 64) - 1
 
@@ -293,6 +299,8 @@ def send_tx(handle: int, floor: int, txn: int, block: Buffer) -> tuple[bytes, Bu
 
 def sent(rows: Sequence[tuple[int, int, int]]) -> bytes:
     """Rows of (handle, first_seq, count)."""
+    if len(rows) == 1:
+        return _SENT_ONE.pack(SENT_ROW.size + 1, SENT, *rows[0])
     body = b"".join([SENT_ROW.pack(*row) for row in rows])
     return FRAME_HEAD.pack(len(body) + 1, SENT) + body
 
@@ -302,8 +310,10 @@ def refused(handle: int, first_seq: int, count: int, rows: Sequence[tuple[int, i
 
 
 def deliver(handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    size = DELIVER_HEAD.size + sum(memoryview(b).nbytes for b in block)
-    return (FRAME_HEAD.pack(size + 1, DELIVER) + DELIVER_HEAD.pack(handle, epoch, tag, attempt), *block)
+    size = DELIVER_HEAD.size
+    for part in block:
+        size += part.nbytes if isinstance(part, memoryview) else len(part)
+    return (_DELIVER_START.pack(size + 1, DELIVER, handle, epoch, tag, attempt), *block)
 
 
 def ack(handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -330,7 +340,7 @@ def extend(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 def acked(request: int, unknown: int) -> bytes:
     """``unknown`` is cut to what the field holds: a peer may have named any number of deliveries."""
-    return FRAME_HEAD.pack(ACKED_BODY.size + 1, ACKED) + ACKED_BODY.pack(request, min(unknown, U32_MAX))
+    return _ACKED_FRAME.pack(ACKED_BODY.size + 1, ACKED, request, min(unknown, U32_MAX))
 
 
 def credit(handle: int, epoch: int, count: int) -> bytes:

@@ -1,0 +1,92 @@
+"""A turn: frames of one connection are handled, or those who wait for one commit are told.
+
+What can be shared is put off to the end of a turn.  A commit comes after what other connections have sent meanwhile,
+unless nobody else has sent anything since the connection's last frames: a lone sender does not wait for others.  The
+confirmations that a turn brings a connection leave in one frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+ALONE_BYTES_MAX: Final = 32 << 10
+"""A lone sender's commit of more bytes waits until the loop has looked for more: there may be more of them."""
+
+
+class Confirming(Protocol):
+    """A connection that has confirmations to write."""
+
+    def flush_sent(self) -> None: ...
+
+
+class Turn:
+    """One object for all turns of an event loop, one after another.
+
+    under_way   somebody calls :meth:`end`, or :meth:`flush`, when the turn is over
+    latest      whose frames came last
+    confirming  connections with confirmations that are not written yet; each adds itself once during a turn
+    later       what is to be done at the end of the turn
+    pending     how many bytes wait for a commit; the service sets it
+    """
+
+    __slots__ = ("confirming", "later", "latest", "pending", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = False
+        self.latest: object = None
+        self.confirming: list[Confirming] = []
+        self.later: list[Callable[[], object]] = []
+        self.pending: Callable[[], int] = lambda: 0
+
+    def end(self, *, alone: bool) -> None:
+        """The frames of a connection were handled.
+
+        ``alone``: there was one frame, and since the connection's last frames no other connection has sent any.
+        """
+        try:
+            if self.later:
+                actions, self.later = self.later, []
+                if alone and self.pending() <= ALONE_BYTES_MAX:
+                    for action in actions:
+                        action()
+                else:
+                    loop = asyncio.get_running_loop()
+                    for action in actions:
+                        loop.call_soon(action)
+        finally:
+            self.under_way = False
+            confirming, self.confirming = self.confirming, []
+            for connection in confirming:
+                connection.flush_sent()
+
+    def soon(self, action: Callable[[], object]) -> None:
+        """Call ``action`` at the end of the turn, or of the loop's turn: for a committer."""
+        if self.under_way:
+            self.later.append(action)
+        else:
+            asyncio.get_running_loop().call_soon(action)
+
+    def release(self, group: Sequence[Callable[[], None]]) -> None:
+        """Tell those who wait for one commit, in order."""
+        before, self.under_way = self.under_way, True
+        try:
+            for done in group:
+                done()
+        finally:
+            self.under_way = before
+            if self.confirming and not before:
+                self.flush()
+
+    def confirms(self, connection: Confirming) -> None:
+        """The connection has confirmations to write, and no turn is under way that would see to it."""
+        if not self.confirming:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self.confirming.append(connection)
+
+    def flush(self) -> None:
+        """Write them."""
+        confirming, self.confirming = self.confirming, []
+        for connection in confirming:
+            connection.flush_sent()

@@ -1,0 +1,106 @@
+"""What is put off to the end of a turn, and what a lone sender does not wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from raybroker.services.turn import ALONE_BYTES_MAX, Turn
+
+
+class Connection:
+    def __init__(self, seen: list[str], name: str = "confirmed") -> None:
+        self._seen, self._name = seen, name
+
+    def flush_sent(self) -> None:
+        self._seen.append(self._name)
+
+
+def in_a_loop(case: Callable[[Turn, list[str]], Coroutine[Any, Any, None]]) -> list[str]:
+    """What a case has seen, with a mark at each further turn of the loop."""
+    seen: list[str] = []
+
+    async def run() -> None:
+        await case(Turn(), seen)
+        for _ in range(3):
+            seen.append("|")
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    while seen[-1] == "|":
+        seen.pop()
+    return seen
+
+
+def test_a_lone_senders_commit_does_not_wait_for_the_loop() -> None:
+    async def case(turn: Turn, seen: list[str]) -> None:
+        turn.under_way = True
+        turn.soon(lambda: seen.append("commit"))
+        assert not seen
+        turn.end(alone=True)
+
+    assert in_a_loop(case) == ["commit"]
+
+
+def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
+    async def others(turn: Turn, seen: list[str]) -> None:
+        turn.under_way = True
+        turn.soon(lambda: seen.append("commit"))
+        turn.end(alone=False)
+
+    async def a_lot(turn: Turn, seen: list[str]) -> None:
+        turn.pending = lambda: ALONE_BYTES_MAX + 1
+        turn.under_way = True
+        turn.soon(lambda: seen.append("commit"))
+        turn.end(alone=True)
+
+    async def outside(turn: Turn, seen: list[str]) -> None:
+        turn.soon(lambda: seen.append("commit"))
+
+    for case in (others, a_lot, outside):
+        assert in_a_loop(case) == ["|", "commit"]
+
+
+def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
+    async def case(turn: Turn, seen: list[str]) -> None:
+        one, other = Connection(seen, "one"), Connection(seen, "other")
+
+        def done(connection: Connection) -> None:
+            assert turn.under_way
+            turn.confirming.append(connection)
+            seen.append("done")
+
+        turn.release([lambda: done(one), lambda: done(other)])
+        assert not turn.under_way
+        turn.under_way = True
+        turn.release([lambda: done(one)])
+        assert turn.under_way, "a commit within a turn leaves the rest to the turn"
+        turn.end(alone=False)
+
+    assert in_a_loop(case) == ["done", "done", "one", "other", "done", "one"]
+
+
+def test_a_confirmation_outside_of_a_turn_is_written_soon() -> None:
+    async def case(turn: Turn, seen: list[str]) -> None:
+        turn.confirms(Connection(seen, "one"))
+        turn.confirms(Connection(seen, "other"))
+
+    assert in_a_loop(case) == ["|", "one", "other"]
+
+
+def test_the_rest_of_a_turn_happens_although_one_part_fails() -> None:
+    async def case(turn: Turn, seen: list[str]) -> None:
+        def fails() -> None:
+            raise ValueError("no")
+
+        turn.under_way = True
+        turn.confirming.append(Connection(seen))
+        turn.soon(fails)
+        try:
+            turn.end(alone=True)
+        except ValueError:
+            seen.append("failed")
+        assert not turn.under_way
+
+    assert in_a_loop(case) == ["confirmed", "failed"]
