@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from raybroker.core.blocks.block_index import PLAIN, Columns
+from raybroker.core.blocks.block_entry import PLAIN, Columns
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
 from raybroker.model.settings import DestinationAttributes

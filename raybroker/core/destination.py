@@ -19,7 +19,8 @@ from raybroker.core import command as cmd
 from raybroker.core import transaction
 from raybroker.core.admission import intake
 from raybroker.core.admission.admission import Admission
-from raybroker.core.blocks.block_index import NEVER, BlockEntry, BlockIndex
+from raybroker.core.blocks.block_entry import NEVER, BlockEntry
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
 from raybroker.core.delivery import consumer_commands
 from raybroker.core.delivery.dead_letters import Dead

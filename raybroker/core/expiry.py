@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from raybroker.core.blocks.block_index import NEVER, BlockIndex
+from raybroker.core.blocks.block_entry import NEVER
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.step import Step
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from raybroker.core.blocks import ranges
-from raybroker.core.delivery.backlog import ANY, UNSORTED, Bucket, position
+from raybroker.core.delivery.backlog import ANY, UNSORTED, Bucket
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import position
 from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_order.invariants import check_units
@@ -27,7 +28,8 @@ def check(home: Destination) -> None:
         backlog = queue.plain.backlog
         for bucket in backlog.buckets.values():
             _check_bucket(bucket)
-        waiting = sum(run.count for bucket in backlog.buckets.values() for run in (*bucket.fresh, *bucket.returned))
+        buckets = backlog.buckets.values()
+        waiting = sum(run.count for bucket in buckets for run in (*bucket.all_fresh(), *bucket.returned))
         assert waiting == backlog.count, f"{backlog.count} messages are counted as waiting, {waiting} are"
         _check_places(home, queue)
         for attachment, consumer in queue.consumers.by_attachment.items():
@@ -82,10 +84,12 @@ def _check_ranges(rows: ranges.Ranges, what: str) -> None:
 
 def _check_bucket(bucket: Bucket) -> None:
     assert bucket, f"an empty bucket stands for priority {bucket.priority}"
-    for runs in (list(bucket.fresh), list(reversed(bucket.returned))):
+    for runs in (list(bucket.all_fresh()), list(reversed(bucket.returned))):
         for before, after in pairwise(runs):
             assert position(before) < position(after), f"{after} waits behind {before}"
-    for run in (*bucket.fresh, *bucket.returned):
+    assert bucket.tail is bucket.fresh or len(bucket.fresh) > 1, "pages stand behind a short front"
+    assert not bucket.pages or bucket.tail is not bucket.fresh, "pages stand behind the end of a bucket"
+    for run in (*bucket.all_fresh(), *bucket.returned):
         assert run.mask, f"an empty run waits: {run}"
         assert run.priority == bucket.priority, f"{run} is in the bucket of priority {bucket.priority}"
 

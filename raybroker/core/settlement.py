@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from raybroker.core.blocks.block_index import BlockEntry, BlockIndex, spans
+from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.blocks.block_index import BlockIndex, spans
 from raybroker.core.counters import Counters
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.decided import Dispatched, Failed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import DeadLetter, Retire
 from raybroker.core.step import Step

@@ -13,10 +13,11 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE
 from raybroker.core.admission.intake import Taking, discard_excess, store
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry, BlockIndex
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage

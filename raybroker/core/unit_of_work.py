@@ -19,10 +19,11 @@ from typing import Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry, BlockIndex, Columns
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.blocks.ranges import Ranges
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import PartKey
 from raybroker.core.outcome import Refused
 from raybroker.core.subscription import Subscription

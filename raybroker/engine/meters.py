@@ -77,7 +77,7 @@ class Meters:
             meter.largest_bytes = largest
         arrivals = meter.arrivals
         if len(arrivals.numbers) >= TIMES_MAX:
-            arrivals.forget(next(iter(home.block_index.held), ordinal))
+            arrivals.forget(home.block_index.held.oldest() or ordinal)
         arrivals.add(ordinal, self._now_ns())
         weight = meter.keeps.weigh(block.count)
         if weight:
@@ -245,7 +245,7 @@ class Meters:
 
     def oldest_age_s(self, home: Destination) -> float:
         """How long the oldest message is here, since the host started at most."""
-        ordinal = next(iter(home.block_index.held), None)
+        ordinal = home.block_index.held.oldest()
         if ordinal is None:
             return 0.0
         meter = self.destinations.get(home.number)

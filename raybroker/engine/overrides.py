@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.core.blocks.block_index import PLAIN, Columns
+from raybroker.core.blocks.block_entry import PLAIN, Columns
 from raybroker.core.durable.records import PartColumn, PartKey
 from raybroker.engine.ports import Codec
 from raybroker.model.block import Block

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.backlog import ANY, UNSORTED
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination

@@ -42,7 +42,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.core.blocks.block_index import Columns
+from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS, Recovery
 from raybroker.core.durable.snapshot import snapshot

@@ -8,7 +8,7 @@ from raybroker.core import command as cmd
 from raybroker.core import destination, transaction
 from raybroker.core.admission import intake
 from raybroker.core.admission.admission import Admission
-from raybroker.core.blocks.block_index import BlockEntry
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery import consumer_commands, delivery_queue
 from raybroker.core.delivery.backlog import Backlog
 from raybroker.core.delivery.decided import Failed

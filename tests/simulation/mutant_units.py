@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import transaction
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import recovery
 from raybroker.core.outcome import Deliver, Outcome, Withdrawn
 from raybroker.core.topic import Topic

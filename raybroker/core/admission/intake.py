@@ -11,7 +11,8 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE, Admission
 from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry, BlockIndex
+from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -97,7 +98,8 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
 
 
 def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
-    count, sizes = len(command.sizes), records.pack_sizes(command.sizes)
+    count = len(command.sizes)
+    sizes = command.sizes[0] if count == 1 else records.pack_sizes(command.sizes)
     block = BlockEntry(count, sizes, command.persistent, command.columns, stored=False)
     if command.txn:  # Its messages count when it commits.
         _stage(home, command, block, mask, out)
@@ -111,7 +113,9 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
         else:
             for a, b in pk.runs_of(mask):
                 home.admission.producers.take(command.producer, command.first_seq + a, command.first_seq + b)
-    if command.only is None:
+    if command.only is None and not block.parts:
+        claims = home.claims(mask, command.content, command.origin)
+    elif command.only is None:
         claims = home.owing(block, mask, command.content, command.origin)
     else:
         claims = {command.only: mask}

@@ -6,46 +6,31 @@ came first.  Without selectors and with one priority there is one bucket.
 
 On a bucket, fresh messages come at the end and leave at the front; what a consumer gives back goes to its old place,
 which is found by its ``arrival``, a number that grows with every arrival.
+
+Of a long bucket only the front and the tail are objects: what is between is packed, see
+:class:`~raybroker.core.delivery.run.PackedRuns`, and unpacked by ``PAGE_RUNS`` when its turn comes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.delivery.run import PackedRuns, Run, position
 
 ANY: Final = -1
 """The consumer has no selector."""
 UNSORTED: Final = -1
 """Signature of a bucket whose messages were not compared with the selectors yet."""
-
-
-class Run(NamedTuple):
-    """Messages ``mask`` of block ``ordinal``, of one priority, handed out ``attempts`` times before.
-
-    arrival   order of arrival in the delivery queue
-    failures  how often handing them out ended in a failure
-    """
-
-    arrival: int
-    ordinal: int
-    mask: int
-    attempts: int
-    failures: int
-    priority: int
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        return self.mask.bit_count()
-
-
-def position(run: Run) -> tuple[int, int]:
-    """What runs are ordered by: by arrival, and within a block by the lowest message."""
-    return run.arrival, run.mask & -run.mask
+PAGE_RUNS: Final = 256
+"""Runs that are packed and unpacked together."""
+TAIL_RUNS: Final = 768
+"""Runs at the end of a bucket before the first of them are packed."""
 
 
 def _from_last(run: Run) -> tuple[int, int]:
@@ -74,18 +59,78 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 
 class Bucket:
-    """``fresh``: never handed out, ascending. ``returned``: given back, descending: the next one is at the end."""
+    """``fresh``: never handed out, ascending. ``returned``: given back, descending: the next one is at the end.
 
-    __slots__ = ("fresh", "priority", "returned", "signature")
+    Fresh runs stand in ``fresh``, then in ``pages``, then in ``tail``, where new ones come; a page that could not be
+    packed is a list.  Without pages the tail is ``fresh`` itself; with them ``fresh`` has at least two.
+    """
+
+    __slots__ = ("fresh", "pages", "priority", "returned", "signature", "tail")
 
     def __init__(self, priority: int, signature: int) -> None:
         self.priority = priority
         self.signature = signature
         self.fresh: deque[Run] = deque()
+        self.pages: deque[PackedRuns | list[Run]] = deque()
+        self.tail = self.fresh
         self.returned: list[Run] = []
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self.returned)
+
+    def push(self, run: Run) -> None:
+        """A fresh run comes behind all others."""
+        self.tail.append(run)
+        if len(self.tail) > TAIL_RUNS:
+            self.pack()
+
+    def pack(self) -> None:
+        """Make a page of the first runs of the tail, but for the front of the bucket."""
+        if self.tail is self.fresh:
+            self.fresh = deque([self.tail.popleft() for _ in range(max(PAGE_RUNS, 2))])
+        page = [self.tail.popleft() for _ in range(PAGE_RUNS)]
+        self.pages.append(PackedRuns.of(page) or page)
+
+    def push_pages(self, arrivals: Sequence[int], ordinals: Sequence[int]) -> None:
+        """Fresh runs of the first message of each of these blocks come behind all others."""
+        for at in range(0, len(arrivals), PAGE_RUNS):
+            page = PackedRuns(arrivals[at : at + PAGE_RUNS], ordinals[at : at + PAGE_RUNS], self.priority)
+            if self.tail is self.fresh:
+                self.tail = deque()
+            elif self.tail:
+                self.pages.append(list(self.tail))
+                self.tail.clear()
+            self.pages.append(page)
+        self.refill()
+
+    def refill(self) -> None:
+        """Something was taken from the front: unpack the next page if the front is short."""
+        while len(self.fresh) < 2 and self.tail is not self.fresh:
+            if self.pages:
+                self.fresh.extend(self.pages.popleft())
+            else:
+                self.fresh.extend(self.tail)
+                self.tail = self.fresh
+
+    def all_fresh(self) -> Iterator[Run]:
+        """All fresh runs in order."""
+        if self.tail is self.fresh:
+            return iter(self.fresh)
+        return chain(self.fresh, chain.from_iterable(self.pages), self.tail)
+
+    def remove(self, chosen: Mapping[int, int], removed: list[Run]) -> None:
+        """Take messages out, given as block → mask; those that were here are put to ``removed``."""
+        whole = self.tail is self.fresh
+        if any(run.ordinal in chosen for run in self.fresh):
+            self.fresh = deque(_without(self.fresh, chosen, removed))
+        if whole:
+            self.tail = self.fresh
+        else:
+            self.pages = deque(page for page in (_page_without(p, chosen, removed) for p in self.pages) if page)
+            self.tail = deque(_without(self.tail, chosen, removed))
+            self.refill()
+        if any(run.ordinal in chosen for run in self.returned):
+            self.returned = list(_without(self.returned, chosen, removed))
 
     def head(self) -> Run:
         returned = self._returned_next()
@@ -128,7 +173,10 @@ class Bucket:
         fresh = self.fresh
         alone = not self.returned and (len(fresh) == 1 or fresh[1].arrival != fresh[0].arrival)
         if alone and fresh[0].mask.bit_count() <= room:
-            return fresh.popleft()
+            run = fresh.popleft()
+            if len(fresh) < 2 and self.tail is not fresh:
+                self.refill()
+            return run
         run = self.head()
         stop = self.stop()
         taken = run.mask & (stop - 1) if stop else run.mask
@@ -148,18 +196,20 @@ class Bucket:
         """These messages of the head's run, which has them all."""
         from_returned = self._returned_next()
         run = self.returned.pop() if from_returned else self.fresh.popleft()
-        if mask == run.mask:
-            return run
-        rest = run._replace(mask=run.mask & ~mask)
-        if from_returned:
-            self.returned.append(rest)
-        else:
-            self.fresh.appendleft(rest)
-        return run._replace(mask=mask)
+        if mask != run.mask:
+            rest = run._replace(mask=run.mask & ~mask)
+            if from_returned:
+                self.returned.append(rest)
+            else:
+                self.fresh.appendleft(rest)
+            run = run._replace(mask=mask)
+        if len(self.fresh) < 2 and self.tail is not self.fresh:
+            self.refill()
+        return run
 
     def runs(self) -> Iterator[Run]:
         """All runs in order."""
-        return merge(reversed(self.returned), self.fresh, key=position)
+        return merge(reversed(self.returned), self.all_fresh(), key=position)
 
 
 class Backlog:
@@ -196,7 +246,10 @@ class Backlog:
             last = self.bucket(priority, signature)
         elif not last.fresh and not last.returned:
             self.buckets[priority, signature] = last
-        last.fresh.append(run)
+        tail = last.tail
+        tail.append(run)
+        if len(tail) > TAIL_RUNS:
+            last.pack()
         self.count += run.mask.bit_count()
 
     def give_back(self, run: Run, signature: int = 0) -> None:
@@ -287,6 +340,21 @@ class Backlog:
             buckets = [bucket.runs() for bucket in self.buckets.values() if bucket.priority == priority]
             yield from merge(*buckets, key=position)
 
+    def append_alone(self, arrivals: Sequence[int], ordinals: Sequence[int], priority: int) -> None:
+        """Runs of the first message of each of these blocks have arrived; their places are beyond all others."""
+        bucket = self.bucket(priority, 0)
+        bucket.push_pages(arrivals, ordinals)
+        self.buckets[priority, 0] = bucket
+        self.count += len(arrivals)
+
+    def tried(self) -> Iterator[Run]:
+        """All runs that were handed out before, in no certain order."""
+        for bucket in self.buckets.values():
+            pages = [page for page in bucket.pages if not isinstance(page, PackedRuns)]
+            for run in chain(bucket.returned, bucket.fresh, *pages, bucket.tail):
+                if run.attempts or run.failures:
+                    yield run
+
     def clear(self) -> list[Run]:
         """Take everything out; returns it in order."""
         runs = list(self.runs())
@@ -299,10 +367,7 @@ class Backlog:
         """Take messages out, given as block → mask; returns those that were here. Looks at every run once."""
         removed: list[Run] = []
         for bucket in list(self.buckets.values()):
-            if any(run.ordinal in chosen for run in bucket.fresh):
-                bucket.fresh = deque(_without(bucket.fresh, chosen, removed))
-            if any(run.ordinal in chosen for run in bucket.returned):
-                bucket.returned = list(_without(bucket.returned, chosen, removed))
+            bucket.remove(chosen, removed)
             if not bucket:
                 self._drop(bucket)
         self.count -= sum(run.mask.bit_count() for run in removed)
@@ -319,11 +384,11 @@ class Backlog:
         self._last = None
         for priority, buckets in by_priority.items():
             whole = Bucket(priority, UNSORTED)
-            for run in merge(*(s.fresh for s in buckets), key=position):
-                if whole.fresh and whole.fresh[-1].arrival == run.arrival:
-                    whole.fresh[-1] = run._replace(mask=run.mask | whole.fresh[-1].mask)
+            for run in merge(*(s.all_fresh() for s in buckets), key=position):
+                if whole.tail and whole.tail[-1].arrival == run.arrival:
+                    whole.tail[-1] = run._replace(mask=run.mask | whole.tail[-1].mask)
                 else:
-                    whole.fresh.append(run)
+                    whole.push(run)
             for run in merge(*(s.returned for s in buckets), key=_from_last):
                 whole.give_back(run)
             self.buckets[priority, UNSORTED] = whole
@@ -351,6 +416,12 @@ class Backlog:
                 return True
             self._drop(whole)
         return False
+
+
+def _page_without(
+    page: PackedRuns | list[Run], chosen: Mapping[int, int], removed: list[Run]
+) -> PackedRuns | list[Run]:
+    return list(_without(page, chosen, removed)) if not isinstance(page, PackedRuns) or page.any_of(chosen) else page
 
 
 def _without(runs: Iterable[Run], chosen: Mapping[int, int], removed: list[Run]) -> Iterator[Run]:

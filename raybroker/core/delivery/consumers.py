@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import ANY, Run
+from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
 from raybroker.model.errors import ResourceAllocationError
 

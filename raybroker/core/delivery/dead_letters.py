@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raybroker.core.blocks.block_index import BlockIndex
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.run import Run
 
 
 class Dead(NamedTuple):

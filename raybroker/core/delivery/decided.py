@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import Row
 
 

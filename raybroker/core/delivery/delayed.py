@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.run import Run
 
 
 class Delayed:

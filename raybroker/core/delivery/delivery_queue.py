@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raybroker.core.blocks.block_index import BlockIndex
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.dead_letters import Dead, DeadLetters
 from raybroker.core.delivery.decided import Dispatched, Failed
@@ -21,6 +20,7 @@ from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
 from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.redelivery import dead_of, delay_ms, is_over, with_failure
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.durable import records
@@ -404,9 +404,12 @@ class DeliveryQueue:
         if not self.dispatch_gate.dispatching:
             self.step.wake(self.dispatch_gate.until_ms(self.policy.attributes))
 
-    def contents(self) -> Iterator[tuple[str, Run]]:
-        """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold."""
-        for run in self.pending.runs():
+    def contents(self, *, tried: bool = False) -> Iterator[tuple[str, Run]]:
+        """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold.
+
+        ``tried``: of what waits only what was handed out before, in no certain order; nothing is unpacked for that.
+        """
+        for run in self.pending.tried() if tried else self.pending.runs():
             yield "waiting", run
         for _, run in self.delayed.runs():
             yield "delayed", run

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.run import Run
 from raybroker.core.selector.content import Content
 
 
@@ -96,6 +96,9 @@ class Pending(Protocol):
 
     def runs(self) -> Iterator[Run]:
         """All messages that wait: the highest priority first, in order within it."""
+
+    def tried(self) -> Iterator[Run]:
+        """Those messages that wait and were handed out before, in no certain order."""
 
     # ---- selectors
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from raybroker.core.delivery.backlog import UNSORTED, Backlog, Run
+from raybroker.core.delivery.backlog import UNSORTED, Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.pending import Handing
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.core.selector.content import Content
 
@@ -109,6 +110,9 @@ class PlainPending:
 
     def runs(self) -> Iterator[Run]:
         return self.backlog.runs()
+
+    def tried(self) -> Iterator[Run]:
+        return self.backlog.tried()
 
     # ---- selectors -------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.dead_letters import Dead
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
 from raybroker.model.settings import DestinationAttributes
 

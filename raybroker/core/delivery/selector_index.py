@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from raybroker.core.delivery.backlog import ANY, Run
+from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.run import Run
 from raybroker.core.selector import Selector, compile_selector
 from raybroker.core.selector.content import Content
 from raybroker.model.errors import ResourceAllocationError

@@ -10,9 +10,10 @@ from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks import ranges
-from raybroker.core.blocks.block_index import BlockEntry, Columns, spans
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.blocks.block_index import spans
 from raybroker.core.delivery.consumers import Delivery
+from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable import snapshot as snap
@@ -246,7 +247,7 @@ class Recovery:
         home.block_index.note_peak()
         for queue in home.queues.values():
             queue.settle_units()
-        home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.contents())
+        home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.contents(tried=True))
         return home
 
     def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:

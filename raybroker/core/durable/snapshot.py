@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks.block_index import spans
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.transaction import Acknowledging, rows_of
@@ -71,7 +71,7 @@ def snapshot(home: Saving) -> bytes:
 
 def _told(home: Saving) -> Iterator[tuple[int, int]]:
     """Messages whose death was told, and is settled somewhere."""
-    for ordinal, block in home.block_index.held.items():
+    for ordinal, block in home.block_index.held.unpacked():
         mask = block.told_dead if block.stored else 0
         for queue in home.queues.values():
             mask &= ~queue.dead_letters.masks.get(ordinal, 0)
@@ -85,27 +85,29 @@ def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
         yield records.encode(records.QUEUE, queue.number, (), (), queue.subscription.encode())
     held = home.block_index.held
     waiting = {block.ordinal for staged in home.staged.values() for block in staged.blocks}
-    owed = sorted(o for o in (held if queue.owes is None else queue.owes) if held[o].stored and o not in waiting)
-    live = [records.Span(a, b) for a, b in spans(owed)]
-    yield records.encode(records.LIVE, queue.number, live)
     if queue.owes is None:
-        rows = [records.Row(o, held[o].done) for o in owed if held[o].done]
+        live = [records.Span(a, b) for a, b in held.stored_spans(waiting)]
+        rows = [records.Row(o, b.done) for o, b in held.unpacked() if b.done and b.stored and o not in waiting]
     else:
+        owed = [o for o in queue.owes if held.is_stored(o) and o not in waiting]
+        live = [records.Span(a, b) for a, b in spans(sorted(owed))]
         rows = [records.Row(o, queue.owes[o]) for o in owed]
-    for some, _ in records.in_records(rows, ()):
+    yield records.encode(records.LIVE, queue.number, live)
+    for some, _ in records.in_records(sorted(rows), ()):
         yield records.encode(records.ACKED if queue.owes is None else records.OWED, queue.number, (), some)
     acked = [d.run for staged in home.staged.values() for number, d in staged.acks if number == queue.number]
-    runs = [run for run in (*(run for _, run in queue.contents()), *acked) if held[run.ordinal].stored]
+    there = [run for _, run in queue.contents(tried=True)]
+    runs = [run for run in (*there, *acked) if held.is_stored(run.ordinal)]
     tried = [run for run in runs if run.attempts]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in tried])
     failed = [(run, run.failures, 0) for run in runs if run.failures]
     failed += [
         (run, run.failures, due_ms)
         for due_ms, run in queue.delayed.runs()
-        if run.attempts and held[run.ordinal].stored
+        if run.attempts and held.is_stored(run.ordinal)
     ]
     yield from _rows(records.FAILED, queue, failed)
-    dead = [run for run in queue.dead_letters.runs() if held[run.ordinal].stored]
+    dead = [run for run in queue.dead_letters.runs() if held.is_stored(run.ordinal)]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in dead if run.attempts])
     yield from _rows(records.FAILED, queue, [(run, run.failures, 0) for run in dead if run.failures])
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.pending import Handing
+from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Owner, Unit
 from raybroker.model.block import BLOCK_MESSAGES_MAX

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.unit import Owner, Unit, by_unit
 
 Units = dict[str, Unit]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.run import Run
 from raybroker.core.outcome import Outcome, Withdrawn
 from raybroker.core.unit_of_order.unit import Unit
 

@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import BlockEntry
-from raybroker.core.delivery.backlog import Run, position
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.run import Run, position
 from raybroker.core.delivery.selector_index import Contents
 from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
@@ -360,6 +360,12 @@ class UnitState:
     def runs(self) -> Iterator[Run]:
         own = sorted(self.own_runs(), key=lambda run: (-run.priority, *position(run)))
         return merge(self.plain.backlog.runs(), own, key=lambda run: (-run.priority, *position(run)))
+
+    def tried(self) -> Iterator[Run]:
+        yield from self.plain.backlog.tried()
+        for run in self.own_runs():
+            if run.attempts or run.failures:
+                yield run
 
     def consumer_left(self) -> None:
         """Forget sessions that have nothing and nobody."""

@@ -15,7 +15,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import ANY, Run, in_order
+from raybroker.core.delivery.backlog import ANY, in_order
+from raybroker.core.delivery.run import Run
 
 Entry = tuple[int, int, int, tuple[int, int], "Unit"]
 """Place and lowest message of a unit's next run, a number, (priority, signature), the unit."""

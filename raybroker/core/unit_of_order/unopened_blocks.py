@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.run import Run
 
 
 class UnopenedBlocks:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import DeadLetter, Outcome
 from raybroker.core.subscription import Subscription

@@ -8,7 +8,7 @@ from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import Columns
+from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS, Recovery

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raybroker.core.blocks.block_index import PLAIN, BlockEntry, BlockIndex, Columns
+from raybroker.core.blocks.block_entry import PLAIN, BlockEntry, Columns
+from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.policy import Policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from raybroker.core.blocks.block_index import Columns
+from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.expiry import ExpiryScan
 from tests.unit.core.parts import NOW, Parts
 

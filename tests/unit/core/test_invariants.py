@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from raybroker.core.delivery.backlog import Bucket, Run
+from raybroker.core.delivery.backlog import Bucket
 from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
 from raybroker.core.invariants import check
 from raybroker.core.queue import Queue

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raybroker.core.counters import Counters
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import DeadLetter, Retire
 from raybroker.core.settlement import Settlement

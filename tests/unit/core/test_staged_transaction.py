@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Delivery
+from raybroker.core.delivery.run import Run
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.core.blocks.block_index import BlockEntry, BlockIndex, Columns
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import PartColumn, PartKey, Sizes
 from raybroker.core.unit_of_work import PART_BYTES, PARTS_MAX, UnitOfWork, UnitsOfWork
 from raybroker.model.settings import DestinationAttributes

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.core.blocks.block_index import PLAIN
+from raybroker.core.blocks.block_entry import PLAIN
 from raybroker.engine.overrides import columns_of, effective_limit, overridden, parts_in
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.settings import destination_attributes

@@ -10,7 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.admission import intake
 from raybroker.core.admission.admission import DUPLICATE, Admission
-from raybroker.core.blocks.block_index import BlockEntry, Columns
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_index import NEVER, BlockEntry, BlockIndex, Columns, spans
+from raybroker.core.blocks.block_entry import NEVER, BlockEntry, Columns
+from raybroker.core.blocks.block_index import BlockIndex, spans
 from raybroker.core.durable.records import pack_sizes
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import ANY, UNSORTED, Backlog, Run
+from raybroker.core.delivery.backlog import ANY, UNSORTED, Backlog
+from raybroker.core.delivery.run import Run
 
 Single = tuple[int, int, int, int]
 """Minus the priority, place, index, attempts: in the order of delivery."""

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.run import Run
 from raybroker.model.errors import ResourceAllocationError
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.dead_letters import DeadLetters
+from raybroker.core.delivery.run import Run
 from tests.unit.core.parts import Parts
 
 

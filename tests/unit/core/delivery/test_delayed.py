@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.delayed import Delayed
+from raybroker.core.delivery.run import Run
 
 
 def run(ordinal: int, mask: int = 1) -> Run:

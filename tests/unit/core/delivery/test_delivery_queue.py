@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from raybroker.core.blocks.block_index import Columns
+from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.outcome import Deliver
 from raybroker.core.subscription import Subscription

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.delivery import plain
-from raybroker.core.delivery.backlog import UNSORTED, Run
+from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from tests.unit.core.selector.samples import Messages
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.redelivery import FAILURES_MAX, dead_of, delay_ms, is_over, with_failure
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
 from raybroker.model.settings import DestinationAttributes
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core.delivery.backlog import ANY, UNSORTED, Run
+from raybroker.core.delivery.backlog import ANY, UNSORTED
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SELECTORS_MAX, SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.model.errors import InvalidSelectorError, ResourceAllocationError
 from tests.unit.core.homes import Home, Rows, handed

@@ -6,8 +6,8 @@ import pytest
 
 from raybroker.core.admission.admission import Admission
 from raybroker.core.counters import Counters
-from raybroker.core.delivery.backlog import Run
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.durable.snapshot import HEAD, TAKEN, section, sections, snapshot
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction

@@ -6,11 +6,11 @@ from array import array
 
 import pytest
 
-from raybroker.core.blocks.block_index import BlockEntry, Columns
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order import dispatch

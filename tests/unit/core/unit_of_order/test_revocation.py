@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybroker.core.blocks.block_index import BlockEntry, Columns
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
+from raybroker.core.delivery.run import Run
 from raybroker.core.outcome import Outcome, Withdrawn
 from raybroker.core.unit_of_order.revocation import first_overtaken, first_returned, revoke, void
 from raybroker.core.unit_of_order.unit import Owner, Unit

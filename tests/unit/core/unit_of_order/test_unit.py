@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.delivery.backlog import ANY, Run
+from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.unit import _TRIM, Owner, Unit, by_unit
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.unopened_blocks import UnopenedBlocks
 
 
