@@ -171,7 +171,7 @@ class Host:
 
     def _freed(self) -> list[tuple[int, int]]:
         index = self.journal._index
-        return [(d, o) for d, known in index.items() for o in known if (d, o) not in self.model.live]
+        return [(d, o) for d, known in index.items() for o in known.ordinals() if (d, o) not in self.model.live]
 
     def check(self, model: Model) -> None:
         """Everything that ``model`` holds is here, nothing else, and every byte is right."""

@@ -31,10 +31,11 @@ from raybroker.store.journal.format import (
     pack_entries,
     padded,
 )
+from raybroker.store.journal.locations import Locations, location_parts
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
-from raybroker.store.journal.recovery import Recovery, location_parts, newest_manifest
+from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
 
@@ -145,7 +146,7 @@ class Journal:
                 for ordinal, destination, offset, nbytes, crc, _, _ in blocks:
                     known = index.get(destination)
                     if known is None:
-                        known = index[destination] = {}
+                        known = index[destination] = Locations()
                     known[ordinal] = prefix | base + offset << 64 | nbytes << 32 | crc
                 segment.live_blocks += len(blocks)
                 segment.live_bytes += packed.payload_bytes
@@ -212,7 +213,7 @@ class Journal:
             if known is None:
                 return
             for ordinal in ordinals:
-                value = known.pop(ordinal, None)
+                value = known.pop(ordinal)
                 if value is not None:
                     segment = segments[value >> 96]
                     segment.live_blocks -= 1

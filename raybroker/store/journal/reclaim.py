@@ -20,8 +20,9 @@ from typing import Final
 from raybroker.model.errors import StoreDamagedError, StoreFullError
 from raybroker.model.record import BLOCK, Entry
 from raybroker.store.journal.format import RELOCATED, pack_entries
+from raybroker.store.journal.locations import location
 from raybroker.store.journal.log import LogWriter
-from raybroker.store.journal.recovery import Index, Recovery, location
+from raybroker.store.journal.recovery import Index, Recovery
 from raybroker.store.journal.reserve import Use
 from raybroker.store.journal.segment import Segment, SegmentFiles
 
@@ -137,7 +138,8 @@ class Reclaimer:
         nbytes = 0
         for block in self._blocks:
             ordinal, destination, offset, size, crc, _, _ = block
-            if self._index.get(destination, {}).get(ordinal) != location(source.number, offset, size, crc):
+            known = self._index.get(destination)
+            if known is None or known.get(ordinal) != location(source.number, offset, size, crc):
                 continue
             try:
                 payload = self._reader.payload(source, destination, ordinal, offset, size, crc)
@@ -161,8 +163,8 @@ class Reclaimer:
             for (ordinal, destination, offset, size, crc, _, _), block in zip(
                 [row for row, _ in rows], packed.blocks, strict=True
             ):
-                known = self._index.get(destination, {})
-                if known.get(ordinal) != location(source.number, offset, size, crc):
+                known = self._index.get(destination)
+                if known is None or known.get(ordinal) != location(source.number, offset, size, crc):
                     continue  # freed while it was being copied
                 known[ordinal] = location(segment.number, base + block.offset, size, crc)
                 source.live_blocks -= 1

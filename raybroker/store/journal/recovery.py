@@ -41,21 +41,12 @@ from raybroker.store.journal.format import (
     iter_summary,
     padded,
 )
+from raybroker.store.journal.locations import Locations, location, location_parts
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles
 
-Index = dict[int, dict[int, int]]
-"""destination → ordinal → location."""
-
-
-def location(segment: int, offset: int, nbytes: int, crc: int) -> int:
-    """Location of a payload as one integer, small enough to keep one for every block of a long backlog."""
-    return segment << 96 | offset << 64 | nbytes << 32 | crc
-
-
-def location_parts(value: int) -> tuple[int, int, int, int]:
-    """(segment, offset, nbytes, crc)."""
-    return value >> 96, value >> 64 & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF, value & 0xFFFFFFFF
+Index = dict[int, Locations]
+"""By destination."""
 
 
 def newest_manifest(manifests: ManifestFiles, faults: list[str], mark: Mark, directory: Path) -> Manifest:
@@ -321,7 +312,7 @@ class Recovery:
         for ordinal, destination, offset, nbytes, crc, meta, _ in rows:
             known = index.get(destination)
             if known is None:
-                known = index[destination] = {}
+                known = index[destination] = Locations()
             old = known.get(ordinal)
             if old is not None:
                 key = destination, ordinal
@@ -354,7 +345,9 @@ class Recovery:
                     yield row.ordinal, row.destination, at, row.nbytes, row.crc, row.meta, row.flags
 
     def _put(self, segment: Segment, destination: int, ordinal: int, offset: int, nbytes: int, crc: int) -> None:
-        known = self.index.setdefault(destination, {})
+        known = self.index.get(destination)
+        if known is None:
+            known = self.index[destination] = Locations()
         old = known.get(ordinal)
         if old is not None:
             self._drop(old)
