@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybroker.core.blocks.block_index import BlockEntry, Columns
-from raybroker.core.delivery.backlog import Run
+from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.owner_batches import LOOKED_AT_MAX, take_first, take_out, unpack, unpack_all
 from raybroker.core.unit_of_order.unit import Owner, Unit
 
