@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
-from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.plain import PlainPending
+from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.state import UnitState
