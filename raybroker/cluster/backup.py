@@ -1,4 +1,4 @@
-"""The text that a configuration change record is backed up in, and handed over in.
+"""The text format of a configuration change record, for backups and for handing the record over.
 
 One JSON value a line, so that people can read it:
 
@@ -95,7 +95,7 @@ def _check_end(data: bytes, lines: list[bytes]) -> None:
 
 
 def _odd(lines: list[bytes]) -> int:
-    """The line that a fault of the checksum is in: the first that is not as we write it, else the first of all."""
+    """The line to name for a wrong checksum: the first that is not in canonical form, else line 1."""
     for number, line in enumerate(lines[:-2], start=1):
         if canonical_bytes(json.loads(line)) != line:
             return number

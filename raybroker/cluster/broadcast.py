@@ -1,7 +1,7 @@
-"""A cluster without a master: every broker tells its changes to all that run.
+"""A cluster without a master: every broker broadcasts its changes to all that run.
 
-There is no order over the brokers: a change that cannot be made on one of them, because another came first there, is
-left out there with a warning, and a broker that is down misses it for good.  For development.
+Changes of different brokers are not ordered: a broker that cannot make a change, because another came first, skips it
+with a warning, and a broker that is down misses it for good.  For development.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Telling:
 
 
 class Heard:
-    """Sequences of one instance that came in, and those of them that are on disk here."""
+    """Sequence numbers received from one instance, and which of them are on disk here."""
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
@@ -52,7 +52,7 @@ class Heard:
 
 
 class Teller:
-    """What a broker does while there is no master."""
+    """The part of a member machine that is active while there is no master."""
 
     def __init__(self, life: MemberContext, applier: Applier) -> None:
         self._life = life

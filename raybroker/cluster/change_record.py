@@ -231,7 +231,7 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "pause_destination": ("pauses", None, "pause"),
     "resume_destination": ("pauses", None, "pause"),
 }
-"""Kind → where it belongs, whether the thing has to be there before, and what it is called."""
+"""Kind → its table in the state, whether the key must exist before, and its name in messages."""
 
 
 def of_subscription(key: Key) -> Key:
@@ -240,7 +240,7 @@ def of_subscription(key: Key) -> Key:
 
 
 def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
-    """Changes that lead from ``have`` to ``want``: first what has to go, then what comes, in an order that works.
+    """The changes that lead from ``have`` to ``want``: removals first, each change after those that it needs.
 
     A destination whose attributes differ is updated; a subscription that differs is destroyed and made again.
     """
@@ -284,7 +284,7 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
 
 
 def _pauses(have: RecordState, want: RecordState) -> list[Change]:
-    """What is paused and should not be goes on, and the inverse; a destination that is destroyed needs neither."""
+    """The pauses and resumes that lead from ``have`` to ``want``; a destroyed destination needs none."""
     found = []
     for key, fields in have.pauses.items():
         ended = {part: 0 for part in fields if part not in want.pauses.get(key, {})}
@@ -303,7 +303,7 @@ def _pauses(have: RecordState, want: RecordState) -> list[Change]:
 
 
 class Gap(Enum):
-    """Why there are no entries to go on with.
+    """Why a copy cannot be continued by entries.
 
     COMPRESSED  the entries after that position are part of the base: take the whole record
     AHEAD       the position is beyond the end

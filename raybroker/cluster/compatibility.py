@@ -1,4 +1,4 @@
-"""Properties that have to be equal on two brokers before they talk: they refuse each other otherwise."""
+"""Compatibility of brokers: the properties that must be equal on two brokers, which refuse each other otherwise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 PROTOCOL_VERSION: Final = 1
-"""Of the messages between brokers."""
+"""Version of the messages between brokers."""
 
 CLUSTER: Final = "imq.cluster.clusterid"
 VERSION: Final = "protocol version"
@@ -28,14 +28,16 @@ class Difference(NamedTuple):
 
 
 def properties(config: Mapping[str, object], *, version: int = PROTOCOL_VERSION) -> dict[str, object]:
-    """What a broker shows of itself; ``config`` has the properties of ``EQUAL``.  A member adds cluster and mode."""
+    """The properties of a broker that others compare; ``config`` has the properties of ``EQUAL``.  A member adds
+    cluster and mode."""
     return {VERSION: version, **{name: config[name] for name in EQUAL if name in config}}
 
 
 def differences(
     mine: Mapping[str, object], theirs: Mapping[str, object], *, me_master: bool = False, they_master: bool = False
 ) -> list[Difference]:
-    """What keeps the two apart.  Versions are equal, or the master's is the lower one; a cluster id that is "" is not
+    """The properties in which two brokers differ.  Versions are equal, or the master's is the lower one; a cluster id
+    that is "" is not
     known yet."""
     found = []
     for name in sorted({*mine, *theirs}):

@@ -1,8 +1,8 @@
 """Events that a broker's member machine takes, and the actions that it asks for.
 
-The shell carries actions out in order.  ``Send`` may lose, repeat and delay what it carries; everything else must be
-done or the broker has to stop.  Nothing here is held back for durability by the shell: what depends on a ``Persist`` is
-only asked for after its ``Persisted`` came in.
+The shell carries actions out in order.  ``Send`` may lose, repeat and delay its message; every other action must be
+carried out, or the broker has to stop. The shell does not delay actions until a write is durable: the machine asks for
+what depends on a ``Persist`` only after its ``Persisted``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGE_MASTER_RESULTS: Final = (OK, BAD_REQUEST, NOT_ALLOWED, UNAVAILABLE, PRECO
 
 
 class Event(Value):
-    """What the machine is told."""
+    """An input of the machine."""
 
 
 class Started(Event):
@@ -79,11 +79,11 @@ class ChangeMaster(Event):
 
 
 class Compress(Event):
-    """Shorten the record: its history becomes one snapshot."""
+    """Compress the record: its history becomes one snapshot."""
 
 
 class Brokers(Event):
-    """The names of the cluster's brokers are these now: the list was edited, or others were found."""
+    """The brokers of the cluster have these names now: the list was edited, or others were found."""
 
     names: tuple[str, ...]
 
@@ -110,7 +110,7 @@ class Leave(Event):
 
 
 class Action(Value):
-    """What the machine wants done."""
+    """An output of the machine."""
 
 
 class Send(Action):

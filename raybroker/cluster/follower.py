@@ -1,7 +1,7 @@
-"""A broker that is not the master: it keeps a copy of the master's record, and sends it the changes that are wanted.
+"""The follower: a broker that is not the master keeps a copy of the master's record and sends changes to the master.
 
-The master pushes each entry; its heartbeats say how far it is, and a broker that lags asks.  A copy that has what the
-master's record has not is never thrown away silently: the master has lost something, and an administrator has to look.
+The master pushes each entry; its heartbeats say how far it is, and a broker that lags asks.  A copy with entries that
+the master's record lacks is never dropped silently: the master has lost data, and an administrator has to decide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raybroker.model.errors import BrokerError, ProtocolError, RequestTimeoutErr
 class Pending:
     """A change that one instance of the master was asked for; ``number`` 0 until it decided.
 
-    No other instance is asked the same: it does not know what became of it, and might do it twice or refuse it.
+    No other instance is asked the same: it cannot know whether the change was made, and might make it twice.
     """
 
     propose: Propose
@@ -65,7 +65,7 @@ class Follower:
         self._life.trouble = ""
 
     def ask(self) -> None:
-        """Ask the master for what is missing here, not more often than it beats."""
+        """Ask the master for missing entries, at most once a heartbeat."""
         life = self._life
         if life.now_ms >= self._ask_ms and life.master_heard:
             self._ask_ms = life.now_ms + life.settings.heartbeat_ms
@@ -76,7 +76,7 @@ class Follower:
         return Position(record.id, record.number, record.digest)
 
     def beaten(self, message: Beat) -> None:
-        """The master lives and says how far it is."""
+        """A heartbeat of the master, with the end of its record."""
         unclear = self.target is None or bool(self._life.trouble)
         if message.claim == self._life.claim and (unclear or message.position != self._position()):
             self.ask()
@@ -143,7 +143,7 @@ class Follower:
         self.take(record)
 
     def take(self, record: ChangeRecord) -> None:
-        """Once it is on disk it is what is agreed; entries that come meanwhile are appended to it and follow."""
+        """The record is agreed once it is on disk; entries that come meanwhile are appended to it."""
         life = self._life
         position = Position(record.id, record.number, record.digest)
         record.succeed(life.record)
@@ -171,7 +171,7 @@ class Follower:
     # ---- taking over
 
     def offered(self, sender: str, message: Offer) -> None:
-        """The master is going to hand over to us: keep its record until it says so."""
+        """The master offers its record before it hands over: keep the record until the hand-over is decided."""
         life = self._life
         claim = message.claim
         if sender != life.claim.master or claim.term != life.claim.term + 1 or claim.master != life.name:
@@ -237,7 +237,7 @@ class Follower:
                 self._say(sequence, pending)
 
     def abandon(self, why: str) -> None:
-        """What the lost master did not decide is unknown."""
+        """Answer changes that the lost master did not decide: their outcome is unknown."""
         for sequence in [s for s, pending in self._pending.items() if not pending.number]:
             self._give_up(sequence, why)
 

@@ -1,6 +1,7 @@
-"""Other brokers: greeting them, hearing them, and agreeing on who the master is.
+"""The handshake with other brokers: greetings, heartbeats, and agreement on the master.
 
-A broker talks only to instances that it has greeted: what has to be equal was compared then.  A broker that is
+A broker talks only to instances that it has greeted, since greetings compare the properties that must be equal.  A
+broker that is
 not heard is greeted again every ``retry_ms``, one that was lost every ``down_ms``, and at once when it speaks.
 """
 
@@ -17,7 +18,7 @@ from raybroker.cluster.term import Leadership
 
 
 class Peers:
-    """``adopt`` is called with the claim of another broker that beats ours."""
+    """``adopt`` is called with another broker's claim of leadership that supersedes ours."""
 
     def __init__(self, life: MemberContext, adopt: Callable[[Leadership], None]) -> None:
         self._life = life
@@ -25,7 +26,7 @@ class Peers:
         self._beat_ms = 0
         self._greeted: dict[str, int] = {}
         self.refused: dict[str, str] = {}
-        """Broker → why we do not work together; shown while this broker waits."""
+        """Broker → why the two refuse each other; shown while this broker waits."""
 
     # ---- time
 
@@ -47,7 +48,7 @@ class Peers:
         return min(self._beat_ms, self._life.membership.next_ms() or self._beat_ms)
 
     def beat(self) -> None:
-        """Tell all that we live."""
+        """Send a heartbeat to all."""
         self._beat_ms = self._life.now_ms + self._life.settings.heartbeat_ms
         self._life.send_all(self._said())
 
@@ -132,7 +133,7 @@ class Peers:
         ))  # fmt: skip
 
     def beaten(self, sender: str, incarnation: int, message: Beat) -> bool:
-        """A sign of life; False when we cannot agree on the master."""
+        """A heartbeat; False when the two cannot agree on the master."""
         text = self.learn(message.claim, sender)
         if text:
             self._life.matched.pop(sender, None)
@@ -147,13 +148,13 @@ class Peers:
         return True
 
     def strange(self, sender: str) -> None:
-        """An instance that was not greeted says something: greet it, but not more often than we beat."""
+        """Greet an instance that speaks and was not greeted, at most once a heartbeat."""
         life = self._life
         if life.now_ms >= self._greeted.get(sender, 0) + life.settings.heartbeat_ms or sender not in self._greeted:
             self.greet(sender)
 
     def refuse(self, sender: str, message: Refuse) -> None:
-        """They do not want to talk to us."""
+        """Another broker refuses this one."""
         life = self._life
         life.matched.pop(sender, None)
         if self.refused.get(sender) != message.text:
@@ -161,7 +162,7 @@ class Peers:
         self.refused[sender] = message.text
 
     def learn(self, claim: Leadership, sender: str) -> str:
-        """What another broker says about the master; a text when we cannot both be right."""
+        """Take another broker's claim about the master; returns a text when the two claims contradict each other."""
         life = self._life
         if life.settings.table and life.claim.record and claim.record and life.claim.conflicts(claim):
             return (

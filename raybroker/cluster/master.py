@@ -3,7 +3,7 @@
 Handing over: no change is taken any more; the whole record is offered to the successor, which makes it
 durable and says up to where; only then the old master makes its own decision durable, *who the master of the next term
 is*, and tells everybody.  Until that write nothing has changed and the old master may go on; after it the old master
-never accepts a change again.  The successor reigns once it hears of the decision, from whomever.
+never accepts a change again.  The successor is master once it hears of the decision, from any broker.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from raybroker.cluster.term import FIRST_TERM, Leadership
 from raybroker.model.errors import BrokerError, MasterUnavailableError, RequestTimeoutError
 
 ENTRIES_MAX: Final = 500
-"""Entries of one message; a broker that lags further asks again."""
+"""Entries in one message; a broker that lags further asks again."""
 REMEMBERED: Final = 256
 """Decisions that are kept for each broker, in case it asks again; also the most it can have open."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What one instance of a broker proposed.  ``decided``: by its number, None while under way.
+    """Proposals of one instance of a broker.  ``decided``: by its number, None while under way.
 
     ``floor``: numbers up to here are forgotten, and ignored when they come again.
     """
@@ -65,7 +65,7 @@ class HandOver:
 
 
 class Master:
-    """What a broker does while ``life.is_master``."""
+    """The part of a member machine that is active while ``life.is_master``."""
 
     def __init__(self, life: MemberContext, applier: Applier, beat: Callable[[], None]) -> None:
         self._life = life
@@ -83,14 +83,14 @@ class Master:
     # ---- the beginning and the end of a term
 
     def begin(self, claim: Leadership) -> None:
-        """A new record, out of what is here; it is the master's once it is on disk."""
+        """Begin a new record from the state of this broker; it counts once it is on disk."""
         life = self._life
         old = life.record
         life.record = ChangeRecord(claim.record, life.cluster, claim.term, state=old.state.copy())
         self._reign(claim)
 
     def take_over(self, claim: Leadership) -> bool:
-        """The old master decided for us; False when we do not have its record."""
+        """The old master has handed over to this broker; False when its record is not here."""
         life = self._life
         if life.offer is None or life.offer.claim != claim:
             return False
@@ -115,7 +115,7 @@ class Master:
                 self._applier.whole()
             life.membership.progress(life.durable.number)
             if life.claim != claim:
-                return  # a later term was heard of while this was written
+                return  # a later term was announced while this was written
             life.is_master = True
             life.note(f"this broker is the master of term {claim.term}")
             self._beat()
@@ -123,7 +123,7 @@ class Master:
         life.persist(life.saved().frames(), durable, replace=True)
 
     def resign(self, why: str) -> None:
-        """Somebody else reigns in a later term: what is under way here is unknown, or did not happen."""
+        """Another broker is master in a later term: the outcome of what is under way here is unknown."""
         life = self._life
         life.is_master = False
         life.note(f"this broker is not the master any more: {why}", warning=True)
@@ -257,7 +257,7 @@ class Master:
         self._life.send(over.claim.master, over.offer)
 
     def taken(self, sender: str, message: Taken) -> None:
-        """The successor has the record: decide, once and for good."""
+        """The successor has the record: make the decision durable."""
         life, over = self._life, self._over
         if over is None or over.taken or message.claim != over.claim or sender != over.claim.master:
             return

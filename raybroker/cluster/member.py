@@ -1,4 +1,4 @@
-"""The member machine of one broker in a cluster, and the funnel that every event goes through.
+"""The member machine of one broker in a cluster, which takes every event.
 
     STARTING           the incarnation is being made durable
     WAITING_FOR_MASTER no client is taken until the master is found; tried again every ``retry_ms``
@@ -69,7 +69,7 @@ class Member(Shown):
     # ---- the funnel
 
     def step(self, event: Event, now_ms: int) -> list[Action]:
-        """What to do about an event, in order."""
+        """Take one event; returns the actions to carry out, in order."""
         life = self._life
         if life.state is MemberState.STOPPED:
             return []
@@ -103,7 +103,7 @@ class Member(Shown):
         life.enter(MemberState.WAITING_FOR_MASTER if life.follows else MemberState.REPLAYING)
 
     def _adopt(self, claim: Leadership) -> None:
-        """A later term than the one that this broker followed."""
+        """Follow a later term."""
         life = self._life
         life.held = None
         if life.is_master:
@@ -238,7 +238,7 @@ class Member(Shown):
     # ---- the states
 
     def _advance(self) -> None:
-        """Go on as far as it goes."""
+        """Enter the next states as far as their conditions hold."""
         life = self._life
         before = None
         while before is not life.state:
@@ -254,7 +254,7 @@ class Member(Shown):
             self._applier.pump(self._target())
 
     def _is_copy(self) -> bool:
-        """What is on disk here is the record of the master, as far as it goes."""
+        """Whether the record on disk here is a copy of the master's."""
         return not self._life.follows or self._life.durable.record == self._life.claim.record
 
     def _target(self) -> int:
@@ -275,14 +275,14 @@ class Member(Shown):
             self._until_ms = life.now_ms + life.settings.exchange_ms
 
     def _master_is_missing(self) -> bool:
-        """Nobody finishes initialising without the master, or the table."""
+        """Whether the master, or the table, is missing; a broker that does not operate yet then waits for it."""
         life = self._life
         if life.follows and (not life.keeper_heard or life.trouble):
             self._source.target = None
         return life.follows and self._source.target is None
 
     def _exchange_new(self) -> None:
-        """With every instance once, and again after it was not heard for a while."""
+        """Exchange consumers with every instance once, and again after it was silent."""
         life = self._life
         now = {peer: life.matched[peer] for peer in life.peers()}
         for peer, incarnation in now.items():
@@ -293,7 +293,7 @@ class Member(Shown):
         self._exchanging &= now.keys()
 
     def _exchange(self) -> None:
-        """Done with everybody who lives, and everybody who is configured had the time to be heard."""
+        """Consumers are exchanged with every live broker, and every configured broker had time to be heard."""
         life = self._life
         if self._master_is_missing():
             life.enter(MemberState.WAITING_FOR_MASTER)

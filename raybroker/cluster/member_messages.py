@@ -22,11 +22,11 @@ class Position(Value):
 
 
 class Message(Value):
-    """What one member machine says to another."""
+    """A message of one member machine to another."""
 
 
 class Greet(Message):
-    """Who I am and what has to be equal.  ``answer``: greet me back."""
+    """A greeting: the sender and its properties that must be equal. ``answer``: the receiver greets back."""
 
     properties: Mapping[str, object]
     claim: Leadership
@@ -35,14 +35,14 @@ class Greet(Message):
 
 
 class Refuse(Message):
-    """You may not talk to me: ``text`` says why; ``stale``: a later instance of you is known."""
+    """Refusal of the receiver, with the reason; ``stale``: a later instance of the receiver is known."""
 
     text: str
     stale: bool = False
 
 
 class Beat(Message):
-    """I live.  ``operating``: I am fully integrated; ``joined`` orders the brokers that are."""
+    """A heartbeat. ``operating``: the sender is fully integrated; ``joined`` orders the brokers that are."""
 
     claim: Leadership
     position: Position
@@ -51,7 +51,7 @@ class Beat(Message):
 
 
 class Ask(Message):
-    """To the master: what comes after this position?"""
+    """To the master: a request for the entries after this position."""
 
     position: Position
 
@@ -72,14 +72,14 @@ class Whole(Message):
 
 
 class Disagree(Message):
-    """From the master: your position is not on my record, and I cannot tell why; an administrator has to look."""
+    """From the master: its record does not contain the receiver's position; an administrator has to decide."""
 
     position: Position
     text: str
 
 
 class Proposal(Message):
-    """To the master: make this change.  ``request`` counts the proposals of one instance; said again until answered."""
+    """To the master: a proposed change. ``request`` counts the proposals of one instance; repeated until answered."""
 
     request: int
     change: Change
@@ -96,20 +96,20 @@ class Decision(Message):
 
 
 class Tell(Message):
-    """Without a master: this was changed here; ``sequence`` counts the changes of one instance."""
+    """Without a master: a change of the sender; ``sequence`` counts the changes of one instance."""
 
     sequence: int
     change: Change
 
 
 class Told(Message):
-    """Answer to a Tell: it is durable here too."""
+    """Answer to a Tell: the change is durable at the sender of this."""
 
     sequence: int
 
 
 class Offer(Message):
-    """From the master that is going to be replaced: keep this record; it is yours if I say so."""
+    """From a master that hands over: its record, which the receiver keeps until the hand-over is decided."""
 
     claim: Leadership
     dump: bytes
@@ -123,11 +123,11 @@ class Taken(Message):
 
 
 class Bye(Message):
-    """I shut down in order."""
+    """The sender shuts down in order."""
 
 
 class Envelope(Value):
-    """One message with who says it; ``to``: the only incarnation of the receiver that it is for, 0 for any."""
+    """One message with its sender; ``to``: the only incarnation of the receiver that it is for, 0 for any."""
 
     sender: str
     incarnation: int

@@ -113,7 +113,7 @@ class MemberContext:
         self.table_heard = False
         """The shared table was read, and it is ours, at the last attempt."""
         self.held: tuple[str, Callable[[], None]] | None = None
-        """A broker that has to be greeted before this one reigns, and what to do then."""
+        """A broker that has to be greeted before this one becomes master, and the action to take then."""
         self.agreed = RecordState()
         self.durable = Position("", 0, "")
         self.take_record_as_durable()
@@ -132,7 +132,7 @@ class MemberContext:
     # ---- actions
 
     def send(self, to: str, message: Message) -> None:
-        """A greeting is for whoever has the name; all else is for the instance that was greeted."""
+        """Send a greeting to any instance of that name, every other message to the instance that was greeted."""
         instance = 0 if isinstance(message, Greet) else self.matched.get(to, 0)
         self.out.append(Send(to, Envelope(self.name, self.incarnation, instance, message)))
 
@@ -216,12 +216,12 @@ class MemberContext:
         self.durable = Position(self.record.id, self.record.number, self.record.digest)
 
     def forget_past(self) -> None:
-        """All of the record is carried out here: nothing that it destroyed is left."""
+        """The whole record is carried out here: nothing that it destroyed is left."""
         self.record.forget_past()
         self.agreed.past.clear()
 
     def compress(self) -> None:
-        """Keep the record's state instead of its history, of what is on disk: nobody is given more than that."""
+        """Replace the durable part of the record's history by its state."""
         if self.durable.record != self.record.id or self.durable.number <= self.record.base_number:
             return
         self.record = self.record.compress(self.durable.number)
@@ -229,7 +229,7 @@ class MemberContext:
 
     @property
     def rows(self) -> int:
-        """How much there is to keep of a record, however long its history is."""
+        """Rows of the record's state, whatever the length of its history."""
         return len(self.agreed.destinations) + len(self.agreed.subscriptions) + len(self.agreed.templates)
 
     def compress_when_long(self) -> None:

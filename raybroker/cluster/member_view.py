@@ -37,7 +37,7 @@ class Shown:
 
     @property
     def opened(self) -> bool:
-        """Clients are taken."""
+        """Whether clients are accepted."""
         return self._life.state in INTEGRATED
 
     @property
@@ -66,7 +66,7 @@ class Shown:
 
     @property
     def agreed(self) -> RecordState:
-        """What there has to be by the durable part of the record. To be read only."""
+        """The state that the durable part of the record leads to. To be read only."""
         return self._life.agreed
 
     @property
@@ -81,7 +81,7 @@ class Shown:
 
     @property
     def contradiction(self) -> str:
-        """What the configuration says of the master and the record does not, in words; "" when they agree."""
+        """How the configuration and the record contradict each other about the master, in words; "" when they agree."""
         life = self._life
         wanted, master = life.settings.master, life.claim.master
         if not wanted or not master or wanted == master:

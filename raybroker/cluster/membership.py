@@ -1,4 +1,4 @@
-"""One broker's view of the brokers of its cluster: who lives, since when, and which of them is the coordinator.
+"""One broker's view of the brokers of its cluster: which are up, since when, and which of them is the coordinator.
 
 A broker that is silent for ``suspect_ms`` is suspect, after ``down_ms`` it is down (own heartbeats: Ray's verdict takes
 minutes).  ``joined`` is a number that a broker takes when it becomes operating, greater than every one it has heard of;
@@ -113,9 +113,9 @@ class Membership:
         self, name: str, incarnation: int, now_ms: int, *,
         joined: int = 0, operating: bool = False, version: int = 0, number: int = 0,
     ) -> Moved | None:  # fmt: skip
-        """A sign of life of another broker; what it changed.  Raises StaleError for an older instance.
+        """Note a heartbeat of another broker; returns the change of state.  Raises StaleError for an older instance.
 
-        A broker that left stays so until a new instance of it is heard: what comes late is no sign of life.
+        A broker that left stays so until a new instance of it is heard: late messages of the old instance do not count.
         """
         assert name != self.me
         self.check(name, incarnation)
@@ -132,13 +132,13 @@ class Membership:
         ))  # fmt: skip
 
     def left(self, name: str, incarnation: int) -> Moved | None:
-        """The broker said good-bye.  Raises StaleError for an older instance."""
+        """The broker has left in order.  Raises StaleError for an older instance."""
         self.check(name, incarnation)
         old = self._rows.get(name, BrokerRow(name))
         return self._put(replace(old, state=BrokerState.LEFT, incarnation=incarnation))
 
     def tick(self, now_ms: int) -> list[Moved]:
-        """Who has been silent for too long by now."""
+        """The changes of brokers that have been silent for too long."""
         found = (self._aged(row, now_ms - row.last_heard_ms) for row in list(self._rows.values()))
         return [moved for moved in found if moved is not None]
 

@@ -1,4 +1,4 @@
-"""Carrying the record out on this broker: one step at a time, all at once at first and after a failure."""
+"""Application of the record on this broker: step by step, and as a whole at first and after a failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raybroker.cluster.events import Apply
 from raybroker.cluster.member_state import MemberContext, MemberState
 
 CHANGES_MAX: Final = 100
-"""Changes of one Apply: a bound for what one step of the shell takes."""
+"""Changes of one Apply, which bounds one step of the shell."""
 
 
 class Applier:
@@ -25,7 +25,7 @@ class Applier:
         self._waiting: list[tuple[int, Callable[[str], None]]] = []
 
     def whole(self) -> None:
-        """What is here may be anything: bring all of it in line with the record."""
+        """The state of this broker is not known: bring all of it in line with the record."""
         self._whole = True
         self._retry_ms = 0
 
@@ -37,9 +37,7 @@ class Applier:
             self._waiting.append((number, then))
 
     def anew(self, why: str) -> None:
-        """Another record is being written here: what was carried out, and is waited for, is of one that holds no more.
-
-        Its numbers mean nothing in the new one.
+        """Another record replaces the one that was applied: its entry numbers, and those waited for, are void.
         """
         self.applied = -1
         self.whole()

@@ -1,4 +1,4 @@
-"""Entries of the record as rows of the shared table, and back: nothing that the table says is believed unchecked."""
+"""Entries of the record as rows of the shared table, and back, with every column checked."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def record_of(found: Found) -> ChangeRecord:
 
 
 def parts_of(record: ChangeRecord) -> tuple[Head, str, str]:
-    """What a table has that begins with this record: head, hash, and base."""
+    """The content of a new table for this record: head, hash and base."""
     short = record.compress()
     head = Head(short.cluster, short.id, short.term, short.number)
     return head, short.digest, dump(short).decode("ascii")

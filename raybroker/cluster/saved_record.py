@@ -1,4 +1,4 @@
-"""The record file: what a broker keeps of the cluster, as frames, and how a backup is put in its place.
+"""The record file: the cluster state that a broker keeps, as frames, and its replacement by a backup.
 
     ["life", incarnation, cluster id]            at each start
     ["claim", term, master, record, configured]  whom it follows; ``configured`` was imq.cluster.masterbroker then
@@ -143,7 +143,7 @@ def restored(
     record = load(backup, cluster=cluster or saved.cluster)
     term = restored_term(record.term, saved.claim.term if saved.claim is not None else 0)
     short = record.compress()
-    short.forget_past()  # What is here and not in a restored record stays: see services.applying.
+    short.forget_past()  # Destinations that the restored record lacks stay: see broker.record_application.
     short.id, short.term = new_id, term
     short.cluster = record.cluster or cluster or saved.cluster
     fresh = Saved(saved.incarnation, short.cluster, Leadership(term, name, new_id), master, record=short)

@@ -83,16 +83,16 @@ class Sharer:
         self._proposals: dict[int, Proposal] = {}
         self._sequence = 0
         self._reading = self._seen = 0
-        """Wishes up to here came before the reading that is under way, and before the last one that was complete."""
+        """The last change that was wanted before the reading under way, and before the last complete one."""
         self._read_ms = 0
         self._told = False
-        """Another broker has said that there is more, since the last reading began."""
+        """Another broker has announced newer entries since the last reading began."""
         self._vain_ms = 0
-        """A reading that brought nothing is not repeated before, whatever others say."""
+        """The earliest time to read again after a reading without news."""
         self._shorten_now = False
         self._base_number = 0
         self._said: set[str] = set()
-        """What the log has of this outage."""
+        """The reasons that the log already has for this outage."""
         self._newer: tuple[Leadership, int] = Leadership(), 0
         """The latest term that another broker knows of, and when it said so."""
 
@@ -124,7 +124,7 @@ class Sharer:
             self._told = True
 
     def tick(self) -> None:
-        """Who waits for too long is told so."""
+        """Answer changes that waited for too long."""
         life = self._life
         why = f"{life.keeper} has not answered in time"
         for proposal in [proposal for proposal in self._proposals.values() if life.now_ms >= proposal.until_ms]:
@@ -137,7 +137,7 @@ class Sharer:
     # ---- calls to the table
 
     def pump(self) -> None:
-        """Go on with what is to be done next."""
+        """Begin the next call to the table, if one is due."""
         life = self._life
         if self._call is not None or life.state in (MemberState.STARTING, MemberState.STOPPED):
             return
@@ -233,7 +233,7 @@ class Sharer:
                     self._refuse(proposal, MasterUnavailableError(text))
 
     def _made(self, batch: list[tuple[Proposal, Entry]]) -> None:
-        """These are in the table for good."""
+        """These entries are durable in the table."""
         entries = [entry for _, entry in batch]
         for entry in entries:
             self._life.record.accept(entry)

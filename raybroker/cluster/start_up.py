@@ -1,6 +1,6 @@
 """Start-up of a broker: which record it has, and whether it is the master, before it hears other brokers.
 
-What a broker followed last holds, also when a change of master was not written into its configuration yet.  A master
+The master that a broker followed last counts, even when the configuration does not name it yet.  A master
 whose configuration names another one now waits for that one: a backup may have been restored there.  A configured
 master without a record begins one; brokers that know another of the same term refuse it, so a master that lost its disk
 does not empty the cluster.
@@ -26,7 +26,7 @@ def begin(life: MemberContext, master: Master, found: Saved, new_id: str) -> Non
 
 
 def _with_table(life: MemberContext, found: Saved) -> None:
-    """A copy of what a table had is gone on with; anything else gives way to what the table has."""
+    """Continue a copy of the table's record; replace any other record by the table's."""
     if found.claim is not None and not found.claim.master:
         life.claim = found.claim
 
@@ -72,7 +72,7 @@ def _with_master(life: MemberContext, master: Master, found: Saved, new_id: str)
 
 
 def _reign_again(life: MemberContext, master: Master, found: Saved) -> None:
-    """The master of before goes on, or begins what it was chosen for."""
+    """The previous master continues, or begins the term for which it was chosen."""
     life.trouble, claim = "", life.claim
     if found.record is not None and (found.record.id, found.record.term) == (claim.record, claim.term):
         life.when_durable(lambda: _resume(life, claim))

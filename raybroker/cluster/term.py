@@ -13,7 +13,7 @@ from typing import Final
 
 RESTORE_TERM_STEP: Final = 1000
 FIRST_TERM: Final = 1
-"""Of a record that a configured master begins; 0 is what a broker knows that has never heard of one."""
+"""The term of a record that a configured master begins; 0 stands for no known term."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,8 @@ class PathMap:
     ) -> Resolved:
         """Where the units go, and that the producer ``owner`` uses them from now on, for a lease at least.
 
-        Units without a path get the member that ``choose`` gives. Whether a member can be reached is the sender's
-        business: a unit is never moved because its member is down. Raises ValueError for over UNITS_MAX units.
+        Units without a path get the member that ``choose`` gives. A unit is never moved because its member is down; the
+        sender handles that. Raises ValueError for over UNITS_MAX units.
         """
         if len(units) > UNITS_MAX:
             raise ValueError(f"{len(units)} units in one question; at most {UNITS_MAX} are allowed")
