@@ -29,7 +29,7 @@ class AttachProducer(NamedTuple):
 
 
 class DetachProducer(NamedTuple):
-    """The producer is gone. ``forget``: it said goodbye and will retry nothing."""
+    """The producer is detached. ``forget``: it was closed and will retry nothing."""
 
     attachment: int
     forget: bool
@@ -140,7 +140,8 @@ class Missed(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """The consumer is done with the deliveries tagged first … last of each range. request 0 wants no confirmation."""
+    """The consumer has acknowledged the deliveries tagged first … last of each range. request 0 wants no
+    confirmation."""
 
     attachment: int
     ranges: Sequence[tuple[int, int]]
@@ -255,7 +256,7 @@ class Composed(NamedTuple):
 
 
 class ReturnDeadLetters(NamedTuple):
-    """Dead messages, or some that were put aside, are not taken anywhere: they wait again."""
+    """No destination takes these dead messages, or messages that were put aside: they wait again."""
 
     queue: int
     ordinal: int

@@ -140,7 +140,7 @@ def _check_consumer(consumer: Consumer) -> None:
 
 
 def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
-    """Whoever has room has a turn, and nobody waits beside a message that is for him."""
+    """Every consumer with room has a turn, and none waits beside a message that matches it."""
     turn = queue.consumers.turn
     assert len({id(consumer) for consumer in turn}) == len(turn), "a consumer has two turns"
     for consumer in turn:
@@ -159,7 +159,7 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
 
 
 def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
-    """Drain mode leaves no credit behind, and nobody in it waits for messages that he has not been told of."""
+    """Drain mode leaves no credit behind, and a consumer in it has been told of every message that waits for it."""
     local = any(c.active and not c.remote for c in queue.consumers.by_attachment.values())
     for attachment, consumer in queue.consumers.by_attachment.items():
         outranked = consumer.remote and local and home.attributes.localDeliveryPreferred

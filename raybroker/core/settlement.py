@@ -1,4 +1,4 @@
-"""Settlement of messages for good: it is written down, the block index settles them, and whoever waits is told."""
+"""Settlement of messages: a record is written, the block index settles them, and the consumer is told."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Clear = Callable[[DeliveryQueue, int, int], tuple[int, bool]]
 
 
 class Settlement:
-    """Carries out what the delivery queues of one destination have decided."""
+    """Carries out the decisions of the delivery queues of one destination."""
 
     __slots__ = ("_clear", "_counters", "_index", "_step")
 
@@ -108,7 +108,7 @@ class Settlement:
         return count
 
     def retire(self, retired: tuple[list[int], list[int]]) -> None:
-        """Nothing is left of these blocks: those that the store has not, and those that it has."""
+        """Retire blocks of which nothing is left: those that are not stored, and those that are."""
         for stored in (False, True):
             if retired[stored]:
                 self._step.out.after_durable.append(Retire(tuple(retired[stored]), stored))
@@ -142,6 +142,6 @@ class Settlement:
             return
         block = self._index.held[ordinal]
         told = block.told_dead & mask
-        if told and block.stored:  # Other subscriptions owe it still, and must not tell it again after a restart.
+        if told and block.stored:  # Other subscriptions must not report the death again after a restart.
             self._step.record_rows(records.BURIED, queue.number, [records.Row(ordinal, told)])
         self.settle(queue, parts)

@@ -212,7 +212,7 @@ class Admission:
         self._step.out.immediate.extend(Gate(attachment, state, until_ms) for attachment in self.producers.attached)
 
     def open_gate(self) -> None:
-        """There is room again: producers that wait go on."""
+        """Tell waiting producers that there is room again."""
         if self._policy.attributes.limitBehavior == "FLOW_CONTROL" and self._full():
             return
         self.slow = False

@@ -1,4 +1,4 @@
-"""Taking a block: its messages are written down and held, and the delivery queues get what they are owed of them.
+"""The intake of a block: its messages are recorded and held, and each delivery queue gets those that it is owed.
 
 REMOVE_OLDEST and REMOVE_LOW_PRIORITY discard afterwards what waits, until the limits hold.
 """
@@ -29,7 +29,7 @@ from raybroker.model.record import BLOCK, Entry
 
 
 class Taking(Protocol):
-    """What taking a block needs of a destination; see there."""
+    """What the intake needs of a destination; see there."""
 
     kind: ClassVar[DestinationType]
     name: str
@@ -127,7 +127,7 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
 
 
 def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome) -> None:
-    """Somebody is owed something of it; a topic without subscribers holds nothing."""
+    """Whether a delivery queue is owed any of it; a topic without subscribers holds nothing."""
     owed = 0
     for chosen in claims.values():
         owed |= chosen
@@ -146,7 +146,7 @@ def _settle_rest(home: Taking, ordinal: int, block: BlockEntry, owed: int) -> No
 
 
 def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: Outcome) -> None:
-    """Hold the block for its transaction: it is charged, and nobody sees it."""
+    """Hold the block for its transaction: it counts for limits, and no consumer sees it."""
     block.transacted = True
     ordinal = out.accepted = home.block_index.accept(block, whole=mask == block.everything)
     if mask != block.everything:

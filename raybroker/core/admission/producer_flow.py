@@ -13,13 +13,13 @@ from raybroker.model.settings import DestinationAttributes
 
 CREDIT_MAX: Final = 1000
 PRODUCERS: Final = 100
-"""Producers that are reckoned with where maxNumProducers is unlimited."""
+"""The number of producers to assume where maxNumProducers is unlimited."""
 MESSAGE_BYTES: Final = 1024
-"""What a message counts as where only maxTotalMsgBytes limits the destination."""
+"""The message size to assume where only maxTotalMsgBytes limits the destination."""
 
 
 def producer_credit(attributes: DestinationAttributes) -> int:
-    """Messages under way that each producer may have; 0: as many as it likes."""
+    """Messages under way that each producer may have; 0: no limit."""
     if attributes.limitBehavior != "FLOW_CONTROL":
         return 0
     limits = []

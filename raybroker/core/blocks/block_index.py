@@ -1,4 +1,4 @@
-"""The blocks that a destination holds, and which of their messages are still owed to somebody.
+"""The blocks that a destination holds, and which of their messages are not settled.
 
 A block is held from acceptance until its last message is settled.  Per block this costs one small object however many
 messages it has, and less where many of one message wait, see :mod:`~raybroker.core.blocks.held_blocks`; which messages

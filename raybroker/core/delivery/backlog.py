@@ -1,8 +1,8 @@
 """Messages that wait for a consumer, as runs of blocks on buckets.
 
-A bucket holds what has one priority and matches the same selectors, so that nobody ever walks past messages that are
-not for him: a consumer looks at the heads of the buckets that are, takes the highest priority first and within it what
-came first.  Without selectors and with one priority there is one bucket.
+A bucket holds the messages of one priority that match the same selectors, so that a consumer never walks past messages
+that it does not want: it looks at the heads of the buckets that match, and takes the highest priority first, and within
+it the oldest.  Without selectors and with one priority there is one bucket.
 
 On a bucket, fresh messages come at the end and leave at the front; what a consumer gives back goes to its old place,
 which is found by its ``arrival``, a number that grows with every arrival.

@@ -7,7 +7,7 @@ a message's headers; bodies are never looked at.  How the text becomes the funct
 
 Where JMS leaves something open, or a program in Python differs from one in Java:
 
-* What is not there, or None, is *unknown*; so is arithmetic with a value that is no number, a division by zero, an
+* A missing value, or None, is *unknown*; so is arithmetic with a value that is no number, a division by zero, an
   integer result that does not fit 64 bits (never one that wrapped around), and a value that is no truth value in the
   place of a condition.  An unknown condition selects nothing, and NOT leaves it unknown.
 * Comparing unlike types is false, for ``<>`` too.  Bytes, and types that JMS does not know, are unlike everything.

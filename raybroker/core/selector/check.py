@@ -1,4 +1,4 @@
-"""Refuses a selector that cannot be right whatever the message is: parts whose types are known and do not fit."""
+"""The type check of selectors: refuses parts whose types are known and do not fit, for whatever message."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from raybroker.core.selector.tree import (
 
 
 class Kind(Enum):
-    """What a part is for certain, as the user is told of it."""
+    """Type of a part of a selector, with its name in error texts."""
 
     NUMBER = "a number"
     TEXT = "a text"
@@ -71,7 +71,7 @@ def is_constant(node: Node) -> bool:
 
 
 def _kind(node: Node) -> Kind:
-    """What ``node`` is; raises Fault for parts of it that do not fit."""
+    """The type of ``node``; raises Fault for parts of it that do not fit."""
     match node:
         case Literal():
             return _kind_of_literal(node)

@@ -1,4 +1,4 @@
-"""Makes functions of the tree that take many messages at once.
+"""The compiler of selectors: makes functions of the tree that take many messages at once.
 
 A function goes over all messages of a block before the next one does: a *column* gives the values of an operand, a
 *verdict* is the column of a condition (True, False, None for unknown), and a *sieve* gives the messages for which a
@@ -61,7 +61,7 @@ _NUMBERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operators.eq, "<>": operators.ne, "<": operators.lt, "<=": operators.le, ">": operators.gt,
     ">=": operators.ge,
 }  # fmt: skip
-"""Comparisons of two numbers, without asking what they are."""
+"""Comparisons of two numbers, without a check of their types."""
 
 
 def _every(content: Content, attempts: int, rows: Rows) -> Rows:
@@ -155,7 +155,7 @@ def _any_of(sieves: list[Sieve]) -> Sieve:
 
 
 def _compared(operator: str, values: Column, constant: Any) -> Sieve:
-    """A comparison with a constant that is true: most of what selectors are made of."""
+    """The messages for which a comparison with a constant is true, the most frequent kind of condition."""
     if constant is None:
         return _none
     if operator == "=" and type(constant) is str:
@@ -235,7 +235,7 @@ def _combined(left: Column, right: Column, function: Callable[[Any, Any], Any]) 
 
 
 def _joined(verdicts: list[Column], decides: bool) -> Column:
-    """One ``decides`` decides for all; else one unknown makes all unknown."""
+    """Combine verdicts: one that is ``decides`` decides; otherwise one unknown makes the result unknown."""
     otherwise = not decides
 
     def joined(content: Content, attempts: int, rows: Rows) -> list[Any]:

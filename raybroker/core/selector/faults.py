@@ -1,4 +1,4 @@
-"""Refusal of a selector: where, what was found and what was expected, in words for the person who wrote it."""
+"""Refusal of a selector: the position, what was found there and what was expected."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The grammar of selectors, and how what it finds becomes a tree.
+"""The grammar of selectors, and the syntax tree that it makes.
 
-From loose to tight: OR, AND, NOT, one comparison, + and -, * and /, a sign; equals go from left to right.
+Precedence from low to high: OR, AND, NOT, one comparison, + and -, * and /, a sign; equal ranks associate to the left.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ _GRAMMAR: Final = """
 %declare SIGN TIMES NUMBER TRUE FALSE NAME
 """
 _SILENT: Final = frozenset({"OR", "AND", "BETWEEN", "IN", "OPEN", "COMMA", "CLOSE", "LIKE", "ESCAPE", "IS", "NULL"})
-"""Kinds of words that leave no trace in the tree."""
+"""Kinds of tokens that are not part of the tree."""
 
 _VALUE: Final = frozenset({"NAME", "NUMBER", "TEXT", "TRUE", "FALSE", "OPEN"})
 _AFTER_ALL: Final = ("AND", "OR", "$END")
-"""What may follow a whole condition; the parser does not say it of the last one."""
+"""Tokens that may follow a whole condition, which the parser does not list at the end."""
 _EXPECTED: Final = {
     "NOT": "NOT", "COMPARE": "a comparison (= <> < <= > >=)", "BETWEEN": "BETWEEN", "IN": "IN", "LIKE": "LIKE",
     "IS": "IS", "NULL": "NULL", "SIGN": "+ or -", "TIMES": "* or /", "AND": "AND", "OR": "OR", "ESCAPE": "ESCAPE",
     "OPEN": '"("', "COMMA": "a comma", "CLOSE": '")"', "TEXT": "a text in single quotes", "$END": "the end",
 }  # fmt: skip
-"""Kind of word → how the user is told of it, in this order."""
+"""Kind of token → its name in error texts, in this order."""
 
 
 class _Words(Lexer):
-    """Gives our words to the parser."""
+    """The lexer of the parser: the tokens of ``tokens.words``."""
 
     def __init__(self, conf: object) -> None:
-        """``conf`` is what the grammar declares; the words are known without it."""
+        """``conf`` is what the grammar declares; it is not needed."""
 
     def lex(self, data: str) -> Iterator[Token]:  # type: ignore[override]  # what lark asks of a lexer of one's own
         for kind, text, at in words(data):
@@ -153,7 +153,7 @@ def _at(token: Token) -> int:
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    """Made at the first selector: the tables take some hundredths of a second."""
+    """The parser, made at the first selector: its tables take some hundredths of a second."""
     return Lark(_GRAMMAR, start="any_of", parser="lalr", lexer=_Words, transformer=_Tree(), maybe_placeholders=True)
 
 

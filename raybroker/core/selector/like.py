@@ -1,7 +1,7 @@
 """Patterns of LIKE: ``_`` is any one character, ``%`` any number of them.
 
-A pattern is cut at its ``%`` into pieces of fixed length; each is looked for after the one before it, and the first
-place is always good enough.  So no pattern makes the search start over and over again, whatever the text.
+A pattern is cut at its ``%`` into pieces of fixed length; each is searched behind the one before it, and its first
+occurrence suffices. So the search never backtracks, whatever the pattern and the text.
 """
 
 from __future__ import annotations

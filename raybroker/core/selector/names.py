@@ -1,4 +1,4 @@
-"""Names in a selector: which characters they are made of, and which of those with JMS in front exist."""
+"""Names in a selector: the characters that they may have, and the names with the prefix JMS that exist."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HEADERS: Final = (
 DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 REDELIVERED: Final = "JMSRedelivered"
 OF_DELIVERY: Final = frozenset({DELIVERY_COUNT, REDELIVERED})
-"""What depends on the delivery rather than on the message."""
+"""Names whose value depends on the delivery rather than on the message."""
 
 def is_property(name: str) -> bool:
-    """Whether the value stands in the properties of a message and nowhere else."""
+    """Whether the value is a property of the message, never a header."""
     return not name.startswith("JMSX") and name not in HEADERS
 
 
 def may_be_property(name: str) -> bool:
-    """Whether the value may stand in the properties of a message."""
+    """Whether the value may be a property of the message."""
     return name not in HEADERS and name != DELIVERY_COUNT
 
 

@@ -17,14 +17,14 @@ from raybroker.core.selector.tokens import SELECTOR_CHARS_MAX
 SELECTOR_CACHE_MAX: Final = 128
 """Compiled selectors that are kept; the longest take about a mebibyte each.
 
-At the edge: the one that was asked for longest ago is forgotten, and compiled again when it is asked for.
+At the edge: the least recently used one is dropped, and compiled again on demand.
 """
 _FEW: Final = 16
 """Up to so many messages, setting one bit after the other is faster than writing the mask as digits."""
 
 
 class Selector:
-    """What a consumer wants; two of the same text do the same.
+    """A compiled selector; two of the same text are interchangeable.
 
     text              as given
     identifiers       the names used: headers, and properties of the application
@@ -78,7 +78,7 @@ def compile_selector(text: str) -> Selector:
 
     Raises InvalidSelectorError, which says where the fault is, what was found there and what was expected.
     """
-    # Costs seven hundredths of a second, which a process without selectors need not spend.
+    # The import of the parser takes 0.07 s, which a process without selectors does not spend.
     from raybroker.core.selector.grammar import parse
 
     if len(text) > SELECTOR_CHARS_MAX:

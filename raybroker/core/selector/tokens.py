@@ -1,4 +1,4 @@
-"""Cuts the text of a selector into words, and reads its literals."""
+"""The tokens of a selector, and the values of its literals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SELECTOR_CHARS_MAX: Final = 8_192
 At the edge: a longer one is refused.
 """
 NESTING_MAX: Final = 32
-"""Parentheses inside each other: what reads them is recursive.  At the edge: one more is refused."""
+"""Depth of nested parentheses: the parser is recursive.  At the edge: one more is refused."""
 IN_LIST_MAX: Final = 1_000
 """Texts in the list of one IN.  At the edge: a longer list is refused."""
 
 LONG_END: Final = 1 << 63
-"""First integer too large for a literal, but for the smallest one's digits."""
+"""The first integer that is too large for a literal, except as the digits of the smallest one."""
 
 _WORDS: Final = re.compile(
     r"""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raybroker.core.selector.tokens import LONG_END
 
 _LIKE: Final = {int: "number", float: "number", str: "text", bool: "truth"}
-"""Types that a selector knows; values of one word may be compared."""
+"""Type → kind of value; values of one kind may be compared."""
 
 
 def alike(left: Any, right: Any) -> bool:

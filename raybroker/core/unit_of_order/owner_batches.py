@@ -1,12 +1,12 @@
-"""Messages behind, put together for the session that has their units: a *owner batch* is a part of one block.
+"""Owner batches: messages of one block that wait for the session that owns their units, kept as one set.
 
-Most messages of a busy delivery queue come while a session has earlier ones of their unit and no room for more.  All
-of a block that will be for that session then waits as one set, and leaves as one; kept unit by unit, each of them
-would cost as much as a whole owner batch.
+Most messages of a busy delivery queue arrive while a session has earlier ones of their unit and no room for more. The
+messages of a block for that session then wait and leave as one set: kept unit by unit, each of them would cost as much
+as a whole owner batch.
 
-A owner batch is for its session only as long as that is certain.  What the owner batches have of a unit of which the
-session has settled everything is taken out of them.  When something earlier comes back, or what is next depends on
-selectors and priorities, they are *unpacked*: each message waits in its unit again, and is not packed another time.
+A unit of which the session has settled everything is taken out of its owner batches, since other sessions may have it.
+When an earlier message comes back, or selectors or priorities decide what is next, they are *unpacked*: each message
+waits in its unit again, and is not packed another time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ everything costs less in the end."""
 
 
 def take_first(units: Units, held: Held, owner: Owner, mask: int) -> None:
-    """The session gets these messages of its first owner batch."""
+    """Hand these messages of its first owner batch to the session."""
     run = owner.owner_batches[0]
     if mask == run.mask:
         owner.owner_batches.popleft()
@@ -65,7 +65,7 @@ def unpack_all(units: Units, held: Held, owners: Iterable[Owner], ordinals: Iter
 
 
 def take_out(units: Units, held: Held, freed: Iterable[Unit]) -> list[Unit]:
-    """Of these units nobody has anything any more: what owner batches have of them waits in the units.
+    """Take units that no session has any more out of the owner batches: their messages wait in the units.
 
     Returns all units whose messages were unpacked with them.
     """

@@ -1,20 +1,20 @@
 """The units of order of one delivery queue, as long as it has any.
 
-New blocks stand in a line and are opened one by one when somebody has room for more, so that a deep backlog costs
-nothing but its blocks.  A message of an opened block is in one of these places:
+New blocks are queued unopened and are opened one by one when a consumer has room for more, so that a deep backlog costs
+no more than its blocks.  A message of an opened block is in one of these places:
 
-    on the delivery queue's buckets   it has no unit, or is the first message of a unit of which nobody has any: for
-    anybody with a consumer         or acknowledged in a transaction: its unit is *held*, by one session
-    behind                  for nobody yet, or, as long as its unit is held, for that session
-    blocked                  it has its place in its unit and is elsewhere in the delivery queue, or not visible yet
+    on a bucket      any consumer may take it: it has no unit, or is the first message of a unit that is not held
+    with a consumer  or acknowledged in a transaction: its unit is *held*, by one session
+    behind           it waits; while its unit is held, only the session that holds it may have it
+    blocked          it has its place in its unit and is elsewhere in the delivery queue, or not visible yet
 
 When a session has settled all it has of a unit, the next message goes to the buckets.  When one comes back, all
 later ones of its unit come back with it, from wherever the session has them, or they would overtake it.  With selectors
 or several priorities blocks are opened at once: the message to serve first may be anywhere.
 
-A message that is dead, because it expired or a limit removed it, is in nobody's way at once, though it takes a while
-until what becomes of it is settled on disk.  A host that dies in between has it again, and it then comes after those of
-its unit that were handled meanwhile: to hold those back for as long as another host may be away would be worse.
+A message that is dead, because it expired or a limit removed it, blocks its unit no longer, although its move to the
+dead message queue becomes durable later. A host that dies in between has it again, and delivers it after messages of
+its unit that were handled meanwhile: to hold those back while another host is away would be worse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from raybroker.core.unit_of_order.unopened_blocks import UnopenedBlocks
 
 
 class UnitState:
-    """``units`` by name, of opened blocks; ``behind``: how many messages are that.
+    """``units`` by name, of opened blocks; ``behind``: how many messages are behind.
 
     reserved  block of an open transaction → messages of it that have a place here
     dirty     units of which something has changed
@@ -84,7 +84,7 @@ class UnitState:
 
     @property
     def hasty(self) -> bool:
-        """Blocks have to be opened as soon as possible."""
+        """Whether blocks have to be opened as soon as possible."""
         return self.unopened.mixed or bool(self.plain.selector_index)
 
     def names(self, run: Run) -> Iterator[str]:
@@ -97,7 +97,7 @@ class UnitState:
                     yield name
 
     def to_bucket(self, run: Run) -> None:
-        """Put a run on the buckets at its place, for anybody to take."""
+        """Put a run on the buckets at its place, where any consumer may take it."""
         self.plain.put_back(run, self.classify)
 
     def changed(self, unit: Unit) -> None:
@@ -110,7 +110,7 @@ class UnitState:
         self.put_back(run)
 
     def put_back(self, run: Run) -> None:
-        """Messages that can go: new ones, ones that come back, or ones that were blocked."""
+        """Add messages that can be delivered: new ones, returned ones, or ones that were blocked."""
         ordered = run.mask & self.held[run.ordinal].ordered
         self._visible(run.ordinal, ordered)
         if run.ordinal > self.unopened.opened:
@@ -126,7 +126,7 @@ class UnitState:
         self.step.touch(self.number)
 
     def put_behind(self, run: Run) -> None:
-        """Messages of an opened block get to their units."""
+        """Add messages of an opened block to their units."""
         names = self.held[run.ordinal].columns.units
         arrival, ordinal, _, attempts, failures, priority = run
         for name, mask in by_unit(names, run.mask).items():
@@ -145,7 +145,7 @@ class UnitState:
         return unit
 
     def _unpack(self, unit: Unit) -> None:
-        """It has to have what is behind itself."""
+        """Unpack the owner's batches: the unit has to hold its waiting messages itself."""
         if unit.batched:
             assert unit.owner is not None
             self._list_all(unpack(self.units, self.held, unit.owner))
@@ -176,7 +176,7 @@ class UnitState:
             self.changed(unit)
 
     def reserve(self, run: Run) -> None:
-        """An open transaction sends these: they have their place, and nobody sees them."""
+        """Reserve the places of messages that an open transaction has sent; they are not visible."""
         self.hold_place(run)
         ordered = run.mask & self.held[run.ordinal].ordered
         if ordered:
@@ -193,7 +193,7 @@ class UnitState:
                 del self.reserved[ordinal]
 
     def forget(self, ordinal: int, mask: int) -> None:
-        """Barred messages of a block that is still held are gone."""
+        """Drop blocked messages of a block that is still held."""
         block = self.held[ordinal]
         ordered, names = mask & block.ordered, block.columns.units
         if not ordered or names is None:
@@ -237,7 +237,7 @@ class UnitState:
         self.behind -= mask.bit_count()
 
     def settled(self, runs: Iterable[Run]) -> None:
-        """They are in nobody's way any more."""
+        """These messages are settled and block their units no longer."""
         units, dirty = self.units, self.dirty
         for run in runs:
             block = self.held[run.ordinal]
@@ -330,7 +330,7 @@ class UnitState:
         return self.remove({oldest: pk.lowest(mask, room)})
 
     def _heads_gone(self, runs: Iterable[Run]) -> None:
-        """Messages were taken off the buckets for good."""
+        """Messages were removed from the buckets for good."""
         for run in runs:
             for name in self.names(run):
                 unit = self.units[name]
@@ -376,7 +376,7 @@ class UnitState:
     # ---- which is next ---------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring up to date which message of each unit can go, and to whom."""
+        """Update which message of each unit can be delivered, and to which owner."""
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             heads: dict[tuple[int, ...], int] = {}
@@ -425,7 +425,7 @@ class UnitState:
             unit.owner.add(unit, run, 0)
 
     def _retract(self, unit: Unit) -> None:
-        """Something earlier has come: the head goes back behind."""
+        """An earlier message has come: the head waits behind it again."""
         assert unit.head is not None
         (run,) = self.plain.backlog.remove(dict([unit.head]))
         unit.head = None
@@ -455,7 +455,7 @@ class UnitState:
             self._unpack_all()
 
     def selectors_changed(self) -> None:
-        """What is next for whom has to be looked at again."""
+        """Determine anew what is next for each owner."""
         self.plain.selectors_changed()
         self._unpack_all()
         for unit in self.units.values():

@@ -1,4 +1,4 @@
-"""A unit of order in a delivery queue: who has its messages, and which of them wait behind those.
+"""A unit of order in a delivery queue: the session that has its messages, and the messages that wait behind them.
 
 The messages of a unit are in the order in which the destination accepted them, also those of an open transaction: by
 block and by index.  Those that a session has are the first ones, always.  What follows is either *behind*, ready to
@@ -21,16 +21,16 @@ from raybroker.core.delivery.run import Run
 Entry = tuple[int, int, int, tuple[int, int], "Unit"]
 """Place and lowest message of a unit's next run, a number, (priority, signature), the unit."""
 _NOTHING: Any = ()
-"""Instead of an empty list: units come and go by the thousand, and most never have anything in theirs."""
+"""Shared by units without runs: units come and go by the thousand, and most never have any."""
 _TRIM: int = 32
-"""So many runs may have left a unit before the list of the others is moved up."""
+"""Runs that may have left a unit before its list is compacted."""
 
 
 class Owner:
-    """A session, or a transaction that a restart found: whoever has messages of units. ``units``: of how many.
+    """An owner of units: a session, or a transaction that a restart found. ``units``: how many units it owns.
 
-    ready    by (priority, signature) the units that have more for it, those with the earliest message first
-    owner batches  what waits for it as parts of blocks, in order; of each unit the last that there is
+    ready          by (priority, signature) the units that have more for it, those with the earliest message first
+    owner_batches  what waits for it as parts of blocks, in order; of each unit the last that there is
     """
 
     __slots__ = ("_number", "name", "owner_batches", "ready", "units")
@@ -78,11 +78,11 @@ class Owner:
 class Unit:
     """``held`` messages are with ``owner``, ``staged`` of them acknowledged in transaction ``txn``.
 
-    head       (block, message) that stands on the delivery queue's buckets, for anybody to take; only while nobody has
-    any runs       behind, ascending; no messages of another unit
-    batched    so many are behind in owner batches of its owner, after all ``runs``; nothing of it is blocked or staged
-    then blocked    (block, index) of what is blocked, ascending
-    listed     where it stands in what is ready for its owner
+    head     (block, message) that is on a bucket, where any consumer may take it; only while no session has the unit
+    runs     behind, ascending; no messages of another unit
+    batched  messages in owner batches of its owner, behind all ``runs``; then nothing of it is blocked or staged
+    blocked  (block, index) of blocked messages, ascending
+    listed   its entry in what is ready for its owner
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class Unit:
         return run
 
     def overtaken(self) -> bool:
-        """Whether its head is not its first message any more."""
+        """Whether the head is no longer the first message of the unit."""
         assert self.head is not None
         run = self.next()
         if run is not None and (run.ordinal, run.mask & -run.mask) < self.head:
@@ -142,7 +142,7 @@ class Unit:
         return bool(self.blocked) and (self.blocked[0][0], 1 << self.blocked[0][1]) < self.head
 
     def insert(self, run: Run) -> None:
-        """Messages come behind, at their place."""
+        """Insert messages at their place."""
         runs = self.runs
         if not runs:
             self.runs = [run]
@@ -176,7 +176,7 @@ class Unit:
             self._first = 0
 
     def remove(self, ordinal: int, mask: int) -> list[Run]:
-        """Take out those of a block's messages that are behind; returns them."""
+        """Remove those of a block's messages that wait in the unit; returns them."""
         runs = self.runs
         low = bisect_left(runs, ordinal, self._first, key=_ordinal)
         high = bisect_right(runs, ordinal, low, key=_ordinal)
@@ -190,7 +190,7 @@ class Unit:
         return removed
 
     def clear(self, reserved: Mapping[int, int]) -> None:
-        """Nothing waits any more; ``reserved``: what has its place and is not visible yet."""
+        """Remove everything that waits but the places in ``reserved``, whose messages are not visible yet."""
         self.runs = _NOTHING
         self._first = self.batched = 0
         self.head = self.listed = None
