@@ -35,7 +35,7 @@ class BlockCache:
         self.read_back = 0
 
     def put(self, destination: int, ordinal: int, block: Block, *, stored: bool) -> bool:
-        """Keep a new block, which is nowhere else until it is durable; True when it should go then."""
+        """Keep a new block until it is durable; True when it should be demoted then."""
         key = destination, ordinal
         self._newest = key, block
         self._kept[key] = block.view

@@ -1,4 +1,4 @@
-"""A block from a producer on its way in: what its destination forces on it, and the command that brings it there."""
+"""The intake of blocks from clients: applies the overrides of the destination and makes the Send command."""
 
 from __future__ import annotations
 

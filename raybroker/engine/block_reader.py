@@ -1,7 +1,7 @@
-"""Reading a held block, and what follows when the store cannot give it back.
+"""The block reader: reads held blocks, and handles errors of the store.
 
-A block that is damaged halts its destination: nobody is served there until an administrator has skipped or purged it,
-and all other destinations go on.  Any other error of the store stops the host.
+A damaged block halts its destination until an administrator has skipped or purged it; other destinations go on.  Any
+other error of the store stops the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raybroker.model.errors import StoreDamagedError, StoreError
 
 
 class BlockReader:
-    """Blocks of destinations that are there."""
+    """Reads blocks of existing destinations."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BlockReader:
         return None
 
     def headers(self, home: Destination, ordinal: int) -> Content | None:
-        """Headers of a held block; None when the store cannot give it back, and nothing else happens."""
+        """Headers of a held block; None when the store cannot return it, without any other consequence."""
         try:
             return self._codec.content(self._cache.get(home.number, ordinal))
         except StoreError:

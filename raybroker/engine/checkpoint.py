@@ -1,4 +1,4 @@
-"""A host's whole state but for message bodies, as the meta of one CHECKPOINT entry; and what a host recovers.
+"""The checkpoint of a host: its whole state but for message bodies, as the meta of one entry; and recovery from it.
 
 Destinations are numbered by their host and numbers are never used again, so a block of an unknown number below the next
 one belongs to a destination that was destroyed.  Number 0 is the host itself: its notes are about transactions.
@@ -76,7 +76,7 @@ def encode_checkpoint(
 
 @dataclass(slots=True)
 class Recovered:
-    """What a store held: the definitions and what to build destinations from, transactions and schedules."""
+    """The content of a store: definitions, recoveries of destinations, transactions and schedules."""
 
     next_number: int
     definitions: dict[int, Definition]
@@ -85,7 +85,7 @@ class Recovered:
     schedules: ScheduleLog
 
     def dead(self, number: int) -> list[int]:
-        """Blocks of destination ``number`` that nobody is owed."""
+        """Blocks of destination ``number`` that no delivery queue is owed."""
         recovery = self.recoveries[number]
         return recovery.dead if number in self.definitions else [*recovery.dead, *recovery.blocks]
 

@@ -1,4 +1,4 @@
-"""Effects that the clients of a host are told of, and deliveries that wait until a connection can take more."""
+"""Effects for the clients of a host, and deliveries that wait until a connection can take more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from raybroker.model.record import Buffer
 
 
 class Usage(Protocol):
-    """What counts what producers and consumers do."""
+    """The meter of stored and delivered messages."""
 
     def stored(self, attachment: Attachment, first_seq: int, count: int) -> None: ...
 
@@ -45,7 +45,7 @@ class ClientEffects:
         self._blocks = blocks
         self._usage = usage
         self._picked: tuple[Block, int, tuple[Buffer, ...]] | None = None
-        """What was picked last: subscribers with equal selectors get the same, one after the other."""
+        """The last selection of a block: subscribers with equal selectors get the same one after another."""
 
     def handlers(self) -> dict[type[Effect], Callable[[Destination, Any], None]]:
         """For the effect dispatcher."""
@@ -102,7 +102,7 @@ class ClientEffects:
             attachment.peer.gate(attachment.handle, effect.state, effect.until_ms)
 
     def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
-        """What waits here does not leave, and the consumer forgets what it has got."""
+        """Drop waiting deliveries that are void, and tell the consumer of those that were sent."""
         attachment = self._live.get(effect.attachment)
         if attachment is None:
             return
@@ -172,7 +172,7 @@ class ClientEffects:
         self._usage.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
 
     def _missed_later(self, attachment: Attachment, count: int) -> None:
-        """The consumer does not know of deliveries that never left: it may have as many others."""
+        """Give back the credit of deliveries that were never sent."""
         missed = cmd.Missed(attachment.number, count)
         self._executor.later(partial(self._executor.perform, attachment.home, missed))
 

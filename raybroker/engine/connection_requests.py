@@ -22,7 +22,7 @@ SKEW_MS_MAX: Final = 2_000
 
 
 class ConnectionRequests:
-    """``found``: called with the id of a connection that is there, again perhaps."""
+    """``found``: called with the id of a connection that is open, perhaps repeatedly."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ def _stop(session: Session, request: int, args: Arguments) -> None:
 
 
 def checks_of(attributes: DestinationAttributes) -> dict[str, Any]:
-    """What producers are told of their destination, for the answer to one that was opened: what to check before they
-    send, how much they may have under way, and whether it looks at deduplication ids."""
+    """Attributes that a producer acts on, for the answer to its opening: what to check before it sends, its credit, and
+    whether the destination uses deduplication ids."""
     found: dict[str, Any] = {"credit": producer_credit(attributes)} if producer_credit(attributes) else {}
     if attributes.duplicateWindowMs > 0:
         found["dedup"] = True

@@ -1,4 +1,4 @@
-"""Watches of destinations: who wants to know whether one has consumers.
+"""Watches of destinations, which report whether a destination has consumers.
 
 A watch is an attachment that sends and takes nothing, so that it ends with its destination as all others do.  What is
 told is only whether there is a consumer at all, each time that this changes.

@@ -1,6 +1,6 @@
 """Baselines of counters: administrators see what was counted since the host's start, or since a reset.
 
-Metrics go on from the start of the host: what is set to zero is only where administrators count from.
+Metrics count from the start of the host; a reset only changes the baseline of what administrators see.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Executor:
         self._settle_down()
 
     def undisturbed(self, action: Done) -> None:
-        """Call ``action`` at once; what it defers comes after all of it."""
+        """Call ``action`` at once; actions that it defers run after it."""
         self._performing += 1
         try:
             action()
@@ -277,4 +277,4 @@ class Executor:
 
 
 def unawaited() -> None:
-    """For who does not wait until something is durable."""
+    """A ``done`` callback for callers that do not wait."""

@@ -1,4 +1,4 @@
-"""Settings that a host has copied out of its configuration, and copies again when that has changed.
+"""Live settings: copies of configuration values that a host renews when the configuration changes.
 
 Everything else is read where it is used.
 """

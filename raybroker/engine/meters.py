@@ -26,7 +26,7 @@ from raybroker.engine.thresholds import Thresholds
 from raybroker.model.block import Block
 
 TAGS_MANY: Final = 64
-"""So many entries of a consumer are looked through before those are dropped that nobody asks for."""
+"""Entries of a consumer from which on those that are settled are dropped."""
 NS: Final = 1e-9
 
 

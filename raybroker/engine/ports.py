@@ -1,6 +1,6 @@
 """Ports of the engine: what it needs from the world, as protocols; it never imports the things themselves.
 
-A store, a clock and the way to a connected client are all that stands between a decision of the core and its effect.
+A store, a clock and the peer of a connection are all that a host needs to carry out decisions of the core.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Committer(Protocol):
 
 
 class Clock(Protocol):
-    """Wall time for what users see, monotonic time for everything that measures."""
+    """Wall time for what users see, monotonic time for measurements."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01T00:00Z."""

@@ -1,6 +1,6 @@
-"""Skipping what cannot be read: a damaged block gives way, and a record of it goes to the dead message queue.
+"""Quarantine: a damaged block is skipped, and a record of it goes to the dead message queue.
 
-A destination with a damaged block is halted, so that no message is passed over in silence.  An administrator who has
+A destination with a damaged block is halted, so that no message is skipped silently.  An administrator who has
 seen which messages are damaged may skip them: the record becomes durable in the same batch in which they go, or, with
 the dead message queue on another host, before they go.
 """
@@ -32,7 +32,7 @@ class Damaged(NamedTuple):
 
 
 class Quarantine:
-    """``known``: what was found when a halted destination was looked through, by its number."""
+    """``known``: the damaged blocks that were found in halted destinations, by number."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Quarantine:
                 yield None
 
     def forget(self, home: Destination) -> None:
-        """The destination goes on, is purged or gone."""
+        """Forget a destination that is resumed, purged or destroyed."""
         self.known.pop(home.number, None)
         self._registry.halted.pop(home.number, None)
 
     def legible(self, home: Destination, ordinal: int) -> bytes:
-        """What is in the place of a damaged block, unverified."""
+        """The bytes in the place of a damaged block, unverified."""
         try:
             return self._store.salvage(home.number, ordinal)
         except (StoreError, KeyError):

@@ -1,9 +1,8 @@
-"""The one place that obeys the order an outcome states.
+"""The runner: releases effects in the order that an outcome states.
 
-What waits for the disk goes when the records that were appended with it, and everything appended before them, are
-durable.  Nothing else in the system decides when a durable effect is released, so a message cannot be acknowledged
-before it is on disk unless this file is wrong; the simulator switches its rules off one at a time to see that it would
-be noticed.
+An effect that depends on records is released when they, and everything appended before them, are durable. No other
+module decides this, so a message cannot be acknowledged before it is on disk unless this file is wrong; mutants in the
+simulation show that an error here is noticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts of which a host's meters are made: bounded in memory, and cheap enough for every block.
+"""Samplers, the parts of a host's meters: bounded in memory, and cheap enough for every block.
 
 No part reads a clock or knows a destination.
 """
@@ -104,7 +104,7 @@ class Times:
         return self.times[max(bisect_right(self.numbers, number) - 1, 0)]
 
     def forget(self, number: int) -> None:
-        """Nobody asks for numbers below any more."""
+        """Drop entries below ``number``."""
         gone = bisect_right(self.numbers, number) - 1
         if gone > 0:
             del self.numbers[:gone], self.times[:gone]
@@ -132,8 +132,8 @@ class Average:
 
 
 class Busiest:
-    """Who comes most often: at most BUSIEST_MAX names are counted, and a new one takes the place of the rarest with
-    its count, so that none that comes often is missed and none is counted too low."""
+    """The most frequent names (Space-Saving): at most BUSIEST_MAX are counted, and a new one takes the place and the
+    count of the rarest, so that no frequent name is missed and none is undercounted."""
 
     __slots__ = ("counts", "turn")
 

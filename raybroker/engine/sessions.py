@@ -1,4 +1,4 @@
-"""The sessions of a host: who is connected to it."""
+"""The open sessions of a host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ClientSession(Protocol):
 
 
 class Sessions:
-    """``open``: a set in order of arrival, so that the same things happen in the same order every time."""
+    """``open``: a set in order of arrival, which makes iteration deterministic."""
 
     def __init__(self) -> None:
         self.open: dict[ClientSession, None] = {}

@@ -39,7 +39,7 @@ class TransactionRequests:
         }
 
     def _joined(self, session: Session, args: Arguments) -> Transaction:
-        """The transaction with its acknowledgements; one that cannot have them is rolled back."""
+        """The transaction with its acknowledgements staged; rolled back when they cannot be staged."""
         number = int(args["txn"])
         transaction = session.transaction(number)
         _require_open(session, transaction, number)
@@ -110,7 +110,7 @@ class TransactionRequests:
     def _rollback(self, session: Session, request: int, args: Arguments) -> None:
         transaction = session.transactions.pop(int(args["txn"]), None)
         if transaction is None or transaction.state == "ROLLEDBACK":
-            # All that it did was to receive, and nobody has told so yet.
+            # It has only received, and was not reported yet.
             if transaction is None and args.get("received"):
                 self._meters.ended(commit=False)
             session.peer.reply(request, {})

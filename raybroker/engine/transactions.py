@@ -68,8 +68,8 @@ class Transaction:
     """Consumer → last delivery and number of those that reached its application and whose acknowledgements are to come
     with the end of the transaction."""
     delay_ms: int = 0
-    """Pause before what it consumed comes again when it is rolled back: the longest that one of its sessions wants
-   ; after a restart it is not known any more."""
+    """Pause before redelivery of what it consumed, after a rollback: the longest of its sessions; unknown after a
+    restart."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
 
