@@ -101,11 +101,11 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
 """Argument → what it may be, in all methods of connections, sessions, producers, consumers and messages."""
 
 ELSEWHERE: Final = frozenset({
-    "body", "bodies",  # encoded at once, by wire.bodies
+    "body", "bodies",  # encoded at once, by content.bodies
     "destination", "reply_to", "topic", "queue",  # client.destinations
-    "serializer",  # client.bodies
+    "serializer",  # client.producer.body_encoding
     "client_id",  # model.names
-    "listener", "retry_on", "reject_on", "backoff",  # client.handler
+    "listener", "retry_on", "reject_on", "backoff",  # client.listener.handler
     "options",  # by the names of what they are passed on to
 })  # fmt: skip
 """Arguments whose check is more than a look at the value: the module that makes something of them does it."""

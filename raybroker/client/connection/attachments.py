@@ -1,4 +1,4 @@
-"""Attaches endpoints to the hosts that serve their destinations, and brings them back after a channel was lost.
+"""Attachments: endpoints are attached to the hosts that serve their destinations, and again after a channel was lost.
 
 An endpoint that cannot be brought back within the reconnect time fails with ConnectionLostError, which says how long
 was tried.
@@ -23,13 +23,13 @@ from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostE
 from raybroker.model.names import home_of_temporary
 
 RECOVER_APART_S: Final = 0.2
-"""A handle comes back at most so often: a connection that dies as soon as it is made must not be made in a loop."""
+"""Shortest time between two reattachments of a handle, so that a connection that dies at once is not made in a loop."""
 
 log = logging.getLogger("raybroker.client")
 
 
 class Failing(Protocol):
-    """What may end because of an error: an endpoint, or a handle of several."""
+    """An endpoint, or a handle of several endpoints, that an error may end."""
 
     name: str
     reports_failure: bool
@@ -57,7 +57,7 @@ class Attachments:
         self._attaching: set[Endpoint] = set()
 
     def link_lost(self, address: str) -> None:
-        """The link to a host is gone; those who were attached there will ask to be brought back."""
+        """Note that the link to a host is lost; the endpoints that were attached there ask to be reattached."""
         self._outage = Outage(self._events, address)
 
     async def attach(
@@ -110,7 +110,7 @@ class Attachments:
             raise BrokerGoneError(f"broker {only} is down")
 
     def recover(self, endpoint: Endpoint) -> None:
-        """The endpoint's channel is gone: bring it back, or tell it that it is over."""
+        """The endpoint's channel is lost: attach it again, or end it."""
         if self._tasks.closed or endpoint in self._attaching:
             return  # Whoever attaches it notices the loss and tries again; twice attached, it would keep messages.
         self._tasks.spawn(self._recover(endpoint, self._outage))
@@ -137,13 +137,13 @@ class Attachments:
                 self.end(endpoint, error)
 
     def end(self, handle: Failing, error: BrokerError) -> None:
-        """A handle cannot go on: tell those who wait, and the application, since a listener waits for nobody."""
+        """End a handle: whoever waits for it gets the error, and so does the exception handler of the application."""
         reports = handle.reports_failure
         handle.fail(error)
         if reports:
             self._events.failed(error)
 
     def broke(self, endpoint: Endpoint, error: Exception) -> None:
-        """Something that should never fail has failed for a handle: it ends, so that nobody waits for it."""
+        """End a handle after an unexpected error, so that no caller waits for it."""
         log.error("the handle of %s ends: %r", endpoint.name, error, exc_info=error)
         self.end(endpoint, BrokerError(f"the handle of {endpoint.name} has failed and is closed: {error!r}"))

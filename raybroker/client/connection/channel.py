@@ -87,7 +87,7 @@ class Channel:
         self._next_transaction = 1
         self.heard = True
         self._listening: list[asyncio.Future[None]] = []
-        """Those who wait for anything to come from the host."""
+        """Waiters for any frame of the host."""
         self.link = Link(
             Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
         )
@@ -98,7 +98,7 @@ class Channel:
     ) -> Channel:
         """Connect, show the token, introduce ourselves. Raises ConnectionLostError or what the host answers.
 
-        ``observer`` is told what becomes of the link afterwards.
+        ``observer`` is told how the link ends.
         """
         channel = cls(place)
         try:

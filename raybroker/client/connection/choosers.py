@@ -1,4 +1,4 @@
-"""Positions among the members of distributed destinations, which all handles of a connection share."""
+"""Choosers: positions among the members of distributed destinations, shared by all handles of a connection."""
 
 from __future__ import annotations
 

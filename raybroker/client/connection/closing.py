@@ -1,4 +1,4 @@
-"""Closing several things: each is closed whatever the others say, and then the first error is raised."""
+"""Closing several objects: each is closed whatever the others raise, and then the first error is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control side of a cluster of brokers: what goes to the home broker, what to another one, and a new home.
+"""The directory of a cluster: routes calls to the home broker or another one, and chooses a new home broker.
 
 A client asks its home broker.  When that one is gone, and the application has not named it, another broker becomes the
 home: what is attached to hosts that are alive stays attached, and what has to be found again is found there.
@@ -21,7 +21,7 @@ RETRY_S: Final = 0.2
 MOVE_TIMEOUT_S: Final = 2.0
 """How long a broker may take to say that it can be a home."""
 PREFERENCE_S: Final = 0.1
-"""How long those that are to be tried first are waited for once another one has answered."""
+"""How long the preferred brokers are waited for once another one has answered."""
 
 
 class Calls(Protocol):
@@ -219,4 +219,4 @@ class ClusterDirectory:
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Nothing to give back: brokers keep no state for a directory."""
+        """Nothing to do: brokers keep no state for a directory."""

@@ -1,7 +1,8 @@
-"""The brokers of the cluster as a connection sees them: followed from the first time that somebody asks.
+"""The cluster view of a connection: the brokers and their states, followed from the first use on.
 
-A broker that is said to be down is asked by ourselves before its connections are given up: the others may only have
-lost sight of it.  Whether our home broker is there, another broker is asked: one that hangs does not say so.
+A broker that is reported down is asked directly before its connections are given up, since the others may only have
+lost contact with it. Another broker is asked whether the home broker is up, since a broker that hangs does not report
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WITNESS_WAIT_S: Final = 5.0
 ANSWER_S: Final = 1.0
 """A host of a broker that is said to be down answers within that time, or its connection is given up."""
 DOUBT_S: Final = 0.5
-"""Our home broker answers within that time once there is reason to doubt it, or another one becomes the home."""
+"""How long a suspected home broker may take to answer before another one becomes the home."""
 GONE_S: Final = 10.0
 """Messages that can go to one broker alone do not wait for it any more when it has been down for so long: one that Ray
 starts again is back by then."""

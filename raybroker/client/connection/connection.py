@@ -151,13 +151,13 @@ class ConnectionCore:
             raise IllegalStateError("the connection is closed")
 
     def disown(self) -> None:
-        """This is a forked child: whoever receives is told so, as everybody is who calls anything else."""
+        """This is a forked child: calls that wait for messages fail, as all other calls do."""
         self.tasks.closed = True
         for buffer in list(self.buffers):
             buffer.closed = True
 
     def warn_unless_started(self) -> None:
-        """Somebody waits for messages: one who has never started the connection is told so, once, in any thread."""
+        """Warn, once, in any thread, when messages are waited for on a connection that was never started."""
         if self._was_started or self._start_awaited:
             return
         self._start_awaited = True

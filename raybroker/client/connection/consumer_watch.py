@@ -59,7 +59,7 @@ class ConsumerWatch(Endpoint):
     """A handle that sends and takes nothing; on the IO loop."""
 
     reports_failure = False
-    """It ends for no other reason than being closed."""
+    """It ends only when it is closed."""
 
     def __init__(
         self, connection: WatchingConnection, destination: Destination, handler: Handler, broker: str | None = None

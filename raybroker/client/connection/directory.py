@@ -18,7 +18,7 @@ Dial = Callable[[Callable[[], Link]], Awaitable[object]]
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a destination is served: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
-    ``token`` opens the door.
+    ``token`` authenticates the client.
 
     broker  name of the broker whose host it is, "" where there is only one
     traits  attributes of the destination that a client acts on, such as ``unitOfOrderRouting``

@@ -20,7 +20,7 @@ class Endpoint(ABC):
     """``broker``: whose member of the destination; None: that of the home broker."""
 
     bound = False
-    """That broker alone will do: it is not waited for when it has been down for long."""
+    """It needs that very broker, and does not wait for it when it has been down for long."""
     reports_failure = True
     """The application is told when it fails; not so of one of several attachments of a handle."""
 
@@ -82,7 +82,7 @@ class Endpoint(ABC):
     def on_frame(self, frame: wire.Frame) -> None: ...
 
     def on_writable(self) -> None:  # noqa: B027 - a default
-        """Most endpoints write little enough not to care."""
+        """Called when the link can take more; most endpoints write too little to need it."""
 
     def on_lost(self) -> None:
         """The channel is gone; what was on its way is unknown."""

@@ -116,7 +116,8 @@ class Events:
 
 
 class Outage:
-    """One lost link: the first of the handles that were on it tells how it goes on, and the next when that one ends."""
+    """A lost link: one of the handles that were on it reports how reconnecting proceeds, and another when that one
+    ends."""
 
     def __init__(self, events: Events, address: str) -> None:
         self._events = events

@@ -157,7 +157,7 @@ def ending() -> bool:
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Something failed that nobody waited for: what the world does is told to those who look, our faults to all."""
+    """Log a failure that no caller waits for: answers of brokers at level INFO, faults of this package as errors."""
     if isinstance(error, BrokerError):
         log.info("%s: %s", what, error)
     elif not ending():
@@ -202,7 +202,7 @@ class Waiter(Generic[T]):
 
 
 def call_or_refuse(waiting: Future[Any] | None, call: Callable[..., object], *args: Any) -> None:
-    """Make a call; whoever waits gets its error, so that nobody waits for what has failed."""
+    """Make a call; its error goes to the future, so that no caller waits for what has failed."""
     try:
         call(*args)
     except Exception as error:

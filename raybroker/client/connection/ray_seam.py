@@ -1,4 +1,4 @@
-"""The few lines of the client that know Ray: finding the brokers' actors and asking them.
+"""Access of the client to Ray: finds the brokers' actors and asks them.
 
 Ray and the actors are imported when a connection is made, so that the loopback works without them.
 """

@@ -1,4 +1,4 @@
-"""Handles by weak reference: one that the application has no reference to any more is closed by itself.
+"""Unreferenced handles: a handle that the application has no reference to any more is closed automatically.
 
 ``session.producer("orders").send(x)`` in a loop makes a producer each time; without this they would all stay open until
 the session is closed, and the destination's maxNumProducers would be reached.  What such a handle has sent is settled

@@ -1,4 +1,4 @@
-"""Consumers that the application has no reference to: nobody can receive from them, and what they hold goes to others.
+"""Unreferenced consumers: the application cannot receive from them, and their messages go to other consumers.
 
 ``session.consumer("orders").receive()`` in a loop makes such a one each time.  A session keeps a consumer that has a
 listener; of any other it has only a weak reference.

@@ -1,6 +1,6 @@
 """The buffers of all members of one consumer, and the credit that they share.
 
-What a multi-broker consumer is to the application's threads; everything about who the members are is its own.
+The side of a multi-broker consumer that the application's threads use; it does not choose the members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one place where objects are pickled and unpickled, and only for those who asked for it.
+"""Encoding of bodies: the only module that pickles and unpickles, for handles with serializer="pickle".
 
 Whoever can send to a queue could run code in a consumer that unpickles; so nothing else in the system ever does, and a
 consumer has to opt in.
