@@ -1,4 +1,4 @@
-"""The broker actor: a shell around services.cluster_broker, with hosts and other brokers that are actors.
+"""The broker actor: a shell around broker.cluster_broker, with hosts and other brokers that are actors.
 
 Survives a crash: the list of hosts, the cluster's token and the templates, from the catalogue; its copy of the
 configuration change record; what each host serves is asked of the host.  Hosts are detached actors: messages flow on
@@ -335,7 +335,7 @@ class BrokerActor:
         await (await self._ready()).destroy_temporary(kind, name, owner)
 
     async def subscribe(self, args: dict[str, Any]) -> None:
-        """Before a subscription is opened; see services.subscriptions."""
+        """Prepare the opening of a subscription; see broker.subscriptions."""
         await self._ready()
         await self._cluster.subscribe(**args)
 

@@ -43,7 +43,8 @@ class Brokers:
 
 
 class Carrier:
-    """Takes envelopes to the other brokers: beats in datagrams while those come through, all else in calls."""
+    """Sends envelopes to the other brokers: heartbeats as datagrams while those get through, all else as actor
+    calls."""
 
     def __init__(self, brokers: Brokers, beats: Beats) -> None:
         self._brokers = brokers
@@ -68,7 +69,7 @@ class Carrier:
 
 
 class RayPeers:
-    """See services.peers."""
+    """The Peers of broker.remote_broker, by actor calls."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers

@@ -65,7 +65,7 @@ def end_all(cluster: str) -> None:
 
 
 class RayHands:
-    """See services.agents. An agent whose definition has changed is another actor."""
+    """The Hands of broker.forwarding_agents: each agent is an actor, and a changed definition makes a new one."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Signs of life of a broker and its hosts, in datagrams on one socket each; calls of actors are for when none comes.
+"""Heartbeats of a broker and its hosts, as datagrams on one socket each; actor calls are made when none comes.
 
 A call of an actor costs both sides many times what a datagram costs, and a quiet cluster has little else to do.
 """

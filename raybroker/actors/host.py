@@ -1,4 +1,4 @@
-"""The destination host actor: a shell around services.hosting.
+"""The destination host actor: a shell around hosting.host_service.
 
 Survives a crash: everything acknowledged, from its store; the actor restarts, recovers and listens on a new port, which
 clients learn from the broker.  A failed call means that the change may or may not have been made; all calls may be
@@ -204,7 +204,7 @@ class DestinationHost:
         return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """One of the methods that services.ports.HostPort names."""
+        """Call one of the methods of hosting.host_port.HostPort by name."""
         if method not in HOST_METHODS:
             raise BrokerError(f"a host has no method {method!r}")
         failpoint(f"ask.{method}")

@@ -1,6 +1,5 @@
-"""A broker looks after its hosts: one that runs and does not answer is ended, so that Ray starts it again.
-
-What happens to hosts is told in the broker's log, and restarts are counted.
+"""The host watch of a broker: a host process that runs and does not answer is ended, so that Ray restarts it. The log
+of the broker tells of it, and restarts are counted.
 
 A process that has ended is noticed by Ray at once.  One that is stopped or hangs is not: its sockets stay open, and
 clients would wait for it until Ray gives the whole node up.  What it has stored comes back with its successor; what it

@@ -1,4 +1,4 @@
-"""On which node each broker of a cluster runs: where it was asked to, where its stores are, or where there is room.
+"""Placement of brokers on nodes: where the configuration says, where its stores are, or where there is room.
 
 A broker is pinned to its node: its stores are there, and it would be another broker anywhere else.
 """

@@ -1,4 +1,4 @@
-"""The table that brokers share, as an administrator makes, empties, saves and restores it.
+"""Administration of the table that brokers share: creating, resetting, backing up and restoring it.
 
 Brokers may run meanwhile: those of the cluster take a record of a later term, and every other one they refuse.
 """

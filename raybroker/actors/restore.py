@@ -1,4 +1,4 @@
-"""Making a backup the record of a cluster's master, while all of its brokers are down."""
+"""Restoring a backup as the record of a cluster's master, while all of its brokers are down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall: every Ray call that is not an actor definition is made here.
+"""Access to Ray: every Ray call that is not an actor definition is made here.
 
 Ray's errors become ours: what an actor raised arrives as it was raised, an actor that is gone or restarting as
 ConnectionLostError, which is worth another try.
@@ -91,7 +91,7 @@ def _read_environment_again() -> None:
 
 
 def _why_not_let_in(where: str, error: Exception) -> str:
-    """A Ray accepts connections there and has not taken us."""
+    """The error for a Ray that accepts connections and refuses this process."""
     mode, path = variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if mode != "token":
@@ -149,7 +149,7 @@ def keep_quiet() -> None:
 
 
 def leave_ray() -> None:
-    """Let go of Ray; a Ray that this process started ends."""
+    """Disconnect from Ray; a Ray that this process started ends."""
     ray.shutdown()
 
 

@@ -1,7 +1,7 @@
-"""A broker's metrics: what its hosts and itself have counted, put together when somebody asks.
+"""A broker's metrics: the counts of its hosts and its own, collected at a scrape.
 
-Who asks within raybroker.metrics.cache_ms of another gets the same answer, and who asks while hosts are being asked
-waits for that answer: many scrapers cost as much as one.
+Scrapes within raybroker.metrics.cache_ms share one answer, and those that come while hosts are being asked wait for it,
+so that many scrapers cost as much as one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raybroker.model.names import is_metrics_topic
 from raybroker.model.settings import ConfigView
 
 OLDER_S: Final = 10.0
-"""A host that started so long before the broker had another one."""
+"""A host that is older than its broker by more than this has survived a restart of the broker."""
 HOST_TIMEOUT_S: Final = 5.0
 """How long a host may take. Without its answer its counters stand as they were, and gauges that it is part of are left
 out: a sum without it would look as if its messages were gone."""

@@ -1,7 +1,7 @@
-"""Administration over all brokers of a cluster: who is asked, and how answers become one.
+"""Administration over all brokers of a cluster: which brokers a verb asks, and how their answers are merged.
 
-Every destination has a member on each broker.  What reads is put together from all members; what acts on messages or
-pauses goes to all of them; what changes a definition goes through the configuration change record, see clustering.
+Every destination has a member on each broker.  Queries merge the answers of all members; verbs that act on messages go
+to all members; changes of definitions go through the configuration change record, see broker.definitions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One broker of a cluster as clients, administrators and the other brokers ask it.
+"""A clustered broker: what clients, administrators and other brokers ask of it.
 
-Beneath it are the broker's own destinations (broker.py) and the machine that keeps the cluster together (clustering).
-What concerns one member is done here; what changes a definition goes through the configuration change record; what
-reads or acts on all members asks all brokers (cluster_admin.py).
+Beneath it are the broker's own destinations (broker.py) and the shell of the member machine (cluster_shell.py).
+Requests for one member are carried out here; changes of definitions go through the configuration change record; queries
+and actions on all members ask all brokers (cluster_admin.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cluster itself, as administrators see and change it: its brokers, its master, its record."""
+"""Management of the cluster itself: its brokers, its master, its record."""
 
 from __future__ import annotations
 

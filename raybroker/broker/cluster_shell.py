@@ -1,7 +1,7 @@
-"""The shell around control.member: carries envelopes to the other brokers, writes the record, wakes those who wait.
+"""The shell of the member machine (cluster.member): sends its envelopes, writes its record, wakes those who wait.
 
-Everything runs on one event loop; the record file is written in a thread, in order.  What the machine sends may be
-lost, so a broker that takes nothing in only loses what was meant for it.
+Everything runs on one event loop; the record file is written in a thread, in order.  The machine allows for lost
+messages, so a broker that receives nothing holds up no other.
 """
 
 from __future__ import annotations

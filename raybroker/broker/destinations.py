@@ -1,4 +1,4 @@
-"""Destinations in the hands of administrators: making, changing, pausing, removing, looking at them."""
+"""Administration of destinations: creating, changing, pausing, destroying and querying them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses error destinations that lead back, by what the hosts of a broker serve now."""
+"""The check that error destinations do not lead back, by what the hosts of a broker serve now."""
 
 from __future__ import annotations
 

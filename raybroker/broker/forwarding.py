@@ -1,8 +1,8 @@
-"""Members of distributed queues that have messages and no consumers send them where there are some.
+"""Forwarding between the members of a distributed queue: from members without consumers to members that have some.
 
 A queue with forwardDelay is looked at every second.  When its member here has had messages and no consumer for so long,
 its messages are handed over to members that have consumers, some at a time, each in one transaction of both hosts (see
-engine.handing): none is lost or there twice.  Messages of units of order stay, since their unit is here; so does what a
+engine.transfer): none is lost or duplicated.  Messages of units of order stay, since their unit is here; so does what a
 consumer-paused member has, and nothing goes to a member that takes no messages now.
 """
 

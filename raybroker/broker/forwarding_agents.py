@@ -1,7 +1,7 @@
 """Forwarding agents of a cluster: defined in the configuration change record, kept running by the coordinator.
 
 An agent is a client of both clusters and keeps nothing of its own, so that it may run anywhere and end at any time; see
-client.relaying.
+client.forwarding.agent.
 """
 
 from __future__ import annotations

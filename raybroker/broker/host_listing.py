@@ -1,4 +1,4 @@
-"""Asking all hosts of a broker at once; one that does not answer costs its own rows and not the others'."""
+"""Listing over all hosts of a broker, asked at once; a host that does not answer lacks its own rows only."""
 
 from __future__ import annotations
 

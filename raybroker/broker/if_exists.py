@@ -1,4 +1,4 @@
-"""Creating what may be there already: refuse it, keep it, or give it the attributes (``if_exists``)."""
+"""Creation of what may exist already (``if_exists``): refuse, keep, or update it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in the hands of administrators: looking at them, deleting, moving, exporting, importing.
+"""Administration of messages: browsing, deleting, moving, exporting and importing them.
 
 A destination's messages may be moved or deleted only while its consumers are paused; those of mq.sys.dmq always.  What
 moves between hosts is copied first and deleted then, so that a failure in between leaves duplicates and loses nothing.

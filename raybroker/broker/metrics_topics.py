@@ -1,4 +1,4 @@
-"""Metrics messages to each topic mq.metrics.* that has a subscriber, and metrics in the log.
+"""Publisher of metrics: messages to each topic mq.metrics.* that has a subscriber, and lines in the log.
 
 Each broker publishes to its own member of the topic; a consumer, which takes from all members, hears of every broker,
 and the property ``brokerName`` says of which.

@@ -1,4 +1,4 @@
-"""On which host each destination of a broker lives: destinations and hosts are made, changed and removed here.
+"""Placement of destinations on the hosts of a broker: creates, changes and removes destinations and hosts.
 
 What a host serves is asked of the host when the broker starts, so there are never two truths.
 """

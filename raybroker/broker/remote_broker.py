@@ -11,7 +11,7 @@ class Peers(Protocol):
     """How the brokers of one cluster reach each other: actor calls in Ray, objects in tests."""
 
     async def ask(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:
-        """Carry out one of the methods that services.clustering names for peers.
+        """Call one of the methods that broker.cluster_broker offers to peers.
 
         Raises BrokerGoneError when the broker does not answer in time, and whatever it raises.
         """

@@ -1,4 +1,4 @@
-"""Recurring schedules of all hosts: what administrators see and end; producers make them."""
+"""Administration of recurring schedules on all hosts; producers create them."""
 
 from __future__ import annotations
 

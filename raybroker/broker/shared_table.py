@@ -1,4 +1,4 @@
-"""Calls to the table that brokers share, made in threads: a database that hangs holds up nobody."""
+"""Calls to the table that brokers share, made in threads, so that a database that hangs blocks no event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of all hosts: what administrators see and settle, and what dead clients left open.
+"""Administration of transactions on all hosts, and settlement of those that dead clients left open.
 
 A local transaction over several hosts is decided on one of them, its coordinator, and prepared on the others.  A client
 that dies between the two leaves hosts that may neither commit nor roll back by themselves: :meth:`Transactions.resolve`

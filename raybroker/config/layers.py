@@ -1,7 +1,7 @@
 """The layers of a configuration: a TOML file, the environment, ``-D`` flags.  The only reader of os.environ.
 
 A layer is a list of :class:`Given`: a property name and value as written, and their origin, so that every error names
-the file and line, the variable or the flag to change.  ``config.py`` decides about names and values.
+the file and line, the variable or the flag to change.  ``config.config`` checks names and values.
 
 Files are TOML and may use sections, dotted keys or quoted flat keys; all mean the same property::
 

@@ -1,4 +1,4 @@
-"""Waiting until a change is on disk."""
+"""Awaiting durability: waits until a change is on disk."""
 
 from __future__ import annotations
 

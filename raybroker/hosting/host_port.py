@@ -15,7 +15,7 @@ Page = dict[str, Any]
 
 
 class HostPort(Protocol):
-    """See services.hosting for what the methods do."""
+    """The methods are carried out by hosting.host_service."""
 
     @property
     def key(self) -> str: ...
@@ -148,7 +148,7 @@ class HostPort(Protocol):
         """Put what is damaged into quarantine and let the destination go on; how many messages."""
         ...
 
-    # ---- messages that go to another host: see engine.handing
+    # ---- messages that go to another host: see engine.transfer
 
     async def set_aside(
         self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002

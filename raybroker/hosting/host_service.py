@@ -141,7 +141,7 @@ class HostService(HostMessages):
                 self.service.measure()
 
     def _failed(self, error: BrokerError) -> None:
-        """The store is dead: what is not durable by now never will be."""
+        """The store has failed: nothing more becomes durable."""
         self.fail_waiting(error)
         if self._when_failed is not None:
             self._when_failed(error)
@@ -189,7 +189,8 @@ class HostService(HostMessages):
         self._forwarding.add(task)
         task.add_done_callback(self._forwarding.discard)
 
-    # ---- what a broker asks: see services.ports ----------------------------------------------------------------------
+    # ---- what a broker asks: see hosting.host_port
+    # --------------------------------------------------------------------
 
     async def create(
         self, type: str, name: str, attributes: dict[str, Any], auto_created: bool, owner: str | None = None  # noqa: A002
@@ -264,7 +265,7 @@ class HostService(HostMessages):
         self.host.reconfigured()
 
     async def metrics(self, names: str | None) -> Row:
-        """See services.ports; the loop is let go between parts, so that messages do not wait for it."""
+        """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""
         host, total = self.host, metrics.Sum()
         for kind, row in host.meters.gone.items():
             total.add(kind, row)

@@ -1,4 +1,4 @@
-"""Messages of one host in the hands of administrators: seen, deleted, moved, exported, imported."""
+"""Administration of the messages of one host: browsing, deleting, moving, exporting and importing them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The failure of a consumer to process a message, as one text: type and text of an exception, then its traceback.
 
-The text travels as the reason of an outcome (``wire.frames.Settle``) and is taken apart where it is written onto a dead
+The text travels as the reason of an outcome (``wire.native.frames.Settle``) and is taken apart where it is written onto
+a dead
 message, so that the summary can be read and searched by itself.
 """
 

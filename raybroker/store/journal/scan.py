@@ -1,4 +1,4 @@
-"""Reading a segment file from one batch to the next.
+"""Scanning a segment file, batch by batch.
 
 The result is a batch, or the reason why there is none; ``recovery`` and ``verify`` decide about its meaning.
 """

@@ -1,4 +1,4 @@
-"""Checking a closed store byte for byte, without changing it.
+"""Verification of a closed store, byte by byte, without changing it.
 
 Opening a store reads only anchors, summaries and the tail, and a payload is checked when it is read.  ``verify`` reads
 every byte that has a meaning, including those that are needed only when others are damaged, and reports them as
