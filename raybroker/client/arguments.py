@@ -25,7 +25,7 @@ LEASE_MS_MIN: Final = 10
 NAME_CHARS_MAX: Final = 255
 
 
-def _timeout(value: Any) -> bool:
+def _timeout(value: object) -> bool:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -113,7 +113,7 @@ ELSEWHERE: Final = frozenset({
 _NUMBERS: Final[frozenset[type]] = frozenset((int, float))
 
 
-def check_arguments(**given: Any) -> None:
+def check_arguments(**given: object) -> None:
     """Raises the error of the first argument that is not what its row in :data:`ARGUMENTS` says."""
     for name, value in given.items():
         ARGUMENTS[name].check(name, value)
@@ -125,7 +125,7 @@ def check_timeout(timeout: Any) -> None:
         ARGUMENTS["timeout"].check("timeout", timeout)
 
 
-def check_names(given: Mapping[str, Any], names: tuple[str, ...], method: str) -> None:
+def check_names(given: Mapping[str, object], names: tuple[str, ...], method: str) -> None:
     """Raises TypeError, as Python does, for keyword arguments that a method does not have."""
     unknown = sorted(set(given) - set(names))
     if unknown:

@@ -94,7 +94,7 @@ class _Temporary:
         self.owner = owner
         self._delete = delete
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         """What travels is its name: anybody may send there, and only its own connection receives and deletes."""
         return self._plain, (self.name,)
 

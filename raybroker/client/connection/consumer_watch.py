@@ -7,8 +7,8 @@ not exist has no consumers; it is looked for again at intervals, so that watchin
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
@@ -80,7 +80,7 @@ class ConsumerWatch(Endpoint):
     async def attach(self, channel: Channel) -> None:
         await self._open(channel, "watch_consumers", {}, self._answered)
 
-    def _answered(self, answer: Any) -> None:
+    def _answered(self, answer: Mapping[str, object]) -> None:
         self._report(bool(answer["ready"]))
 
     def on_frame(self, frame: wire.Frame) -> None:

@@ -164,7 +164,7 @@ class Message:
             names.append(GROUP_PROPERTY)
         return [*names, _DELIVERY_COUNT]
 
-    def _property(self, name: str) -> Any:
+    def _property(self, name: str) -> object:
         if name == _DELIVERY_COUNT:
             return self.delivery_count
         found = self.properties.get(name)

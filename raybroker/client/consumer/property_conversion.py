@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from raybroker.model.errors import MessageFormatError
 
@@ -29,13 +29,13 @@ def _refuse(name: str, value: object, wanted: str) -> NoReturn:
     raise MessageFormatError(f"property {name} is {what} and cannot be read as {wanted}")
 
 
-def to_boolean(name: str, value: Any) -> bool:
+def to_boolean(name: str, value: object) -> bool:
     if value is None or isinstance(value, str):
         return value is not None and value.lower() == "true"
     return value if isinstance(value, bool) else _refuse(name, value, "boolean")
 
 
-def to_whole(name: str, value: Any, wanted: str) -> int:
+def to_whole(name: str, value: object, wanted: str) -> int:
     """``wanted``: byte, short, int or long."""
     number = value
     if isinstance(value, str) and _WHOLE.fullmatch(value):
@@ -46,13 +46,13 @@ def to_whole(name: str, value: Any, wanted: str) -> int:
     return number if -most <= number < most else _refuse(name, value, wanted)
 
 
-def to_double(name: str, value: Any, wanted: str = "double") -> float:
+def to_double(name: str, value: object, wanted: str = "double") -> float:
     if isinstance(value, str) and _REAL.fullmatch(value.strip()):
         return float(value)
     return value if isinstance(value, float) else _refuse(name, value, wanted)
 
 
-def to_float(name: str, value: Any) -> float:
+def to_float(name: str, value: object) -> float:
     """The nearest number of single precision."""
     try:
         single: float = struct.unpack("<f", struct.pack("<f", to_double(name, value, "float")))[0]
@@ -61,7 +61,7 @@ def to_float(name: str, value: Any) -> float:
     return single
 
 
-def to_string(name: str, value: Any) -> str | None:
+def to_string(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

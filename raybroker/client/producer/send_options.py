@@ -21,14 +21,14 @@ NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
 """The headers of a message that has none but that it shows no id."""
 
 
-def check_priority(priority: Any) -> int:
+def check_priority(priority: object) -> int:
     """A priority that is given; raises MessageFormatError."""
     if priority is None:
         raise MessageFormatError("priority=None; it is a whole number from 0 to 9")
     return int(ARGUMENTS["priority"].check("priority", priority))
 
 
-def check_ms(name: str, value: Any) -> int:
+def check_ms(name: str, value: object) -> int:
     """Milliseconds that are given; raises MessageFormatError."""
     if value is None:
         raise MessageFormatError(f"{name}=None; it is a whole number of milliseconds")
