@@ -29,11 +29,11 @@ PACED_WINDOW = 50_000
 """Sends without an answer at a given rate: a second of the highest one."""
 
 
-def _boot(job: Any, address: Address, folder: str) -> None:
+def _boot(job: Any, address: Address, folder: str, more: dict[str, str]) -> None:
     join(address, CLUSTER)
     import raybroker as rb
 
-    rb.start(name=CLUSTER, brokers=1, config={**CONFIG, "raybroker.store.dir": folder})
+    rb.start(name=CLUSTER, brokers=1, config={**CONFIG, **more, "raybroker.store.dir": folder})
     job.ready()
 
 
@@ -133,8 +133,10 @@ class Raybroker(Peer):
     produce, consume, blocking = produce, consume, blocking
     paced = (paced_produce, paced_consume)
 
-    def __init__(self) -> None:
+    def __init__(self, more: dict[str, str] | None = None) -> None:
         self.head = RayHead()
+        self.more = more or {}
+        """Properties of the broker beside CONFIG."""
 
     def missing(self) -> str | None:
         for needed in ("ray", "raybroker"):
@@ -166,7 +168,7 @@ class Raybroker(Peer):
     def start(self, folder: Path) -> Address:
         self.head.environment["PYTHONPATH"] = self.environment()["PYTHONPATH"]
         address = {**self.head.start(), "root": os.getpid()}
-        self.run(_boot, address, str(folder / "store"))
+        self.run(_boot, address, str(folder / "store"), self.more)
         return address
 
     def stop(self) -> None:

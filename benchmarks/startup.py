@@ -3,7 +3,8 @@
     import              import raybroker, in a fresh interpreter
     loopback            rb.loopback() until the first message was received, in a fresh interpreter, with what it imports
     start               rb.start() in a process that is connected to a running Ray, until the first message was received
-    create_dedicated    creating a queue with a host of its own, which can be used when the call returns
+    create_dedicated    creating a queue with a host of its own, which can be used when the call returns; with a spare
+                        host (raybroker.hosting.spare) and, in the note, without
 
 Interpreters find compiled bytecode, as those of installed packages do: it is written to a folder of this run first.
 Medians of several runs, with the lowest and the highest.
@@ -37,8 +38,8 @@ Found = dict[str, Spread]
 INTERPRETERS: Final = 7
 STARTS: Final = 3
 CREATED: Final = 5
-PAUSE_SECONDS: Final = 3.0
-"""Between two creations, so that the machine is quiet again and what a broker prepares meanwhile is ready."""
+PAUSE_SECONDS: Final = 5.0
+"""Between two creations, so that the broker has the next spare host ready."""
 PATIENCE_SECONDS: Final = 60.0
 
 IMPORT: Final = "began = time.perf_counter(); import raybroker; print(time.perf_counter() - began)"
@@ -105,8 +106,8 @@ def starts(job: Any, address: Address, folder: str) -> list[dict[str, float]]:
     return found
 
 
-def creations(job: Any, address: Address) -> list[float]:
-    """Milliseconds of creating each of several queues with hosts of their own."""
+def creations(job: Any, address: Address, pause_s: float) -> list[float]:
+    """Milliseconds of creating each of several queues with hosts of their own, with a pause before each."""
     from benchmarks.ours_connection import connect
 
     job.ready()
@@ -114,7 +115,7 @@ def creations(job: Any, address: Address) -> list[float]:
     with connect(address) as connection:
         admin = connection.admin()
         for number in range(CREATED):
-            sleep(PAUSE_SECONDS)
+            sleep(pause_s)
             began = perf_counter()
             admin.create_destination("queue", f"created-{number}", hosting="dedicated")
             took.append((perf_counter() - began) * 1e3)
@@ -141,11 +142,20 @@ def clusters(folder: Path) -> Iterator[tuple[str, Spread]]:
         yield "start", Spread(spread.median, spread.low, spread.high, spread.rounds, f"s: {shares}")
     finally:
         head.stop()
-    broker = Raybroker()
-    broker.head.environment.update(_environment(folder))
+    slow, quick = (_creations(folder / name, spare) for name, spare in (("without", "false"), ("with", "true")))
+    note = f"with raybroker.hosting.spare; {report.cell(slow)} ms without"
+    yield "create_dedicated", Spread(quick.median, quick.low, quick.high, quick.rounds, note)
+
+
+def _creations(folder: Path, spare: str) -> Spread:
+    """Milliseconds of creating a queue with a host of its own, with or without a spare host."""
+    folder.mkdir()
+    broker = Raybroker({"raybroker.hosting.spare": spare})
+    broker.head.environment.update(_environment(folder.parent))
     try:
         address = broker.start(folder)
-        yield "create_dedicated", spread_of(_carried_out(creations, broker.environment(), address))
+        pause_s = PAUSE_SECONDS if spare == "true" else 0.0
+        return spread_of(_carried_out(creations, broker.environment(), address, pause_s))
     finally:
         broker.stop()
 

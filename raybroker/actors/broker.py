@@ -27,6 +27,7 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.remote import RemoteHost
+from raybroker.actors.spare_host import SpareHost
 from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
@@ -50,6 +51,8 @@ MAKE_TIMEOUT_S: Final = 120.0
 """How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
+
+SPARE: Final = "raybroker.hosting.spare"
 
 EXIT_HALTED: Final = 4
 """Exit status of a broker that another instance has replaced, or whose record cannot be written."""
@@ -108,6 +111,8 @@ class BrokerActor:
             save_templates=partial(self._save, "templates"),
             save_properties=partial(self._save, "properties"),
         )
+        self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
+        self._broker.registry.spares = lambda: cast("list[HostPort]", self._spare.hosts)
         self._adopted = False
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}
@@ -116,8 +121,9 @@ class BrokerActor:
         self._signs = Signs(spec.broker, saved.token)
         self._cluster = self._join()
         self._watch = watch = self._signs.watching(
-            lambda: self._broker.registry.hosts, spec.config["raybroker.host.hung_ms"], self._observing.log_of
-        )
+            lambda: [*self._broker.registry.hosts, *self._spare.hosts], spec.config["raybroker.host.hung_ms"],
+            self._observing.log_of,
+        )  # fmt: skip
         self._broker.measuring.own.append(lambda: {"host_restarts_total": watch.restarts})
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
@@ -201,6 +207,7 @@ class BrokerActor:
                     continue
                 del self._broker.registry.unasked[host]
             self._adopted = True
+            await self._spare.keep()  # Not before: until then it would be one of the hosts that are asked.
             try:
                 await self._broker.placement.ready()
             except BrokerError as error:
@@ -214,6 +221,7 @@ class BrokerActor:
             try:
                 broker = await self._ready()
                 await broker.placement.ready()
+                await self._spare.keep()
                 await broker.properties.tell()
                 await broker.transactions.resolve()
                 await self._learn_nodes()
@@ -243,16 +251,31 @@ class BrokerActor:
         return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
 
     async def _make_host(self, hosting: str) -> HostPort:
+        made = await self._spare.take(self._config.changed) if hosting == "dedicated" else None
+        return cast("HostPort", made or await self._answering(await self._name_host(hosting)))
+
+    async def _start_spare(self) -> RemoteHost:
+        host = await self._name_host("dedicated")
+        try:
+            return await self._answering(host)
+        except BrokerError:
+            await self._end_host(host)
+            raise
+
+    async def _name_host(self, hosting: str) -> RemoteHost:
+        """A host that may still be starting; the catalogue has it before it is there."""
         host = f"h{self._catalogue.next_id}"
         self._catalogue.next_id += 1
         self._catalogue.hosts[host] = hosting
         await self._save_catalogue()
         failpoint("host.named")
-        made = await asyncio.to_thread(self._host, host, hosting)
+        return await asyncio.to_thread(self._host, host, hosting)
+
+    async def _answering(self, made: RemoteHost) -> RemoteHost:
         _, _, pid = await made.where(MAKE_TIMEOUT_S)
         self._watch.made(made, pid)
         failpoint("host.made")
-        return cast("HostPort", made)
+        return made
 
     async def _save(self, field: str, value: dict[str, Any]) -> None:
         before = getattr(self._catalogue, field)
@@ -269,11 +292,22 @@ class BrokerActor:
     async def _drop_host(self, host: HostPort) -> None:
         assert isinstance(host, RemoteHost)
         await runtime.call(host.actor.stop)
+        await self._forget_host(host)
+
+    async def _forget_host(self, host: RemoteHost) -> None:
+        """End the process, and remove what it stored."""
         await asyncio.to_thread(runtime.kill, host.actor)
         self._catalogue.hosts.pop(host.spec.host, None)
         await self._save_catalogue()
         await asyncio.to_thread(shutil.rmtree, host.spec.directory, ignore_errors=True)
         await asyncio.to_thread(self._observing.dropped, host.spec.host)
+
+    async def _end_host(self, host: RemoteHost) -> None:
+        """End a host that serves nothing, whether it answers or not."""
+        try:
+            await self._forget_host(host)
+        except BrokerError as error:
+            log.warning("host %s serves nothing and stays until the broker restarts: %s", host.key, error)
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
@@ -392,6 +426,7 @@ class BrokerActor:
         for task in self._tasks:
             task.cancel()
         self._observing.stop()
+        await self._spare.close()
         await self._cluster.clustering.stop()
         self._signs.close()
         for host, hosting in list(self._catalogue.hosts.items()):

@@ -196,9 +196,10 @@ class Broker:
     async def query_broker(self) -> Row:
         """The broker's hosts and what they hold."""
         hosts = []
-        for host in list(self.registry.hosts):
+        serving = [(host, host.hosting) for host in self.registry.hosts]
+        for host, hosting in [*serving, *((host, "spare") for host in self.registry.spares())]:
             try:
-                hosts.append({"host": host.key, "hosting": host.hosting, **await host.state()})
+                hosts.append({"host": host.key, "hosting": hosting, **await host.state()})
             except BrokerError as error:
-                hosts.append({"host": host.key, "hosting": host.hosting, "failure": str(error)})
+                hosts.append({"host": host.key, "hosting": hosting, "failure": str(error)})
         return {"destinations": len(self.registry.where), "changed": self.properties.row(), "hosts": hosts}

@@ -66,7 +66,8 @@ class Measuring:
 
     async def _collect(self, names: str | None) -> Snapshot:
         began_ns = self._clock.monotonic_ns()
-        hosts = list(self._registry.hosts)
+        spares = self._registry.spares()
+        hosts = [*self._registry.hosts, *spares]
         answers = await asyncio.gather(*(self._ask(host, names) for host in hosts))
         age_s = (self._clock.monotonic_ns() - self._start_ns) / 1e9
         for host, answer in zip(hosts, answers, strict=True):
@@ -89,7 +90,7 @@ class Measuring:
             for row in answer["destinations"]
         ]  # fmt: skip
         destinations.sort(key=lambda row: (row["name"], row["type"]))
-        own = self._own(rows.get("host", {}), hosts, len(silent) + len(self._registry.unasked))
+        own = self._own(rows.get("host", {}), hosts, spares, len(silent) + len(self._registry.unasked))
         now_ns = self._clock.monotonic_ns()
         own["collection_seconds"] = (now_ns - began_ns) / 1e9
         snapshot = Snapshot(self.cluster, self.broker, own, types, destinations[: self._most])
@@ -109,7 +110,7 @@ class Measuring:
             return {"queue", "topic"}
         return {key[0] for key, host in self._registry.where.items() if host in silent} if silent else set()
 
-    def _own(self, of_hosts: Row, hosts: list[HostPort], silent: int) -> Row:
+    def _own(self, of_hosts: Row, hosts: list[HostPort], spares: list[HostPort], silent: int) -> Row:
         """The broker's own rows with those of its hosts."""
         kinds = [kind for kind, name in self._registry.where if not is_metrics_topic(name)]
         row: Row = {
@@ -119,8 +120,8 @@ class Measuring:
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
             "hosts": {
-                kind: sum(host.hosting == kind for host in hosts) for kind in ("dedicated", "shared")
-            },
+                kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in ("dedicated", "shared")
+            } | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
         for more in self.own:

@@ -168,7 +168,8 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("start_time_seconds", "seconds", "When the broker started, since 1970."),
     _gauge("clock_seconds", "seconds", "The broker's clock when it was asked, since 1970."),
     _gauge("destinations", "", "Destinations; type: queue or topic.", "type"),
-    _gauge("hosts", "", "Processes that carry destinations; hosting: dedicated or shared.", "hosting"),
+    _gauge("hosts", "", "Processes for destinations; hosting: dedicated, shared, or spare for one that has none yet.",
+           "hosting"),
     _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked."),
     _counter("host_restarts_total", "", "Processes of hosts that ended and were followed by another one."),
     # ---- connections

@@ -127,6 +127,10 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.hosting.shared.hosts", "int", 1, "broker",
             "Host actors in the shared pool of one broker; each is one process with one journal.",
             unit="processes", low=1, high=256),
+    Setting("raybroker.hosting.spare", "bool", False, "broker",
+            "Keep one host process ready that serves nothing yet, so that creating a destination with a host of its "
+            "own does not wait for a process to start. It costs each broker the memory of an idle host, about 90 MB; "
+            "one that was taken is replaced within seconds.", reload="live"),
     Setting("raybroker.store.dir", "string", "", "broker",
             "Directory of the stores; empty: raybroker/<cluster> in the user's state directory."),
     Setting("raybroker.store.segment_bytes", "size", 64 * MIB, "broker",

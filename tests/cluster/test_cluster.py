@@ -103,6 +103,33 @@ def test_a_dedicated_queue_has_a_host_of_its_own_that_ends_with_it_and_shared_on
         connection.session().producer("one").send("still here")
 
 
+def test_a_spare_host_becomes_the_host_of_the_next_dedicated_queue_and_ends_with_the_broker(
+    own_ray: str, tmp_path: Path
+) -> None:
+    config = {**small_store(tmp_path), "raybroker.hosting.spare": True}
+    with rb.start("spare", config=config) as cluster, rb.connect(cluster="spare") as connection:
+        admin = connection.admin()
+
+        def spares() -> list[tuple[str, int]]:
+            return [(row["host"], row["pid"]) for row in admin.query_broker()["hosts"] if row["hosting"] == "spare"]
+
+        until(lambda: len(spares()) == 1)
+        ((key, pid),) = spares()
+        admin.create_destination("queue", "quick", hosting="dedicated")
+        assert state_of(connection, "quick")["host"] == key
+        assert cluster.pids()[key.split("/")[1]] == pid
+        until(lambda: len(spares()) == 1)
+        session = connection.session()
+        session.producer("quick").send("x")
+        os.kill(cluster.pids()["broker"], signal.SIGKILL)
+        until(lambda: [key for key, _ in spares()] not in ([], [key]))
+        pids = cluster.pids()
+        message = session.receive("quick", timeout=WAIT_S)
+        assert message is not None
+        assert message.body == "x"
+    until(lambda: not any(Path(f"/proc/{process}").exists() for process in pids.values()))
+
+
 def test_after_stopping_and_starting_a_cluster_over_the_same_store_everything_persistent_is_there(
     own_ray: str, tmp_path: Path
 ) -> None:

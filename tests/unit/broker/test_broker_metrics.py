@@ -93,6 +93,17 @@ async def test_hosts_are_added_up() -> None:
 
 
 @looped
+async def test_a_spare_host_counts_as_a_process_and_as_no_dedicated_host() -> None:
+    world = World(Host("h1", 3))
+    spare = Host("h2", 0)
+    spare.hosting = "dedicated"
+    world.registry.spares = lambda: [spare]  # type: ignore[list-item]
+    found = (await world.measuring.snapshot()).own
+    assert found["hosts"] == {"dedicated": 0, "shared": 1, "spare": 1}
+    assert found["process_threads"] == {"host": 6}
+
+
+@looped
 async def test_what_a_host_counted_before_the_broker_started_is_not_the_brokers() -> None:
     old = Host("h1", 1000, age_s=3600.0)
     world = World(old)
