@@ -18,7 +18,7 @@ from raybroker.bench.work import MARK, STAMP
 
 HEAD_START_NS: Final = 300_000_000
 """Between the word to start and the first due time."""
-LATE_SECONDS: Final = 20.0
+LATE_SECONDS: Final = 5.0
 """How long after the last due time a consumer waits for what has not come."""
 RUN: Final = 1
 

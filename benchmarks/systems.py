@@ -56,6 +56,8 @@ class RunningPeer:
         self._team = stack.enter_context(Team(peer.environment()))
         self._workers: list[Worker] = []
         self._prepared: set[str] = set()
+        if peer.warmup:
+            self.rates("through", peer.warmup)
 
     def rates(self, figure: str, messages: int) -> Rates:
         kind = type(self.peer)

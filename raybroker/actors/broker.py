@@ -102,6 +102,7 @@ class BrokerActor:
         self._catalogue = saved
         self._node = runtime.node_id()
         self._config = LiveConfig(spec.config, saved.properties)
+        self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
         self._broker = Broker(
             self._config,
             make_host=self._make_host,
@@ -110,9 +111,8 @@ class BrokerActor:
             templates=saved.templates,
             save_templates=partial(self._save, "templates"),
             save_properties=partial(self._save, "properties"),
+            spares=lambda: cast("list[HostPort]", self._spare.hosts),
         )
-        self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
-        self._broker.registry.spares = lambda: cast("list[HostPort]", self._spare.hosts)
         self._adopted = False
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}

@@ -27,7 +27,7 @@ from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
 from raybroker.broker.transactions import Transactions
 from raybroker.config.live import live
-from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row
+from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
@@ -52,7 +52,8 @@ log = logging.getLogger("raybroker.broker")
 class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
     ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker;
-    ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it."""
+    ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it; ``spares``:
+    hosts that run and serve nothing yet, which count where processes are counted."""
 
     def __init__(
         self,
@@ -64,10 +65,12 @@ class Broker:
         templates: Saved | None = None,
         save_templates: Save = keep_no_templates,
         save_properties: Keep = keep_nothing,
+        spares: Spares = list,
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
+        self._spares = spares
         self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = Schedules(self.registry)
@@ -79,7 +82,7 @@ class Broker:
             changing, self.registry, self.subscriptions, make_host, drop_host, self.properties.greet
         )
         self.destinations = Destinations(changing, self.registry, self.placement, self.templates)
-        self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name)
+        self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self._verbs = implementations(
             self, self.destinations, self.subscriptions, self.schedules, self.transactions, self.messages,
@@ -197,7 +200,7 @@ class Broker:
         """The broker's hosts and what they hold."""
         hosts = []
         serving = [(host, host.hosting) for host in self.registry.hosts]
-        for host, hosting in [*serving, *((host, "spare") for host in self.registry.spares())]:
+        for host, hosting in [*serving, *((host, "spare") for host in self._spares())]:
             try:
                 hosts.append({"host": host.key, "hosting": hosting, **await host.state()})
             except BrokerError as error:

@@ -13,7 +13,7 @@ from typing import Final
 
 from raybroker.broker.destination_registry import Registry
 from raybroker.engine.ports import Clock
-from raybroker.hosting.host_port import HostPort, Row
+from raybroker.hosting.host_port import HostPort, Row, Spares
 from raybroker.metrics import totals
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
@@ -35,7 +35,10 @@ IN_STORES: Final = frozenset({
 class Measuring:
     """``own``: more rows of the broker itself, for the aggregate tier; set by whoever knows more about it."""
 
-    def __init__(self, config: ConfigView, registry: Registry, clock: Clock, *, broker: str) -> None:
+    def __init__(
+        self, config: ConfigView, registry: Registry, clock: Clock, *, broker: str, spares: Spares = list
+    ) -> None:  # fmt: skip
+        self._spares = spares
         self._registry = registry
         self._clock = clock
         self._cache_ns = config["raybroker.metrics.cache_ms"] * 1_000_000
@@ -66,7 +69,7 @@ class Measuring:
 
     async def _collect(self, names: str | None) -> Snapshot:
         began_ns = self._clock.monotonic_ns()
-        spares = self._registry.spares()
+        spares = self._spares()
         hosts = [*self._registry.hosts, *spares]
         answers = await asyncio.gather(*(self._ask(host, names) for host in hosts))
         age_s = (self._clock.monotonic_ns() - self._start_ns) / 1e9

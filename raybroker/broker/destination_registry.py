@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.hosting.host_port import HostPort
@@ -37,8 +37,6 @@ class Registry:
     def __init__(self, broker: str = "") -> None:
         self._broker = broker
         self.hosts: list[HostPort] = []
-        self.spares: Callable[[], list[HostPort]] = list
-        """Hosts that run and serve nothing yet; they count where processes are counted."""
         self.where: dict[Key, HostPort] = {}
         self.auto: set[Key] = set()
         self.owners: dict[Key, str] = {}

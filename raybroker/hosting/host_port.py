@@ -165,6 +165,7 @@ class HostPort(Protocol):
 
 MakeHost = Callable[[str], Awaitable[HostPort]]
 DropHost = Callable[[HostPort], Awaitable[None]]
+Spares = Callable[[], list[HostPort]]
 
 HOST_METHODS: Final = frozenset(
     name for name in vars(HostPort) if not name.startswith("_") and name not in ("key", "hosting")

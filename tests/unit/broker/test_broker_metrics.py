@@ -75,7 +75,10 @@ class World:
     def __init__(self, *hosts: Host) -> None:
         self.registry, self.clock = Registry(), Clock()
         self.registry.hosts = list(hosts)  # type: ignore[arg-type]
-        self.measuring = Measuring(Config.of({}), self.registry, self.clock, broker="b1")
+        self.spares: list[Any] = []
+        self.measuring = Measuring(
+            Config.of({}), self.registry, self.clock, broker="b1", spares=lambda: self.spares
+        )
 
     async def total(self, pass_s: float = 2.0) -> int:
         self.clock.ns += int(pass_s * 1e9)
@@ -97,7 +100,7 @@ async def test_a_spare_host_counts_as_a_process_and_as_no_dedicated_host() -> No
     world = World(Host("h1", 3))
     spare = Host("h2", 0)
     spare.hosting = "dedicated"
-    world.registry.spares = lambda: [spare]  # type: ignore[list-item]
+    world.spares = [spare]
     found = (await world.measuring.snapshot()).own
     assert found["hosts"] == {"dedicated": 0, "shared": 1, "spare": 1}
     assert found["process_threads"] == {"host": 6}
