@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
 from raybroker.model.record import Buffer
+from raybroker.transport.direct import DirectSockets
 from raybroker.wire.native.connection import Native
 from raybroker.wire.native.frames import Frame
 
@@ -47,6 +48,8 @@ class Link(asyncio.BufferedProtocol):
         self.lost = False
         self._soon: list[Buffer] = []
         self._soon_bytes = 0
+        self._direct: DirectSockets | None = None
+        self._number = -1
         self.bytes_in = self.writes = self.bytes_out = 0
 
     @property
@@ -117,6 +120,7 @@ class Link(asyncio.BufferedProtocol):
         if self.lost:
             return
         self.lost = True
+        self._leave_direct()
         error = self._error
         if error is None and exc is not None:
             error = ConnectionLostError(f"the connection to {self.peer_name} broke: {exc}")
@@ -136,7 +140,9 @@ class Link(asyncio.BufferedProtocol):
         self.writes += 1
         for buffer in buffers:
             self.bytes_out += len(buffer)
-        if len(buffers) == 1:
+        if self._direct is not None and self._direct.active:
+            self._direct.write(self._number, transport, buffers)
+        elif len(buffers) == 1:
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)  # type: ignore[arg-type]
@@ -170,15 +176,30 @@ class Link(asyncio.BufferedProtocol):
         if self._transport is not None and not self.lost and not self._transport.is_reading():
             self._transport.resume_reading()
 
+    def serve_directly(self, sockets: DirectSockets) -> None:
+        """From now on the socket may be served by a thread while the loop stands still; a pipe has none."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None and not self.lost else None
+        if sock is not None:
+            self._direct, self._number = sockets, sock.fileno()
+            sockets.add(self._number, self)
+
+    def _leave_direct(self) -> None:
+        if self._direct is not None:
+            self._direct.needs_loop = True
+            self._direct.remove(self._number)
+            self._direct = None
+
     def close(self, error: BrokerError | None = None) -> None:
         """End the connection once all written bytes are sent; ``on_lost`` gets ``error``."""
         self._error = self._error or error
         self.flush()
+        self._leave_direct()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """End the connection at once; unsent bytes are lost."""
+        self._leave_direct()
         if self._transport is not None:
             self._transport.abort()
 

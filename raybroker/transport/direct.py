@@ -1,0 +1,112 @@
+"""Direct IO: sockets of an event loop that a thread serves while the loop stands still.
+
+A thread that waits for an answer of its own may take the loop's place for a moment: it writes to the sockets and reads
+from them itself, which saves two changes of thread.  Only one thread at a time may do so, and never while the loop
+runs; who it is decides the user.  What it cannot do at once, such as the rest of a write that the socket does not take,
+or the end of a connection, stays for the loop.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from raybroker.model.record import Buffer
+
+SUPPORTED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")
+"""Whether this system has what it takes; elsewhere the loop alone serves."""
+BUFFERS_MAX: Final = 512
+"""Buffers of one write to a socket; the system takes 1,024."""
+
+
+class Transport(Protocol):
+    """What a direct write needs of the loop's transport."""
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def write(self, data: Buffer, /) -> None: ...
+
+
+class Served(Protocol):
+    """A link whose socket may be read here."""
+
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+
+    def buffer_updated(self, nbytes: int, /) -> None: ...
+
+
+class DirectSockets:
+    """The sockets of one loop.
+
+    active      a thread serves them now, and the loop does not run
+    needs_loop  something is left that only the loop can do
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.needs_loop = False
+        self.links: dict[int, Served] = {}
+        """By file number."""
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+
+    def add(self, number: int, link: Served) -> None:
+        """Serve the socket with this file number."""
+        self.links[number] = link
+        self._epoll.register(number, select.EPOLLIN)
+
+    def remove(self, number: int) -> None:
+        """The connection has ended, or is about to; before the file number is closed."""
+        if self.links.pop(number, None) is not None:
+            self._epoll.unregister(number)
+
+    def ring(self) -> None:
+        """End the :meth:`wait` of whoever serves, from any thread."""
+        os.eventfd_write(self._bell, 1)
+
+    def wait(self, timeout_s: float) -> list[tuple[int, int]]:
+        """(file number, events) of sockets with something to read; empty when the time is over."""
+        return self._epoll.poll(timeout_s)
+
+    def read(self, number: int) -> None:
+        """Read what is there and give it to the link."""
+        link = self.links.get(number)
+        if link is None:
+            if number == self._bell:
+                os.eventfd_read(self._bell)
+            return
+        try:
+            count = os.readv(number, [link.get_buffer(-1)])
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if count:
+            link.buffer_updated(count)
+        else:
+            self.needs_loop = True  # It finds the end of the connection, and says so.
+
+    def write(self, number: int, transport: Transport, buffers: Sequence[Buffer]) -> None:
+        """Write to a socket after what its transport still has; the rest is left to the transport."""
+        written = 0
+        if len(buffers) <= BUFFERS_MAX and not transport.get_write_buffer_size():
+            try:
+                written = os.writev(number, buffers)
+            except OSError:  # It takes nothing now, or is broken, which the loop finds.
+                written = 0
+            if written == sum(map(len, buffers)):
+                return
+        self.needs_loop = True
+        for buffer in buffers:
+            if written < len(buffer):
+                transport.write(memoryview(buffer)[written:] if written else buffer)
+            written = max(written - len(buffer), 0)
+
+    def close(self) -> None:
+        """Let the descriptors go; the sockets are the loop's."""
+        self.links.clear()
+        self._epoll.close()
+        os.close(self._bell)
