@@ -1,4 +1,4 @@
-"""Brokers for the contract of the handles: memory, a directory, and the asynchronous face."""
+"""Brokers for the contract of the handles: memory, a directory, behind a socket, and the asynchronous face."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.handles import LoopbackBroker
 
 MakeBroker = Callable[..., LoopbackBroker]
-FACES = ("memory", "store", "aio")
+FACES = ("memory", "store", "sockets", "aio")
 ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
 """For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
 
@@ -23,7 +23,7 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
 
     def make(**properties: object) -> LoopbackBroker:
         store = tmp_path / f"store{len(made)}" if request.param == "store" else None
-        face = "aio" if request.param == "aio" else "blocking"
+        face = request.param if request.param in ("aio", "sockets") else "blocking"
         # Segments are reserved on the disk, and there are hundreds of these stores.
         made.append(LoopbackBroker(store, face, raybroker__store__segment_bytes="1m", **properties))
         return made[-1]

@@ -7,11 +7,13 @@ asynchronous ones behind :class:`Blocking`, which waits for every coroutine.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,12 +21,14 @@ from typing import Any, Protocol
 from raybroker import aio
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.directory import Place
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
 from raybroker.client.loopback import make_core
 from raybroker.client.session.xa import Xa
 from raybroker.config import Config
+from raybroker.model.setting import PortRange
 
 WAIT_S = 60.0
 """How long a test waits for what must come; on a busy machine it may take a while."""
@@ -71,12 +75,42 @@ class OpenDirectory:
         """The broker's own connection closes it."""
 
 
+class OverSockets:
+    """The directory of a broker that lives on an IO loop of its own and is reached through a socket."""
+
+    def __init__(self, inner: Any, io: IoThread) -> None:
+        self._inner = inner
+        self._io = io
+        _, self._port = io.run(inner._service.service.listen("127.0.0.1", PortRange(0, 0)))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await asyncio.wrap_future(self._io.submit(found(*args, **options)))
+
+        return call
+
+    async def locate(self, *args: Any, **options: Any) -> Place:
+        place: Place = await self.__getattr__("locate")(*args, **options)
+        return replace(place, dial=self._dial)
+
+    async def _dial(self, factory: Callable[[], Any]) -> object:
+        return await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", self._port)
+
+
 class LoopbackBroker:
-    """``store``: a directory, or None; ``face``: "blocking" or "aio"; ``properties``: of the broker."""
+    """``store``: a directory, or None; ``face``: "blocking", "sockets" or "aio"; ``properties``: of the broker."""
 
     def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
-        self.core = make_core(store, self.properties, None, IoThread.shared())
+        io = IoThread("broker") if face == "sockets" else IoThread.shared()
+        self.core = make_core(store, self.properties, None, io)
+        self._directory: Any = self.core.directory
+        if face == "sockets":
+            self._directory = OverSockets(self.core.directory, self.core.io)
         self.face = face
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: list[Any] = []
@@ -88,7 +122,7 @@ class LoopbackBroker:
         self, *, started: bool = True, client_id: str | None = None, xa: bool = False, **attributes: object
     ) -> Any:
         config = Config.of({"raybroker.hosting.default": "shared", **self.properties, **attributes})
-        core = ConnectionCore(OpenDirectory(self.core.directory), config, client_id=client_id, io=self.core.io)
+        core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=IoThread.shared())
         connection: Any = (XaConnection if xa else Connection)(core)
         if self.face == "aio":
             connection = Blocking((aio.XaConnection if xa else aio.Connection)(core), self._running_loop())
@@ -102,6 +136,8 @@ class LoopbackBroker:
             connection.close()
         self._connections.clear()
         Connection(self.core).close()
+        if self.face == "sockets":
+            self.core.io._end()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 

@@ -30,7 +30,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.broker.destination_registry.Registry": Reach(13, 15),
     "raybroker.client.admin.admin.Admin": Reach(8, 43),
     "raybroker.client.connection.connection.ConnectionCore": Reach(5, 14),
-    "raybroker.client.session.session.SessionCore": Reach(8, 38),
+    "raybroker.client.session.session.SessionCore": Reach(8, 37),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
     "raybroker.core.delivery.consumers.Consumer": Reach(11, 18),

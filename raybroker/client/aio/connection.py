@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
 from raybroker.client.aio.listening import Listening
-from raybroker.client.aio.waiting import CANCELLABLE, all_done, answered, called_back, confirmed, result, run
+from raybroker.client.aio.waiting import (
+    CANCELLABLE,
+    about_to_wait,
+    all_done,
+    answered,
+    called_back,
+    confirmed,
+    result,
+    run,
+)
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
@@ -170,7 +179,7 @@ class Session(Unpicklable):
 
     def __init__(self, connection: Connection, mode: str, redelivery_delay_ms: int | None) -> None:
         core = SessionCore(
-            connection._core, mode, confirmed, redelivery_delay_ms=redelivery_delay_ms,
+            connection._core, mode, partial(confirmed, connection._core.io), redelivery_delay_ms=redelivery_delay_ms,
             transactions=connection._transactions, reply=weakly(self._reply),
         )  # fmt: skip
         self.connection = connection
@@ -343,7 +352,9 @@ class Session(Unpicklable):
         check_arguments(timeout=timeout)
         self._require_open()
         target, encode = destination_of(destination), options_of_request(self._core, options)
-        requests = self._requests = self._requests or Requests(self._core.connection, confirmed, self._core.reply)
+        core = self._core
+        finish = partial(confirmed, core.connection.io)
+        requests = self._requests = self._requests or Requests(core.connection, finish, core.reply)
         answer: Future[Message] = Future()
         before = requests.strangers
         try:
@@ -424,7 +435,7 @@ class Session(Unpicklable):
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
                 await producer.close()
-        await all_done(self._producers.closing())
+        await all_done(self._core.connection.io, self._producers.closing())
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
         for consumer in list(self._consumers):
@@ -492,6 +503,7 @@ class Session(Unpicklable):
         """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
         core = self._core
         if core.comes_back and core.unsettled:
+            about_to_wait(core.connection.io)
             for confirmation in core.before_more():
                 with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
-                    await result(confirmation)
+                    await result(core.connection.io, confirmation)

@@ -191,7 +191,7 @@ class Producer(ProducerBase, HeaderHints):
             count += messages
             futures.append(future)
         if not self._core.transacted:
-            await all_done(futures)
+            await all_done(self._core._connection.io, futures)
             for future in futures:
                 future.result()
         return count
@@ -228,7 +228,8 @@ class Producer(ProducerBase, HeaderHints):
         given_up = False
         for settled in self._core.settled_futures():
             while not given_up and not settled.done():
-                given_up = not await done_within(settled, closing_s(self._core)) and self._core.throttled
+                in_time = await done_within(self._core._connection.io, settled, closing_s(self._core))
+                given_up = not in_time and self._core.throttled
         await self.session._run(self._core.close())
         self.session._producers.remove(self)
         if given_up:

@@ -46,23 +46,27 @@ def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     return asyncio.wrap_future(io.submit(work))
 
 
-async def result(future: Future[T], timeout_s: float | None = None) -> T:
+async def result(io: IoThread, future: Future[T], timeout_s: float | None = None) -> T:
     """The result of a future; when the time is over, cancels it and raises TimeoutError."""
     return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
 
 
-async def all_done(futures: Iterable[Future[Any]]) -> None:
+async def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:
     """Wait for all of these, whatever becomes of them."""
     await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
 
 
-async def confirmed(confirmations: Confirmations) -> None:
+def about_to_wait(io: IoThread) -> None:
+    """What is handed to the IO loop next is waited for right afterwards: the IO thread serves it."""
+
+
+async def confirmed(io: IoThread, confirmations: Confirmations) -> None:
     """Wait for answers to acknowledgements; raises for the first that is not what was asked for."""
-    await all_done(confirmations)
+    await all_done(io, confirmations)
     check(confirmations)
 
 
-async def done_within(future: Future[Any], timeout_s: float) -> bool:
+async def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
     """Wait for a future, whatever becomes of it; False when the time is over."""
     await asyncio.wait([asyncio.wrap_future(future)], timeout=timeout_s)
     return future.done()
@@ -110,7 +114,7 @@ async def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, 
     waiter: Future[str] = Future()
     await put(target, body, header, shared, waiter, urgent=True)
     try:
-        return await result(waiter, timeout_s)
+        return await result(target._connection.io, waiter, timeout_s)
     except TimeoutError:
         raise unconfirmed(target, waiter, timeout_s) from None
 

@@ -5,15 +5,14 @@ Written by hand, with the names of :mod:`raybroker.client.aio.waiting`, from whi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.consumer.acknowledgement_answers import check
+from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unnamed import AnyProducer
@@ -23,8 +22,6 @@ E = TypeVar("E")
 T = TypeVar("T")
 
 CANCELLABLE: Final = False
-confirmed: Final = check
-"""Waits for answers to acknowledgements; raises for the first that is not what was asked for."""
 ProducerBase = PicklableProducer
 
 
@@ -33,22 +30,32 @@ def run(io: IoThread, work: Coroutine[Any, Any, T]) -> T:
     return io.run(work)
 
 
-def result(future: Future[T], timeout_s: float | None = None) -> T:
+def about_to_wait(io: IoThread) -> None:
+    """What is handed to the IO loop next is waited for right afterwards."""
+    io.expect()
+
+
+def confirmed(io: IoThread, confirmations: Confirmations) -> None:
+    """Wait for answers to acknowledgements; raises for the first that is not what was asked for."""
+    all_done(io, confirmations)
+    check(confirmations)
+
+
+def result(io: IoThread, future: Future[T], timeout_s: float | None = None) -> T:
     """The result of a future; raises TimeoutError when the time is over."""
-    return future.result(timeout_s)
+    return io.wait(future, timeout_s)
 
 
-def all_done(futures: Iterable[Future[Any]]) -> None:
+def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:
     """Wait for all of these, whatever becomes of them."""
     for future in futures:
-        with contextlib.suppress(CancelledError):
-            future.exception()
+        if not future.done():
+            io.done(future)
 
 
-def done_within(future: Future[Any], timeout_s: float) -> bool:
+def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
     """Wait for a future, whatever becomes of it; False when the time is over."""
-    wait([future], timeout_s)
-    return future.done()
+    return future.done() or io.done(future, timeout_s)
 
 
 def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[T], timeout_s: float | None) -> T:
@@ -80,9 +87,10 @@ def put(
 def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
     """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
     waiter: Future[str] = Future()
+    target._connection.io.expect()
     target.put(body, header, shared, waiter, urgent=True)
     try:
-        return waiter.result(timeout_s)
+        return target._connection.io.wait(waiter, timeout_s)
     except TimeoutError:
         raise unconfirmed(target, waiter, timeout_s) from None
 

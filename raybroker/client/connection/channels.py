@@ -13,6 +13,7 @@ from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.model.errors import IllegalStateError, RequestTimeoutError
 from raybroker.model.settings import ConfigView
+from raybroker.transport.direct import DirectSockets
 from raybroker.wire.native import frames as wire
 
 
@@ -21,12 +22,14 @@ class Channels:
 
     hello       how the connection introduces itself to a host now
     observer    is told when a link is about to end, and when it has ended
+    sockets     where threads that wait find the links that they may serve
     unanswered  is told of a ping without an answer in time, where that does not end the link
     """
 
     def __init__(
         self, directory: Directory, attributes: ConfigView, tasks: Tasks, *, hello: Callable[[], dict[str, Any]],
         observer: Observer, unanswered: Callable[[Channel, RequestTimeoutError], None],
+        sockets: DirectSockets | None = None,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._attributes = attributes
@@ -34,6 +37,7 @@ class Channels:
         self._hello = hello
         self._observer = observer
         self._unanswered = unanswered
+        self._sockets = sockets
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._pinger: asyncio.Task[None] | None = None
@@ -47,6 +51,8 @@ class Channels:
                     raise IllegalStateError("the connection is closed")
                 timeout_s = self._attributes["raybroker.connect.timeout_ms"] / 1000
                 channel = await Channel.open(place, self._hello(), timeout_s, self._observer)
+                if self._sockets is not None:
+                    channel.link.serve_directly(self._sockets)
                 self._channels[place.key] = channel
                 if self._pinger is None:
                     work = keep_pinging(self.all, self._attributes, self._tasks, self._unanswered)

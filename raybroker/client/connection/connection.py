@@ -119,7 +119,8 @@ class ConnectionCore:
         self.events = Events(io)
         self.tasks = Tasks(attributes)
         self.channels = Channels(
-            directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered
+            directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered,
+            sockets=io.sockets,
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)

@@ -1,6 +1,9 @@
 """The thread that does a process's broker IO: one event loop for all connections, started when first needed.
 
-User threads never touch sockets; they hand work over with :meth:`IoThread.post` and wait on futures.
+User threads hand work over with :meth:`IoThread.post` and wait for futures with :meth:`IoThread.wait`.  A thread that
+waits while nobody serves the sockets does it itself for a moment (leader and followers, see ``turns``); otherwise the
+IO thread does, in the event loop.  Whoever serves is the only one who does, so that what runs "on the IO loop" never
+runs beside itself.
 
 A forked child has a copy of its parent's connections, but not the thread that serves them, and locks as somebody held
 them: every call there raises IllegalStateError.  When the interpreter ends, the loop ends before what its tasks use.
@@ -15,19 +18,31 @@ import logging
 import os
 import threading
 import weakref
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from raybroker.client.connection.held_signals import HeldSignals
+from raybroker.client.connection.turns import LEAD_NS, NOBODY_NS, Owner, Turns
 from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.system.clock import SystemClock
+from raybroker.transport.direct import SUPPORTED as DIRECT
+from raybroker.transport.direct import DirectSockets
 from raybroker.transport.loops import new_event_loop
 
 T = TypeVar("T")
 EXIT_S: Final = 2.0
 """How long the tasks of the loop may take to end when the interpreter does."""
+ASIDE_S: Final = 0.01
+"""How long a thread waits at most for the IO thread to step aside for it."""
 ENDED: Final = "the process is ending: its connections are closed"
 
 log = logging.getLogger("raybroker.client")
+_now_ns: Final = SystemClock.monotonic_ns
+_main: Final = threading.main_thread().ident
+"""Handlers of signals run in this thread; the thread that forked is that of the child."""
 
 
 class Inherited(Protocol):
@@ -51,6 +66,20 @@ class IoThread:
         """Why nothing can be asked of it any more."""
         self.users: weakref.WeakSet[Inherited] = weakref.WeakSet()
         """The connections that it serves."""
+        self.sockets = DirectSockets() if DIRECT else None
+        """Sockets that a waiting thread may serve."""
+        self._turns = Turns()
+        self._lock = threading.Lock()
+        """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one."""
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._rung = False
+        """Whoever serves is told already that something was posted."""
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._woken = False
+        self._stood_aside = threading.Lock()
+        self._stood_aside.acquire()
+        self._over = False
         self._pid = os.getpid()
         _all.add(self)
         atexit.register(self._end)
@@ -65,29 +94,234 @@ class IoThread:
                 cls._shared = cls()
             return cls._shared
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop, from any thread."""
         self._require_usable(work)
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        future: Future[T] = Future()
+        self.post(self._begin, work, future)
+        self._need_loop()
+        return future
+
+    def _begin(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+        task = self.loop.create_task(work)
+
+        def over(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                future.cancel()
+            error = None if task.cancelled() else task.exception()
+            if not future.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+
+        def given_up(future: Future[T]) -> None:
+            if future.cancelled() and not self.unusable:
+                self.post(task.cancel)
+                self._need_loop()
+
+        task.add_done_callback(over)
+        future.add_done_callback(given_up)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it; raises IllegalStateError on the loop itself."""
         self._require_usable(work)
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread or self._turns.leader == threading.get_ident():
             work.close()
             raise IllegalStateError("a blocking call on the IO thread would wait for itself; make it in another thread")
         waiter: Waiter[T] = Waiter(self.loop)
         self.post(waiter.begin, work)
-        return waiter.result()
+        self._need_loop()
+        self._follow()
+        try:
+            return waiter.result()
+        finally:
+            self._followed()
+
+    def wait(self, future: Future[T], timeout_s: float | None = None) -> T:
+        """The result of a future; raises TimeoutError when the time is over."""
+        if not future.done() and not self.done(future, timeout_s):
+            raise TimeoutError
+        return future.result(0)
+
+    def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
+        """Wait for a future, whatever becomes of it; False when the time is over."""
+        if self.lead(future.done, timeout_s):
+            return True
+        self._follow()
+        try:
+            future.exception(timeout_s)
+        except CancelledError:
+            pass
+        except TimeoutError:
+            return False
+        finally:
+            self._followed()
+        return True
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
+        """Have this called on the loop, after what was posted before, from any thread; what it raises is logged."""
         if self.unusable:
             raise IllegalStateError(self.unusable)
-        self.loop.call_soon_threadsafe(call, *args)
+        self._posted.append((call, args))
+        if not self._rung:
+            self._ring()
+
+    def expect(self) -> None:
+        """This thread is about to post something and to wait for what comes of it: nobody has to be woken up for it."""
+        if self._turns.owner is Owner.NOBODY:
+            self._turns.expect(threading.get_ident())
+
+    def _ring(self) -> None:
+        """Tell whoever serves that something was posted."""
+        me = threading.get_ident()
+        with self._lock:
+            owner = self._turns.owner
+            if owner is Owner.NOBODY and self._turns.posted(me):
+                self._wake_up()
+            if self._rung or owner is Owner.NOBODY or self._turns.leader == me:
+                return
+            self._rung = True
+        if owner is Owner.LEADER:
+            assert self.sockets is not None
+            self.sockets.ring()
+        elif me == self._thread.ident:
+            self.loop.call_soon(self._call_posted)
+        else:
+            self.loop.call_soon_threadsafe(self._call_posted)
+
+    def _call_posted(self) -> None:
+        """On the loop: call what has been posted so far."""
+        posted = self._posted
+        self._rung = False
+        for _ in range(len(posted)):
+            call, args = posted.popleft()
+            try:
+                call(*args)
+            except Exception as error:  # noqa: BLE001 - the others are called all the same
+                log_failure(f"{getattr(call, '__qualname__', call)} has failed", error)
+        if posted and not self._rung:
+            self._ring()
+
+    # ---- whose turn it is ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        while not self._over:
+            self.loop.run_forever()
+            with self._lock:
+                aside = not self._over and self._turns.step_aside(_now_ns())
+            if self._stood_aside.locked():
+                self._stood_aside.release()
+            while aside:
+                needed = self._wake.acquire(timeout=NOBODY_NS / 1e9)
+                aside = not self._look(needed)
+
+    def _look(self, needed: bool) -> bool:
+        """The IO thread looks whether it is to serve."""
+        with self._lock:
+            if needed:
+                self._woken = False
+            if not self._turns.look(needed=needed):
+                return False
+            self._rung = True
+            if self.sockets is not None:
+                self.sockets.needs_loop = False
+        self.loop.call_soon(self._call_posted)
+        return True
+
+    def _wake_up(self) -> None:
+        """With the lock held: the IO thread is needed."""
+        if not self._woken:
+            self._woken = True
+            self._wake.release()
+
+    def _need_loop(self) -> None:
+        """What was posted needs the event loop: a leader cannot run tasks."""
+        with self._lock:
+            if self._turns.owner is Owner.NOBODY:
+                self._wake_up()
+            elif self._turns.owner is Owner.LEADER and self.sockets is not None:
+                self.sockets.needs_loop = True
+
+    def _follow(self) -> None:
+        with self._lock:
+            if self._turns.follow():
+                self._wake_up()
+
+    def _followed(self) -> None:
+        with self._lock:
+            aside = self._turns.followed(threading.get_ident(), _now_ns())
+        if aside and self.sockets is not None and self.sockets.links and not self.unusable:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._stood_aside.acquire(timeout=ASIDE_S)  # Otherwise the next call would come before it has.
+
+    def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Serve the sockets in this thread until ``done``; False when it has to be waited for otherwise.
+
+        That is when somebody else serves them, nothing came for LEAD_NS, or what came needs the event loop.
+        """
+        turns, sockets = self._turns, self.sockets
+        if turns.owner is not Owner.NOBODY or sockets is None or not sockets.links or self.unusable:
+            return False
+        me, now_ns = threading.get_ident(), _now_ns()
+        until_ns = now_ns + (LEAD_NS if timeout_s is None else min(LEAD_NS, round(timeout_s * 1e9)))
+        signals = HeldSignals(self._interrupted) if me == _main else None
+        if signals is not None:
+            signals.hold()
+        before = _get_running_loop()
+        try:
+            with self._lock:
+                if not turns.lead(me, now_ns):
+                    return False
+                sockets.active = True
+            _set_running_loop(self.loop)
+            return self._serve(sockets, done, until_ns, signals)
+        finally:
+            if signals is not None:
+                signals.interruptible = False
+            _set_running_loop(before)
+            self._leave()
+            if signals is not None:
+                signals.release()
+
+    def _serve(
+        self, sockets: DirectSockets, done: Callable[[], bool], until_ns: int, signals: HeldSignals | None
+    ) -> bool:
+        left_ns = LEAD_NS
+        while True:
+            self._call_posted()
+            if done():
+                return True
+            if sockets.needs_loop or left_ns <= 0:
+                return False
+            if signals is not None:
+                signals.interruptible = True
+            ready = sockets.wait(0 if self._posted else left_ns / 1e9)
+            if signals is not None:
+                signals.interruptible = False
+            if not sockets.active:  # A handler of a signal ran meanwhile.
+                return False
+            for number, _ in ready:
+                sockets.read(number)
+            left_ns = until_ns - _now_ns()
+
+    def _interrupted(self) -> None:
+        """A signal arrived while this thread waits at the sockets: its handler may make calls of its own."""
+        _set_running_loop(None)
+        self._leave()
+
+    def _leave(self) -> None:
+        """This thread leads no more."""
+        sockets = self.sockets
+        with self._lock:
+            if sockets is None or not sockets.active or self._turns.leader != threading.get_ident():
+                return
+            sockets.active = False
+            self._rung = False
+            if self._turns.left(_now_ns(), needs_loop=sockets.needs_loop):
+                self._wake_up()
 
     def require_usable(self) -> None:
         """Raises IllegalStateError in a forked child, and when the process is ending."""
@@ -111,11 +345,13 @@ class IoThread:
         if self.unusable or self._pid != os.getpid():
             return
         with contextlib.suppress(Exception):
-            ending = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
+            ending = self.submit(self._cancel_all())
             self.unusable = ENDED
             ending.result(EXIT_S)
         with contextlib.suppress(Exception):
+            self._over = True
             self.loop.call_soon_threadsafe(self.loop.stop)
+            self._need_loop()
             self._thread.join(EXIT_S)
 
     async def _cancel_all(self) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from raybroker.client.connection.io_thread import fulfil
@@ -20,6 +21,8 @@ class Listed(Protocol):
 
 
 B = TypeVar("B", bound=Listed)
+Lead = Callable[[Callable[[], bool], float | None], bool]
+"""(what is waited for, for how many seconds) → whether it is there."""
 
 
 class Notifier(Generic[B]):
@@ -40,17 +43,34 @@ class Notifier(Generic[B]):
         """True while somebody waits."""
         return self._waiting > 0 or bool(self._futures)
 
-    def wait(self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None) -> bool:
-        """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting."""
+    def wait(
+        self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None, lead: Lead | None = None
+    ) -> bool:
+        """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting.
+
+        ``lead`` may serve the sockets meanwhile, see :meth:`IoThread.lead`.
+        """
         with self.lock:
             if ready():
                 return True
             self._waiting += 1
-            poll()
             try:
-                return self._condition.wait_for(ready, timeout_s)
-            finally:
+                poll()
+            except BaseException:
                 self._waiting -= 1
+                raise
+        try:
+            if lead is not None and timeout_s != 0 and lead(partial(self._holds, ready), timeout_s):
+                return True
+            with self.lock:
+                return self._condition.wait_for(ready, timeout_s)
+        finally:
+            with self.lock:
+                self._waiting -= 1
+
+    def _holds(self, ready: Callable[[], bool]) -> bool:
+        with self.lock:
+            return ready()
 
     def future(self, ready: Callable[[], bool], poll: Callable[[], None]) -> Future[None]:
         """Done when :meth:`wait` would return True."""

@@ -33,6 +33,11 @@ class LoopIo:
         self.loop = asyncio.get_running_loop()
         self.unusable = ""
         self.users: set[Any] = set()
+        self.sockets = None
+
+    def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """The loop serves."""
+        return False
 
     def require_usable(self) -> None:
         """It is."""

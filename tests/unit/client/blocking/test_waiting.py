@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class Target:
         self.settle = settle
         self.left = left
         self.urgent: list[bool] = []
+        self._connection = SimpleNamespace(io=IoThread.shared())
 
     def put(self, body: Any, header: bytes, shared: Shared, waiter: Future[str], *, urgent: bool) -> str:
         self.urgent.append(urgent)
@@ -65,10 +67,11 @@ def test_all_are_waited_for_whatever_becomes_of_them() -> None:
     futures[0].set_exception(ValueError("no"))
     futures[1].cancel()
     threading.Timer(0.05, futures[2].set_result, (1,)).start()
-    all_done(futures)
+    io = IoThread.shared()
+    all_done(io, futures)
     assert futures[2].done()
     never: Future[int] = Future()
-    assert (done_within(futures[0], 5), done_within(never, 0.01)) == (True, False)
+    assert (done_within(io, futures[0], 5), done_within(io, never, 0.01)) == (True, False)
 
 
 def test_who_gives_up_an_answer_cancels_it() -> None:

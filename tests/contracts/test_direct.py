@@ -1,0 +1,288 @@
+"""Blocking calls that serve the sockets themselves: threads, signals and lost links beside them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.transport.direct import SUPPORTED, DirectSockets
+from tests.contracts.conftest import MakeBroker
+from tests.contracts.handles import WAIT_S, LoopbackBroker, until
+
+pytestmark = [
+    pytest.mark.skipif(not SUPPORTED, reason="this system has no epoll"),
+    pytest.mark.parametrize("make_broker", ["sockets"], indirect=True),
+]
+MANY = 300
+
+
+class StoppedError(Exception):
+    """A handler of a signal raises it."""
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Threads that read from a socket in place of the loop."""
+    threads: list[int] = []
+    read = DirectSockets.read
+
+    def noted(self: DirectSockets, number: int) -> None:
+        threads.append(threading.get_ident())
+        read(self, number)
+
+    monkeypatch.setattr(DirectSockets, "read", noted)
+    return threads
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Callable[[], None]]:
+    """Sends this process a signal whose handler raises StoppedError."""
+
+    def stop(number: int, frame: object) -> None:
+        raise StoppedError
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    yield lambda: os.kill(os.getpid(), signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def bodies_of(consumer: Any, count: int) -> list[Any]:
+    found = []
+    for _ in range(count):
+        message = consumer.receive(timeout=WAIT_S)
+        assert message is not None
+        found.append(message.body)
+    return found
+
+
+def drop_links(broker: LoopbackBroker) -> None:
+    """The broker ends every connection."""
+    service = broker.core.directory._service.service  # type: ignore[attr-defined]
+    ended = threading.Event()
+
+    def drop() -> None:
+        for connection in list(service.connections):
+            connection.link.abort()
+        ended.set()
+
+    broker.core.io.post(drop)
+    assert ended.wait(WAIT_S)
+
+
+def test_one_call_after_another_is_served_by_the_thread_that_waits(make_broker: MakeBroker, served: list[int]) -> None:
+    broker = make_broker()
+    session = broker.connect().session()
+    producer, consumer = session.producer(name := broker.name()), session.consumer(name)
+    sent = 0
+    while threading.get_ident() not in served and sent < 5_000:
+        producer.send(sent)
+        sent += 1
+    assert threading.get_ident() in served
+    assert bodies_of(consumer, sent) == list(range(sent))
+
+
+def test_many_threads_get_their_own_answers_in_their_order(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    threads = 8
+
+    def work(thread: int) -> list[str]:
+        producer = connection.session().producer(name)
+        return [producer.send((thread, number)) for number in range(MANY)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        ids = list(itertools.chain(*pool.map(work, range(threads))))
+    assert len(set(ids)) == threads * MANY
+    consumer = connection.session().consumer(name)
+    order: dict[int, list[int]] = {thread: [] for thread in range(threads)}
+    found = []
+    for _ in range(threads * MANY):
+        message = consumer.receive(timeout=WAIT_S)
+        found.append(message.id)
+        order[message.body[0]].append(message.body[1])
+    assert sorted(found) == sorted(ids)
+    assert all(numbers == list(range(MANY)) for numbers in order.values())
+
+
+def test_one_thread_sends_what_another_receives(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: bodies_of(connection.session().consumer(name), MANY))
+        producer = connection.session().producer(name)
+        for number in range(MANY):
+            producer.send(number)
+        assert found.result(WAIT_S) == list(range(MANY))
+
+
+def test_calls_of_all_kinds_take_turns(make_broker: MakeBroker) -> None:
+    """Blocking sends, sends without waiting, commits, requests of the broker and receives, mixed in one thread."""
+    broker = make_broker()
+    connection = broker.connect()
+    plain, transacted = connection.session(), connection.session(transacted=True)
+    name = broker.name()
+    one, other = plain.producer(name), transacted.producer(name)
+    futures, expected = [], []
+    for number in range(100):
+        futures.append(one.send_async(("async", number)))
+        one.send(("sync", number))
+        other.send(("tx", number))
+        transacted.commit()
+        expected += [("async", number), ("sync", number), ("tx", number)]
+        if number % 10 == 0:
+            plain.consumer(name).close()
+    assert all(future.result(WAIT_S) for future in futures)
+    found = bodies_of(plain.consumer(name), len(expected))
+    assert sorted(found) == sorted(expected)
+
+
+def test_an_interrupted_call_leaves_the_connection_usable(
+    make_broker: MakeBroker, interrupted: Callable[[], None]
+) -> None:
+    broker = make_broker()
+    session = broker.connect().session()
+    name = broker.name()
+    producer, confirmed, stopped = session.producer(name), [], 0
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.002):
+            interrupted()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    number = 0
+    try:
+        while stopped < 100:
+            try:
+                while True:
+                    number += 1
+                    producer.send(number)
+                    confirmed.append(number)
+            except StoppedError:
+                stopped += 1
+    finally:
+        while True:
+            try:
+                over.set()
+                thread.join()
+                break
+            except StoppedError:
+                continue
+    producer.send("last")
+    found = []
+    consumer = session.consumer(name)
+    while (body := bodies_of(consumer, 1)[0]) != "last":
+        found.append(body)
+    assert set(confirmed) <= set(found) <= set(range(1, number + 1))
+    assert found == sorted(set(found))
+
+
+def test_an_interrupted_receive_loses_nothing(make_broker: MakeBroker, interrupted: Callable[[], None]) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    consumer = connection.session().consumer(name)
+    for _ in range(20):
+        timer = threading.Timer(0.003, interrupted)
+        timer.start()
+        with pytest.raises(StoppedError):
+            consumer.receive(timeout=WAIT_S)
+        timer.join()
+    producer = connection.session().producer(name)
+    for number in range(20):
+        producer.send(number)
+    assert bodies_of(consumer, 20) == list(range(20))
+
+
+def test_a_handler_of_a_signal_may_make_a_call_of_its_own(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    producer, other = connection.session().producer(name), connection.session().producer(name)
+    calls: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(other.send("from the handler")))
+    try:
+        consumer = connection.session().consumer(broker.name())
+        for _ in range(20):
+            timer = threading.Timer(0.003, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+            timer.start()
+            assert consumer.receive(timeout=0.05) is None
+            producer.send("plain")
+            timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    found = bodies_of(connection.session().consumer(name), 20 + len(calls))
+    assert found.count("from the handler") == len(calls) > 0
+
+
+@pytest.mark.parametrize("wait", ["send", "receive", "acknowledge"])
+def test_a_link_that_is_lost_while_a_thread_waits_is_made_anew(make_broker: MakeBroker, wait: str) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    session = connection.session()
+    producer, consumer = session.producer(name), session.consumer(name)
+    over = threading.Event()
+
+    def drop() -> None:
+        for _ in range(5):
+            drop_links(broker)
+            if over.wait(0.05):
+                return
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    sent = 0
+    while thread.is_alive() or sent < 20:
+        producer.send(sent)
+        sent += 1
+        if wait != "send":
+            assert consumer.receive(timeout=WAIT_S) is not None
+    over.set()
+    thread.join()
+    if wait == "send":
+        assert sorted(set(bodies_of(consumer, sent))) == list(range(sent))
+    producer.send("last")
+    assert until(lambda: (message := consumer.receive(timeout=WAIT_S)) is not None and message.body == "last")
+
+
+def test_a_call_ends_when_the_connection_is_closed_by_another_thread(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    consumer = connection.session().consumer(broker.name())
+    timer = threading.Timer(0.05, connection.close)
+    timer.start()
+    assert consumer.receive(timeout=WAIT_S) is None
+    timer.join()
+    with pytest.raises(rb.errors.IllegalStateError):
+        connection.session()
+
+
+def test_a_forked_child_is_refused_while_its_parent_goes_on(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    producer = connection.session().producer(name)
+    for number in range(50):
+        producer.send(number)
+        if number % 10 == 0:
+            child = os.fork()
+            if child == 0:
+                try:
+                    producer.send("from the child")
+                except rb.errors.IllegalStateError:
+                    os._exit(0)
+                os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+    assert bodies_of(connection.session().consumer(name), 50) == list(range(50))
