@@ -110,6 +110,7 @@ def test_a_batch_that_fails_is_tried_again_one_by_one_and_the_bad_message_is_rej
     with deploy(connection, handle) as pool:
         until(lambda: drained(connection, "work"))
         (row,) = until(lambda: dead(connection))
+        until(lambda: pool.totals()["messages"] == 4)  # Counted once the acknowledgement is confirmed.
         (stats,) = pool.stats()
     assert (row["body"], row["properties"]["JMS_SUN_DMQ_UNDELIVERED_EXCEPTION"]) == (3, "ValueError: bad")
     assert [3] in calls
