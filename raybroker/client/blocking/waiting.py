@@ -37,7 +37,9 @@ def about_to_wait(io: IoThread) -> None:
 
 def confirmed(io: IoThread, confirmations: Confirmations) -> None:
     """Wait for answers to acknowledgements; raises for the first that is not what was asked for."""
-    all_done(io, confirmations)
+    for one in confirmations:
+        if not one.done():
+            io.done(one)
     check(confirmations)
 
 
@@ -87,12 +89,12 @@ def put(
 def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
     """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
     waiter: Future[str] = Future()
-    target._connection.io.expect()
+    io = target._connection.io
+    io.expect()
     target.put(body, header, shared, waiter, urgent=True)
-    try:
-        return target._connection.io.wait(waiter, timeout_s)
-    except TimeoutError:
-        raise unconfirmed(target, waiter, timeout_s) from None
+    if not waiter.done() and not io.done(waiter, timeout_s):
+        raise unconfirmed(target, waiter, timeout_s)
+    return waiter.result(0)
 
 
 def with_room(target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]) -> Iterator[tuple[int, Future[str]]]:

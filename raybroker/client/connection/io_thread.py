@@ -147,9 +147,11 @@ class IoThread:
 
     def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
         """Wait for a future, whatever becomes of it; False when the time is over."""
-        if self.lead(future.done, timeout_s):
+        turns = self.sockets is not None and len(self.sockets.links) > 0  # Without a socket the IO thread serves alone.
+        if turns and self.lead(future.done, timeout_s):
             return True
-        self._follow()
+        if turns:
+            self._follow()
         try:
             future.exception(timeout_s)
         except CancelledError:
@@ -157,7 +159,8 @@ class IoThread:
         except TimeoutError:
             return False
         finally:
-            self._followed()
+            if turns:
+                self._followed()
         return True
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
