@@ -34,7 +34,12 @@ UNIT: Final = "u"
 
 def message_id(producer: int, seq: int) -> str:
     """The id of a message: unique as long as producer numbers are."""
-    return f"ID:{producer:016x}-{seq}"
+    return f"{id_prefix(producer)}{seq}"
+
+
+def id_prefix(producer: int) -> str:
+    """What the ids of a producer's messages begin with; the sequence number follows."""
+    return f"ID:{producer:016x}-"
 
 
 class Header(NamedTuple):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, overload
 
 from raybroker.client.blocking.waiting import (
     ProducerBase,
@@ -19,7 +19,7 @@ from raybroker.client.blocking.waiting import (
     with_room,
 )
 from raybroker.client.arguments import check_arguments, check_timeout
-from raybroker.client.connection.callbacks import Callbacks, SendFuture
+from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.browser import BrowserCore, require_open
 from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
@@ -29,8 +29,9 @@ from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.producer.header_hints import HeaderHints
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
+from raybroker.client.producer.send_future import SendFuture
 from raybroker.client.producer.send_many import many_options
-from raybroker.client.producer.send_options import send_options
+from raybroker.client.producer.send_options import CommonOptions, send_options
 from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
@@ -75,6 +76,8 @@ class Producer(ProducerBase, HeaderHints):
         self._core = core
         self._own = None if isinstance(core, UnnamedProducer) else core
         """That of the destination that it was made for."""
+        self._io = core._connection.io
+        self._common = CommonOptions()
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
@@ -112,10 +115,15 @@ class Producer(ProducerBase, HeaderHints):
                   Returns the schedule's id. What was missed, because the broker was down or the destination full, is
                   made up for by one message, or by all of them with ``catch_up``
         """
-        header, shared = send_options(
-            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent, dedup_id,
-        )  # fmt: skip
+        if properties is None and correlation_id is None and reply_to is None and type is None and dedup_id is None:
+            header, shared = self._common.find(
+                self._core.shared, priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent
+            )
+        else:
+            header, shared = send_options(
+                self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+                unit_of_order, persistent, dedup_id,
+            )  # fmt: skip
         target = self._own if destination is None else None
         if target is None:
             target = self._target(destination)
@@ -128,8 +136,47 @@ class Producer(ProducerBase, HeaderHints):
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         if not shared.persistent or self._core.transacted:
-            return put(target, body, header, shared, None, self._timeout_s, urgent=False)
+            sent = target.put(body, header, shared, None, urgent=False, block=False)
+            return sent or put(target, body, header, shared, None, self._timeout_s, urgent=False)
         return stored(target, body, header, shared, self._timeout_s)
+
+    @overload
+    def send_async(
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+        destination: Destination | str | None = None,
+        *,
+        fire_and_forget: Literal[True],
+    ) -> None: ...
+
+    @overload
+    def send_async(
+        self,
+        body: Any,
+        properties: Mapping[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Any = None,
+        type: str | None = None,
+        priority: int | None = None,
+        ttl_ms: int | None = None,
+        delivery_delay_ms: int | None = None,
+        unit_of_order: str | None = None,
+        persistent: bool | None = None,
+        dedup_id: str | None = None,
+        destination: Destination | str | None = None,
+        *,
+        fire_and_forget: Literal[False] = False,
+    ) -> Future[str]: ...
 
     def send_async(
         self,
@@ -145,7 +192,9 @@ class Producer(ProducerBase, HeaderHints):
         persistent: bool | None = None,
         dedup_id: str | None = None,
         destination: Destination | str | None = None,
-    ) -> Future[str]:
+        *,
+        fire_and_forget: bool = False,
+    ) -> Future[str] | None:
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
 
         The future raises RequestTimeoutError when the broker has not answered within
@@ -155,19 +204,39 @@ class Producer(ProducerBase, HeaderHints):
         message was certainly not stored.
 
         In a transacted session the future is done when the message has left; the commit tells what became of it.
+
+        fire_and_forget  True: no future is made and None is returned. The message is stored, sent again after a lost
+                  connection and kept in order as any other, and whoever wants to know that all of them are settled
+                  closes the producer; but the caller is not told what became of this one: a refusal (a full
+                  destination, a message that is too large for it) and the end of a producer with messages in it are
+                  counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
+                  ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
-        header, shared = send_options(
-            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent, dedup_id,
-        )  # fmt: skip
-        target = self._target(destination)
+        if properties is None and correlation_id is None and reply_to is None and type is None and dedup_id is None:
+            header, shared = self._common.find(
+                self._core.shared, priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent
+            )
+        else:
+            header, shared = send_options(
+                self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+                unit_of_order, persistent, dedup_id,
+            )  # fmt: skip
+        target = self._own if destination is None else None
+        if target is None:
+            target = self._target(destination)
         if dedup_id is not None:
             check_window(target)
-        if self._callbacks.full:
-            room_for_callbacks(self._callbacks)
-        waiter = SendFuture(self._callbacks, self._core._connection.io)
-        put(target, body, header, shared, waiter, urgent=False)
-        return waiter
+        if fire_and_forget is False:
+            if self._callbacks.full:
+                room_for_callbacks(self._callbacks)
+            waiter = SendFuture(self._callbacks, self._io)
+            if target.put(body, header, shared, waiter, urgent=False, block=False) is None:
+                put(target, body, header, shared, waiter, urgent=False)
+            return waiter
+        check_arguments(fire_and_forget=fire_and_forget)
+        if target.put(body, header, shared, None, urgent=False, block=False) is None:
+            put(target, body, header, shared, None, self._timeout_s, urgent=False)
+        return None
 
     def send_many(
         self,
@@ -214,7 +283,8 @@ class Producer(ProducerBase, HeaderHints):
 
     @property
     def refused(self) -> int:
-        """Messages sent with persistent=False that the destination did not take; nobody waits for their answers."""
+        """Messages that nobody waited for (persistent=False, fire_and_forget) and that the destination did not take, or
+        of which nothing is known because the producer ended before they were confirmed."""
         return self._core.refused
 
     def close(self) -> None:

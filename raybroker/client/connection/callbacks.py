@@ -10,10 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Final, TypeVar
-
-from raybroker.client.connection.io_thread import IoThread
 
 E = TypeVar("E")
 IDLE_S: Final = 1.0
@@ -73,40 +70,3 @@ class Callbacks:
                 call(*args)
             except Exception:
                 log.exception("a callback of the application has failed: %s", self._name)
-
-
-class SendFuture(Future[str]):
-    """What ``send_async`` returns: the id of the message, once the broker has it.
-
-    A message that was handed over cannot be taken back: ``cancel()`` returns False.  Callbacks are called in order of
-    completion in a thread of the producer's own, in which any call may be made.  In a forked child nobody completes it:
-    there waiting for it raises IllegalStateError.
-    """
-
-    def __init__(self, callbacks: Callbacks, io: IoThread) -> None:
-        super().__init__()
-        self._raybroker_callbacks = callbacks
-        self._raybroker_io = io
-
-    def cancel(self) -> bool:
-        return False
-
-    def result(self, timeout: float | None = None) -> str:
-        self._require_completion()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._require_completion()
-        return super().exception(timeout)
-
-    def add_done_callback(self, fn: Callable[[Future[str]], object]) -> None:
-        self._require_completion()
-        if getattr(fn, "__module__", "") == "asyncio.futures":  # It only wakes a loop: asyncio.wrap_future.
-            super().add_done_callback(fn)
-        else:
-            super().add_done_callback(lambda _: self._raybroker_callbacks.post(fn, self))
-
-    def _require_completion(self) -> None:
-        """Raises IllegalStateError when it is not done and nobody is left to complete it."""
-        if self._raybroker_io.unusable and self._state != "FINISHED":
-            self._raybroker_io.require_usable()

@@ -41,12 +41,13 @@ from raybroker.client.producer.settlement import (
     duplicates_in,
     first_fault,
     refuse_all,
+    unheard,
     unknown_outcome,
 )
 from raybroker.client.producer.xml_validation import Encode, validating
 from raybroker.client.session.transaction import SessionTransactions, Transaction
 from raybroker.content.bodies import encode_body
-from raybroker.content.headers import message_id
+from raybroker.content.headers import id_prefix
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -150,6 +151,7 @@ class ProducerCore(Endpoint):
         """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
         self.encode: Encode = encode_any if pickles else encode_body
         self._state = ProducerState(producer)
+        self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
             self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns, transacted=self.transacted
@@ -162,6 +164,8 @@ class ProducerCore(Endpoint):
             transacted=transactions is not None,
         )  # fmt: skip
         self._scheduled = False
+        self._everything = False
+        """The open block is to leave too, and not only those that are full."""
         self._generation = 0
         self._linger_bytes = min(LINGERING_BYTES_MAX, self._room.bytes_max // 2)
         self._window_bytes: int = attributes["raybroker.producer.window_bytes"]
@@ -198,12 +202,15 @@ class ProducerCore(Endpoint):
             ):
                 return None
             since_ns = 0 if waiter is None or urgent else self._clock.monotonic_ns()
+            sealed = len(state.ready)
             seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
-            if urgent or state.ready:
+            if urgent:
                 self._schedule()
             else:
+                if len(state.ready) > sealed:
+                    self._schedule(everything=False)
                 self._linger.begin()
-        return message_id(self._state.producer, seq)
+        return f"{self._id_prefix}{seq}"
 
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
@@ -286,6 +293,7 @@ class ProducerCore(Endpoint):
         with self._lock:
             batches = self._state.unsent() if self._room.slow else []
             self._room.changed()
+        self._io.post(self._given_up, batches, error)
         refuse_all(batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
@@ -293,15 +301,23 @@ class ProducerCore(Endpoint):
         with self._lock:
             self._room.stop(error)
 
-    def _schedule(self) -> None:
+    def _schedule(self, *, everything: bool = True) -> None:
+        """Have what is full written, or everything; with the lock held, in any thread."""
+        if everything:
+            self._everything = True
         if not self._scheduled:
             self._scheduled = True
-            self._io.post(self._flush)
+            self._io.post(self._flush_scheduled)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Write everything that is ready, as far as the connection takes it; an error ends the producer."""
+        """Write everything, as far as the connection takes it; an error ends the producer."""
+        self._everything = True
+        self._flush_scheduled()
+
+    def _flush_scheduled(self) -> None:
+        """Write what is full, or everything if that was asked for meanwhile."""
         try:
             if self._send_timeout.idle:
                 self._send_timeout.watch()
@@ -319,7 +335,9 @@ class ProducerCore(Endpoint):
             channel, state = self._channel, self._state
             if channel is None or channel.lost or self._room.slow:
                 return
-            state.seal()
+            if self._everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
+                self._everything = False
+                state.seal()
             buffers: list[Buffer] = []
             while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
                 buffers.extend(wire.send(self._handle, batch.floor, batch.data))
@@ -387,6 +405,12 @@ class ProducerCore(Endpoint):
         if self._room.stopped is not None:
             self.refuse_sends(None)
 
+    def _given_up(self, batches: Sequence[Batch], error: BrokerError) -> None:
+        """These are not sent any more: count what nobody waits for. Of transactions the commit tells."""
+        count = sum(batch.unawaited for batch in batches) if self._transactions is None else 0
+        if count:
+            self._count_refused(count, error)
+
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
@@ -425,14 +449,13 @@ class ProducerCore(Endpoint):
                 batch = state.settle(frame.first_seq)
                 if self._room.has_waiters:
                     self._room.changed()
-                if state.ready:
-                    self._schedule()
-            if rows and batch is not None:
-                self.duplicates += duplicates_in(rows)
+                if state.ready or self._everything:
+                    self._schedule(everything=False)
             if batch is not None:
                 complete(batch, state.producer, rows)
-            if rows and (batch is None or not batch.shared.persistent):
-                self._lost_some(rows, counted=batch is not None)
+            if rows:
+                self.duplicates += duplicates_in(rows)
+                self._lost_some(unheard(batch, rows) if batch is not None and batch.shared.persistent else rows)
         elif isinstance(frame, wire.Event):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
@@ -456,17 +479,18 @@ class ProducerCore(Endpoint):
             self._room.changed()
         self._flush()
 
-    def _lost_some(self, rows: Sequence[Row], *, counted: bool) -> None:
-        """Messages were refused that nobody waits for: they are counted, and the application is told."""
-        if not counted:
-            self.duplicates += duplicates_in(rows)
+    def _lost_some(self, rows: Sequence[Row]) -> None:
+        """Messages were refused that nobody waits for."""
         fault = first_fault(rows)
-        count = sum(end - start for start, end, code, _ in rows if code != DUPLICATE)
         if fault is not None:
-            self.refused += count
-            channel = self._channel
-            address = channel.place.key if channel is not None else ""
-            self._connection.events.refused(address, self.name, count, fault)
+            self._count_refused(sum(end - start for start, end, code, _ in rows if code != DUPLICATE), fault)
+
+    def _count_refused(self, count: int, error: BrokerError) -> None:
+        """Messages that nobody waits for did not get there: they are counted, and the application is told."""
+        self.refused += count
+        channel = self._channel
+        address = channel.place.key if channel is not None else ""
+        self._connection.events.refused(address, self.name, count, error)
 
     def _refused_in_transaction(self, rows: Sequence[Row], transactions: SessionTransactions) -> None:
         """What a host refuses keeps the transaction from being committed."""
@@ -526,6 +550,7 @@ class ProducerCore(Endpoint):
             doubtful = self._state.in_doubt()
             batches = self._state.abandon()
             self._room.changed()
+        self._given_up(batches, error)
         refuse_all(doubtful, unknown_outcome(error))
         refuse_all(batches, error)
 

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections import deque
 from concurrent.futures import Future
 from itertools import islice
-from operator import itemgetter
 from typing import NamedTuple
 
 from raybroker.content.possible_duplicates import in_doubt
@@ -43,16 +42,16 @@ Columns = tuple[list[bytes] | None, bytes | None, "array[int] | None"]
 
 
 class Batch:
-    """Messages from first_seq on; ``waiters`` are (index, waiter), or (-1, waiter) for all of them.
+    """Messages from first_seq on; ``waiters`` wait for the messages of ``indexes``, or one for all of them (-1).
 
-    ``timed``: those of them that do not wait for ever, with the time from which they wait, nanoseconds.
+    ``timed``: those of them that do not wait for ever, and ``timed_ns`` from when they wait, nanoseconds.
 
     ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
     """
 
     __slots__ = (
-        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "kinds",
-        "priorities", "shared", "size", "timed", "timestamp_ms", "waiters",
+        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "indexes",
+        "kinds", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
@@ -67,8 +66,10 @@ class Batch:
         self.priorities: bytearray | None = None
         self.expires: array[int] | None = None
         self.deliver_at: array[int] | None = None
-        self.waiters: list[tuple[int, Future[str]]] = []
-        self.timed: list[tuple[int, Future[str]]] = []
+        self.indexes: list[int] = []
+        self.waiters: list[Future[str]] = []
+        self.timed_ns: list[int] = []
+        self.timed: list[Future[str]] = []
         self.data = b""
         self._mixed = bool(shared.ttl_ms or shared.delay_ms)
         """Every message has to be looked at for the columns."""
@@ -120,13 +121,15 @@ class Batch:
         if ttls_ms is not None:
             self.expires = array("Q", [now_ms + ttl_ms if ttl_ms else 0 for ttl_ms in ttls_ms])
 
+    @property
+    def unawaited(self) -> int:
+        """Messages that nobody waits for."""
+        return 0 if self.indexes[:1] == [-1] else self.count - len(self.indexes)
+
     def takes(self, shared: Shared) -> bool:
         """Whether a message with these attributes can be in the same block."""
         mine = self.shared
-        return shared is mine or (shared.persistent == mine.persistent and shared.stamped == mine.stamped)
-
-    def full_for(self, size: int) -> bool:
-        return self.count >= BLOCK_MESSAGES_MAX or (self.count > 0 and self.size + size > BLOCK_BYTES_TARGET)
+        return shared.persistent == mine.persistent and shared.stamped == mine.stamped
 
     def encode(self, producer: int) -> None:
         """Make the block; bodies are not needed after that."""
@@ -188,19 +191,26 @@ class ProducerState:
     ) -> int:  # fmt: skip
         """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
-        batch = self._open
-        if batch is None or batch.full_for(size) or not batch.takes(shared) or batch.count == self.credit > 0:
+        batch, seq = self._open, self.next_seq
+        if (
+            batch is None
+            or batch.size + size > BLOCK_BYTES_TARGET
+            or batch.count == BLOCK_MESSAGES_MAX
+            or batch.count == self.credit
+            or (shared is not batch.shared and not batch.takes(shared))
+        ):
             if batch is not None:
                 self.seal()
-            batch = self._open = Batch(self.next_seq, shared, now_ms)
-        seq = self.next_seq
-        self.next_seq += 1
+            batch = self._open = Batch(seq, shared, now_ms)
         if waiter is not None:
-            batch.waiters.append((batch.count, waiter))
+            batch.indexes.append(batch.count)
+            batch.waiters.append(waiter)
             if since_ns:
-                batch.timed.append((since_ns, waiter))
+                batch.timed_ns.append(since_ns)
+                batch.timed.append(waiter)
         batch.add(kind, body, header, shared, now_ms)
         batch.size += size
+        self.next_seq = seq + 1
         self.held_bytes += size
         return seq
 
@@ -221,7 +231,8 @@ class ProducerState:
         batch = Batch(self.next_seq, shared, now_ms)
         batch.take(kinds, bodies, now_ms, own)
         if waiter is not None and not waiter.done():
-            batch.waiters.append((-1, waiter))
+            batch.indexes.append(-1)
+            batch.waiters.append(waiter)
         batch.encode(self.producer)
         self.next_seq += batch.count
         self.held_bytes += batch.size
@@ -274,10 +285,10 @@ class ProducerState:
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
-        if self._open is not None and any(other is waiter for _, other in self._open.waiters):
+        if self._open is not None and any(other is waiter for other in self._open.waiters):
             self.seal()
         for batch in list(islice(self.ready, self._written, None)):
-            if batch.count == 1 and batch.waiters and batch.waiters[0][1] is waiter:
+            if batch.count == 1 and batch.waiters and batch.waiters[0] is waiter:
                 self.ready.remove(batch)
                 self.held_bytes -= batch.size
                 return True
@@ -297,11 +308,11 @@ class ProducerState:
         """
         gone, first = [], 0
         for batch in (*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())):
-            count = bisect_right(batch.timed, until_ns, key=itemgetter(0))
-            gone += [waiter for _, waiter in batch.timed[:count]]
-            del batch.timed[:count]
-            if batch.timed and (not first or batch.timed[0][0] < first):
-                first = batch.timed[0][0]
+            count = bisect_right(batch.timed_ns, until_ns)
+            gone += batch.timed[:count]
+            del batch.timed[:count], batch.timed_ns[:count]
+            if batch.timed and (not first or batch.timed_ns[0] < first):
+                first = batch.timed_ns[0]
         return gone, first
 
     @property

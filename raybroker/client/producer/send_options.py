@@ -20,6 +20,9 @@ from raybroker.model.settings import ConfigView
 NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
 """The headers of a message that has none but that it shows no id."""
 
+SETS_KNOWN_MAX: Final = 256
+"""Different sets of options that are known to be right; with more of them all are checked again."""
+
 
 def check_priority(priority: object) -> int:
     """A priority that is given; raises MessageFormatError."""
@@ -103,3 +106,56 @@ def send_options(
         ttl_ms=shared.ttl_ms if ttl_ms is None else ttl_ms,
         delay_ms=shared.delay_ms if delivery_delay_ms is None else delivery_delay_ms,
     )
+
+
+Options = tuple[bytes, Shared]
+"""Encoded headers and shared attributes of a message."""
+Found = tuple[Shared, Options, dict[tuple[Any, ...], Options]]
+"""The producer's attributes, options of a send that says nothing, and those of sends that do."""
+
+
+class CommonOptions:
+    """The options that many sends of one producer have alike, checked once for each set of them.
+
+    Those that only one message has, such as properties, are not among them: they go through :func:`send_options`.
+    """
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: Found | None = None
+        """Replaced as a whole, since several threads may send."""
+
+    def find(
+        self, shared: Shared, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None,
+        unit_of_order: str | None, persistent: bool | None,
+    ) -> Options:  # fmt: skip
+        """As :func:`send_options` of a message that has nothing else; in any thread."""
+        found = self._found
+        if found is None or found[0] is not shared:
+            found = self._found = shared, _parsed(shared, None, None, None, None, None), {}
+        if (
+            priority is None and ttl_ms is None and delivery_delay_ms is None and unit_of_order is None
+            and persistent is None
+        ):  # fmt: skip
+            return found[1]
+        given = (priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent)
+        key = (*given, *map(type, given))  # True is equal to 1.
+        known = found[2]
+        try:
+            options = known.get(key)
+        except TypeError:  # What cannot be hashed is refused below.
+            options = None
+        if options is None:
+            options = _parsed(shared, *given)
+            if len(known) >= SETS_KNOWN_MAX:
+                known.clear()
+            known[key] = options
+        return options
+
+
+def _parsed(
+    shared: Shared, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None, unit: str | None,
+    persistent: bool | None,
+) -> Options:  # fmt: skip
+    return send_options(shared, None, None, None, None, priority, ttl_ms, delivery_delay_ms, unit, persistent)

@@ -8,7 +8,8 @@ from typing import Final
 
 from raybroker.client.connection.io_thread import fulfil, refuse
 from raybroker.client.producer.producer_state import Batch
-from raybroker.content.headers import message_id
+from raybroker.client.producer.send_future import fulfil_all
+from raybroker.content.headers import id_prefix
 from raybroker.model.errors import BrokerError, ConnectionLostError, InvalidDestinationError, from_code
 
 NOTHING_TO_WAIT_FOR: Final[Future[str]] = Future()
@@ -22,12 +23,28 @@ Row = tuple[int, int, str, str]
 def complete(batch: Batch, producer: int, rows: Sequence[Row]) -> None:
     """Give everybody who waits for a message of a settled block its id, or why it was refused."""
     refusals = [(a, b, from_code(code, text)) for a, b, code, text in rows if code != DUPLICATE] if rows else ()
-    for index, waiter in batch.waiters:
-        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None) if refusals else None
+    prefix = id_prefix(producer)
+    if not refusals:
+        fulfil_all(batch.waiters, batch.indexes, prefix, batch.first_seq)
+        return
+    for index, waiter in zip(batch.indexes, batch.waiters, strict=True):
+        hit = next((e for a, b, e in refusals if a <= index < b or index < 0), None)
         if hit is not None:
             refuse(waiter, hit)
         else:
-            fulfil(waiter, message_id(producer, batch.first_seq + max(index, 0)))
+            fulfil(waiter, f"{prefix}{batch.first_seq + max(index, 0)}")
+
+
+def unheard(batch: Batch, rows: Sequence[Row]) -> list[Row]:
+    """The refusals of a block's messages that nobody waits for."""
+    if not batch.unawaited:
+        return []
+    awaited = set(batch.indexes)
+    return [
+        (index, index + 1, code, text)
+        for start, end, code, text in rows if code != DUPLICATE
+        for index in range(start, end) if index not in awaited
+    ]  # fmt: skip
 
 
 def duplicates_in(rows: Sequence[Row]) -> int:
@@ -52,5 +69,5 @@ def unknown_outcome(error: BrokerError) -> BrokerError:
 
 def refuse_all(batches: Iterable[Batch], error: BrokerError) -> None:
     for batch in batches:
-        for _, waiter in batch.waiters:
+        for waiter in batch.waiters:
             refuse(waiter, error)

@@ -96,7 +96,7 @@ def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
     assert state.held_bytes > 0
     batch = state.settle(1)
     assert batch is not None
-    assert [waiter for _, waiter in batch.waiters] == ["a", "b"]
+    assert batch.waiters == ["a", "b"]
 
 
 def test_messages_with_equal_attributes_need_no_columns() -> None:

@@ -14,6 +14,7 @@ from raybroker.client.producer.settlement import (
     duplicates_in,
     first_fault,
     refuse_all,
+    unheard,
     unknown_outcome,
 )
 from raybroker.content.headers import message_id
@@ -24,7 +25,7 @@ FULL = ResourceAllocationError.code
 
 def batch(*indexes: int) -> tuple[Any, list[Future[str]]]:
     waiters: list[Future[str]] = [Future() for _ in indexes]
-    return SimpleNamespace(first_seq=10, waiters=list(zip(indexes, waiters, strict=True))), waiters
+    return SimpleNamespace(first_seq=10, indexes=list(indexes), waiters=waiters), waiters
 
 
 def test_everybody_gets_the_id_of_its_message() -> None:
@@ -61,6 +62,15 @@ def test_what_was_under_way_has_an_unknown_outcome_unless_its_destination_is_gon
     if unknown:
         assert isinstance(told, ConnectionLostError)
         assert "whether the message was stored is not known" in str(told)
+
+
+def test_what_nobody_hears_of_are_the_refusals_of_messages_without_a_waiter() -> None:
+    found, _ = batch(0, 2)
+    found.unawaited = 2
+    rows = [(0, 2, FULL, "no room"), (3, 4, DUPLICATE, ""), (4, 5, FULL, "no room")]
+    assert unheard(found, rows) == [(1, 2, FULL, "no room"), (4, 5, FULL, "no room")]
+    found.unawaited = 0
+    assert unheard(found, rows) == []
 
 
 def test_all_waiters_of_some_batches_are_refused() -> None:
