@@ -23,6 +23,8 @@ DEDUP_ID_CHARS_MAX: Final = 255
 REASON_CHARS_MAX: Final = 1_024
 LEASE_MS_MIN: Final = 10
 NAME_CHARS_MAX: Final = 255
+ACK_WINDOW_MAX: Final = 10_000
+"""Largest ``ack_window`` of a session: messages that may come again after a crash."""
 
 
 def _timeout(value: object) -> bool:
@@ -71,6 +73,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "disable_message_timestamp": Argument(truth, TRUTH),
     # Consumers and sessions.
     "ack": Argument(text(1, 32), "a text: auto, client, dups_ok or none"),
+    "ack_window": Argument(whole(1, ACK_WINDOW_MAX), f"a whole number of messages, 1 to {ACK_WINDOW_MAX}"),
     "transacted": Argument(truth, TRUTH),
     "redelivery_delay_ms": Argument(
         or_none(whole(0, INT_MAX)), f"a whole number of milliseconds, 0 to {INT_MAX}, or None for the default"

@@ -29,6 +29,7 @@ from raybroker.client.connection.closing import collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.connection.unreferenced import Handles
+from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import unsubscribe
@@ -63,21 +64,29 @@ class Connection(PicklableConnection):
         self._sessions: list[Session] = []
 
     async def session(
-        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None
-    ) -> Session:
+        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None,
+        ack_window: int = 1,
+    ) -> Session:  # fmt: skip
         """A session: one thread's producers and consumers with one acknowledgement mode.
 
         ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
         transacted           what is sent and received belongs to transactions; ``ack`` means nothing then
         redelivery_delay_ms  pause before what it recovers or rolls back comes again; None: defaultRedeliveryDelay
+        ack_window           for "auto": 1 confirms each message before the next is handed out, so that after a crash at
+                             most one comes again. N, up to 10,000: messages are acknowledged at once and confirmed
+                             later, and the next is handed out while fewer than N are unconfirmed; after a crash of
+                             this program, the broker or the connection at most N come again (or as many as one
+                             ``receive_many`` took), flagged as redelivered. An acknowledgement that fails otherwise
+                             is raised by the next receive, or by close(), which waits for all of them. ConfigError
+                             with another ``ack``, or for another number
         """
-        return self._new_session(ack, transacted, redelivery_delay_ms)
+        return self._new_session(ack, transacted, redelivery_delay_ms, ack_window)
 
     def _new_session(
-        self, ack: str = "auto", transacted: bool = False, redelivery_delay_ms: int | None = None
+        self, ack: str = "auto", transacted: bool = False, redelivery_delay_ms: int | None = None, ack_window: int = 1
     ) -> Session:
         self._core.require_open()
-        session = Session(self, session_mode(ack, transacted), redelivery_delay_ms)
+        session = Session(self, session_mode(ack, transacted, ack_window), redelivery_delay_ms, ack_window)
         self._sessions.append(session)
         return session
 
@@ -168,19 +177,25 @@ class XaConnection(Connection):
     _transactions = XaTransactions
 
     async def session(
-        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None
-    ) -> Session:
+        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None,
+        ack_window: int = 1,
+    ) -> Session:  # fmt: skip
         """A session with ``xa``; it is always transacted."""
-        return await super().session(ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms)
+        return await super().session(
+            ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms, ack_window=ack_window
+        )
 
 
 class Session(Unpicklable):
     """Made by :meth:`Connection.session`."""
 
-    def __init__(self, connection: Connection, mode: str, redelivery_delay_ms: int | None) -> None:
+    def __init__(
+        self, connection: Connection, mode: str, redelivery_delay_ms: int | None, ack_window: int = 1
+    ) -> None:
+        self._window = AcknowledgementWindow(ack_window) if ack_window > 1 else None
         core = SessionCore(
             connection._core, mode, partial(confirmed, connection._core.io), redelivery_delay_ms=redelivery_delay_ms,
-            transactions=connection._transactions, reply=weakly(self._reply),
+            transactions=connection._transactions, reply=weakly(self._reply), window=self._window,
         )  # fmt: skip
         self.connection = connection
         self._core: SessionCore = core
@@ -419,10 +434,14 @@ class Session(Unpicklable):
             for producer in self._producers:
                 producer._core.wait_no_longer(ending)
             await self._listening.stop()
-        with contextlib.suppress(ConnectionLostError, IllegalStateError):
-            await self._come_back()
-        self._core.closed = True
         faults: list[BrokerError] = []
+        if self._window is None:
+            with contextlib.suppress(ConnectionLostError, IllegalStateError):
+                await self._come_back()
+        else:
+            with collected(faults):
+                await self._come_back(0)
+        self._core.closed = True
         if self._core.transactions is not None:
             with contextlib.suppress(BrokerError):
                 await self._run(self._core.transactions.close())
@@ -499,10 +518,22 @@ class Session(Unpicklable):
             self._listening = Listening(self)
         self._listening.work()
 
-    async def _come_back(self) -> None:
-        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed."""
+    async def _come_back(self, wanted: int = 1) -> None:
+        """The application asks for more: what "auto" handed out before is acknowledged, and confirmed.
+
+        With an acknowledgement window it waits until ``wanted`` more messages have room in it, 0: until all is
+        confirmed. Raises what became of acknowledgements before.
+        """
         core = self._core
-        if core.comes_back and core.unsettled:
+        window = self._window
+        if window is not None:
+            if core.comes_back:
+                core.before_more()
+            room = window.room(wanted)
+            if room is not None:
+                await result(core.connection.io, room)
+            window.check()
+        elif core.comes_back and core.unsettled:
             about_to_wait(core.connection.io)
             for confirmation in core.before_more():
                 with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.

@@ -19,7 +19,9 @@ from raybroker.client.aio.waiting import (
 )
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.connection.callbacks import Callbacks
+from raybroker.client.connection.closing import collected, raise_first
 from raybroker.client.connection.unreferenced import Handles
+from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.browser import BrowserCore, require_open
 from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
@@ -41,7 +43,7 @@ from raybroker.client.session.opening import (
     own_or_named,
 )
 from raybroker.client.session.session import SessionCore
-from raybroker.model.errors import ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 
 class HandleSession(Protocol):
@@ -51,6 +53,7 @@ class HandleSession(Protocol):
     _producers: Handles[Producer]
     _consumers: ConsumerHandles[Consumer]
     _browsers: list[Browser]
+    _window: AcknowledgementWindow | None
 
     @property
     def connection(self) -> PicklableConnection: ...
@@ -60,7 +63,7 @@ class HandleSession(Protocol):
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any: ...
 
-    async def _come_back(self) -> None: ...
+    async def _come_back(self, wanted: int = 1) -> None: ...
 
     def _require_no_listener(self) -> None: ...
 
@@ -332,7 +335,7 @@ class Consumer(Unpicklable):
             session._require_no_listener()
         if core.closed:
             raise closed_consumer(core)
-        if session._core.comes_back and session._core.unsettled:
+        if session._core.comes_back and (session._core.unsettled or session._window is not None):
             await session._come_back()
         message = core.take_one()
         if message is None:  # "take_one" is looked up on every pass: joining a broker replaces it.
@@ -357,7 +360,7 @@ class Consumer(Unpicklable):
         core = self._core
         if core.closed:
             raise closed_consumer(core)
-        await self.session._come_back()
+        await self.session._come_back(max)
         found = core.take(max)
         if not found:
             found = await arrival(core, lambda: core.take(max), timeout) or []
@@ -402,16 +405,24 @@ class Consumer(Unpicklable):
         return self._core.info()
 
     async def close(self) -> None:
-        """Detach: what is not acknowledged goes back to the destination."""
+        """Detach: what is not acknowledged goes back to the destination.
+
+        With an ``ack_window`` it waits until all is confirmed, closes, and raises the first failure.
+        """
         self._core._connection.io.require_usable()
         if self._core.closed:
             return
-        if self.session._core.mode == "auto":
+        faults: list[BrokerError] = []
+        if self.session._window is not None:
+            with collected(faults):
+                await self.session._come_back(0)
+        elif self.session._core.mode == "auto":
             await self.session._come_back()
         self._core.shut()
         with contextlib.suppress(ConnectionLostError):
             await self.session._run(self._core.close())
         self.session._consumers.discard(self)
+        raise_first(faults)
 
     def _closed(self) -> bool:
         return self._core.closed

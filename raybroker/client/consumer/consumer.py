@@ -151,6 +151,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         """Send an acknowledgement; without a connection it fails, and the messages will come again."""
         self._connection.io.post(call_or_refuse, confirmed, self._send_ack, epoch, ranges, confirmed)
 
+    def acknowledge_now(self, epoch: int, ranges: unacknowledged_ranges.Ranges, confirmed: Future[int]) -> None:
+        """:meth:`acknowledge` on the IO loop."""
+        call_or_refuse(confirmed, self._send_ack, epoch, ranges, confirmed)
+
     def conclude(
         self,
         epoch: int,

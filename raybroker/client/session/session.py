@@ -1,7 +1,8 @@
 """The session behind every face: one acknowledgement mode, and the consumers that share it.
 
     auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
-                its listener returns: after a failure at most the last message (or ``receive_many``) comes again
+                its listener returns: after a failure at most the last message (or ``receive_many``) comes again;
+                with an ``ack_window`` of N messages up to N are confirmed later, and may come again
     client      the application acknowledges: all, this one, or up to this one
     dups_ok     acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
     none        the broker counts a message as acknowledged when it hands it to the connection
@@ -16,9 +17,11 @@ from typing import Any, Final, Protocol, TypeVar
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
+from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.returned_deliveries import not_settled
+from raybroker.client.consumer.unacknowledged_ranges import size
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.transaction import SessionTransactions
@@ -42,12 +45,16 @@ GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
 
-def session_mode(ack: str, transacted: bool) -> str:
-    """The mode of a session; raises ConfigError for an unknown one."""
-    check_arguments(ack=ack, transacted=transacted)
+def session_mode(ack: str, transacted: bool, ack_window: int = 1) -> str:
+    """The mode of a session; raises ConfigError for an unknown one, and for a window where there is none."""
+    check_arguments(ack=ack, transacted=transacted, ack_window=ack_window)
     if ack not in MODES:
         raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
-    return TRANSACTED if transacted else ack
+    mode = TRANSACTED if transacted else ack
+    if ack_window != 1 and mode != "auto":
+        what = "a transacted session" if transacted else f"ack={ack!r}"
+        raise ConfigError(f'ack_window={ack_window} is for sessions with ack="auto"; leave it out for {what}')
+    return mode
 
 
 class LetGo(Protocol):
@@ -84,13 +91,14 @@ class SessionCore:
     finish        how this face waits for confirmations: blocking, or by returning something to await
     transactions  makes those of a transacted session
     reply         how this face sends a reply to a message
+    window        of "auto" where more than one message may be unconfirmed
     """
 
     def __init__(
         self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
         redelivery_delay_ms: int | None = None,
         transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
-        reply: Reply = no_reply,
+        reply: Reply = no_reply, window: AcknowledgementWindow | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
@@ -107,6 +115,7 @@ class SessionCore:
         """Nothing is acknowledged any more (:meth:`leave_in_hand`)."""
         self.comes_back = mode == "auto"
         """Something happens when the application comes back for more (:meth:`before_more`)."""
+        self._window = window
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
         self._listened: int | None = None
@@ -213,15 +222,36 @@ class SessionCore:
         return confirmations
 
     def before_more(self) -> Confirmations:
-        """The application comes back for more: what "auto" handed out before is acknowledged.
+        """The application comes back for more: what "auto" handed out before is acknowledged, with an ack_window to be
+        confirmed later.
 
         Raises IllegalStateError in an XA session outside of its branches.
         """
-        if self.mode == "auto":
+        if self._window is not None:
+            self._acknowledge_in_window(self._window)
+        elif self.mode == "auto":
             return self.settle()
-        if self.transactions is not None:
+        elif self.transactions is not None:
             self.transactions.require_open()
         return []
+
+    def _acknowledge_in_window(self, window: AcknowledgementWindow) -> None:
+        """What "auto" handed out before is acknowledged, and confirmed later."""
+        count, self.unsettled = self.unsettled, 0
+        self.connection.io.require_usable()
+        if count and window.mark(count, self._serial):
+            self.connection.io.post(self._acknowledge_marked, window)
+
+    def _acknowledge_marked(self, window: AcknowledgementWindow) -> None:
+        """On the IO loop."""
+        count, up_to = window.take()
+        for consumer in list(self.consumers):
+            epoch, ranges = consumer.settle(up_to)
+            if ranges:
+                count -= size(ranges)
+                consumer.acknowledge_now(epoch, ranges, window.await_answer(consumer, epoch, ranges))
+        if count:  # What was lost with its connection, or taken back, is here no more.
+            window.end(count)
 
     def require_open(self) -> None:
         """Raises IllegalStateError when the session or its connection is closed."""
