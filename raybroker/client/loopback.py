@@ -47,7 +47,8 @@ class LocalHost(HostService):
 class LoopbackDirectory:
     """The control side, in the process."""
 
-    def __init__(self, config: Config, store: Path | None) -> None:
+    def __init__(self, config: Config, store: Path | None, io: IoThread) -> None:
+        self._io = io
         self._config = config
         self._store = store
         self._token = entropy.token(TOKEN_BYTES)
@@ -104,6 +105,7 @@ class LoopbackDirectory:
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
+        self._io.residents += 1
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.placement.forget(type, name)
@@ -168,6 +170,7 @@ class LoopbackDirectory:
 
     async def close(self) -> None:
         self._publishing.cancel()
+        self._io.residents -= 1
         await self._service.close()
 
 
@@ -228,7 +231,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _make_directory(config: Config, store: Path | None, io: IoThread) -> LoopbackDirectory:
-    directory = LoopbackDirectory(config, store)
+    directory = LoopbackDirectory(config, store, io)
     io.run(directory.start())
     return directory
 

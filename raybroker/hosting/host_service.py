@@ -189,8 +189,7 @@ class HostService(HostMessages):
         self._forwarding.add(task)
         task.add_done_callback(self._forwarding.discard)
 
-    # ---- what a broker asks: see hosting.host_port
-    # --------------------------------------------------------------------
+    # ---- what a broker asks: see hosting.host_port -------------------------------------------------------------------
 
     async def create(
         self, type: str, name: str, attributes: dict[str, Any], auto_created: bool, owner: str | None = None  # noqa: A002

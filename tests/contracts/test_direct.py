@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,15 +42,26 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return threads
 
 
+class Interruption:
+    """A signal of this process, whose handler raises StoppedError once for each time that it is ``armed``."""
+
+    def __init__(self) -> None:
+        self.armed = False
+
+    def arrive(self, number: int, frame: object) -> None:
+        if self.armed:
+            self.armed = False
+            raise StoppedError
+
+    def send(self) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
 @pytest.fixture
-def interrupted() -> Iterator[Callable[[], None]]:
-    """Sends this process a signal whose handler raises StoppedError."""
-
-    def stop(number: int, frame: object) -> None:
-        raise StoppedError
-
-    before = signal.signal(signal.SIGUSR1, stop)
-    yield lambda: os.kill(os.getpid(), signal.SIGUSR1)
+def interruption() -> Iterator[Interruption]:
+    found = Interruption()
+    before = signal.signal(signal.SIGUSR1, found.arrive)
+    yield found
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -146,39 +157,31 @@ def test_calls_of_all_kinds_take_turns(make_broker: MakeBroker) -> None:
     assert sorted(found) == sorted(expected)
 
 
-def test_an_interrupted_call_leaves_the_connection_usable(
-    make_broker: MakeBroker, interrupted: Callable[[], None]
-) -> None:
+def test_an_interrupted_call_leaves_the_connection_usable(make_broker: MakeBroker, interruption: Interruption) -> None:
     broker = make_broker()
     session = broker.connect().session()
     name = broker.name()
-    producer, confirmed, stopped = session.producer(name), [], 0
+    producer, confirmed = session.producer(name), []
     over = threading.Event()
 
     def interrupt() -> None:
         while not over.wait(0.002):
-            interrupted()
+            interruption.send()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    number = 0
-    try:
-        while stopped < 100:
-            try:
-                while True:
-                    number += 1
-                    producer.send(number)
-                    confirmed.append(number)
-            except StoppedError:
-                stopped += 1
-    finally:
-        while True:
-            try:
-                over.set()
-                thread.join()
-                break
-            except StoppedError:
-                continue
+    number = stopped = 0
+    while stopped < 100:
+        number += 1
+        try:
+            interruption.armed = True
+            producer.send(number)
+            interruption.armed = False
+            confirmed.append(number)
+        except StoppedError:
+            stopped += 1
+    over.set()
+    thread.join()
     producer.send("last")
     found = []
     consumer = session.consumer(name)
@@ -188,16 +191,20 @@ def test_an_interrupted_call_leaves_the_connection_usable(
     assert found == sorted(set(found))
 
 
-def test_an_interrupted_receive_loses_nothing(make_broker: MakeBroker, interrupted: Callable[[], None]) -> None:
+def test_an_interrupted_receive_loses_nothing(make_broker: MakeBroker, interruption: Interruption) -> None:
     broker = make_broker()
     connection = broker.connect()
     name = broker.name()
     consumer = connection.session().consumer(name)
     for _ in range(20):
-        timer = threading.Timer(0.003, interrupted)
-        timer.start()
-        with pytest.raises(StoppedError):
-            consumer.receive(timeout=WAIT_S)
+        timer = threading.Timer(0.003, interruption.send)
+        try:
+            interruption.armed = True
+            timer.start()
+            found = consumer.receive(timeout=WAIT_S)
+        except StoppedError:
+            found = "stopped"
+        assert found == "stopped"
         timer.join()
     producer = connection.session().producer(name)
     for number in range(20):

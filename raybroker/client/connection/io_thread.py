@@ -68,9 +68,12 @@ class IoThread:
         """The connections that it serves."""
         self.sockets = DirectSockets() if DIRECT else None
         """Sockets that a waiting thread may serve."""
+        self.residents = 0
+        """Brokers that live on the loop, and need it for whatever they do: while there are any, no thread leads."""
         self._turns = Turns()
-        self._lock = threading.Lock()
-        """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one."""
+        self._lock = threading.RLock()
+        """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one. A handler of a signal may
+        make a call while its thread holds it."""
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._rung = False
         """Whoever serves is told already that something was posted."""
@@ -147,7 +150,7 @@ class IoThread:
 
     def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
         """Wait for a future, whatever becomes of it; False when the time is over."""
-        turns = self.sockets is not None and len(self.sockets.links) > 0  # Without a socket the IO thread serves alone.
+        turns = self._may_be_led
         if turns and self.lead(future.done, timeout_s):
             return True
         if turns:
@@ -238,7 +241,8 @@ class IoThread:
         """With the lock held: the IO thread is needed."""
         if not self._woken:
             self._woken = True
-            self._wake.release()
+            with contextlib.suppress(RuntimeError):  # A handler of a signal has released it in between.
+                self._wake.release()
 
     def _need_loop(self) -> None:
         """What was posted needs the event loop: a leader cannot run tasks."""
@@ -248,6 +252,11 @@ class IoThread:
             elif self._turns.owner is Owner.LEADER and self.sockets is not None:
                 self.sockets.needs_loop = True
 
+    @property
+    def _may_be_led(self) -> bool:
+        """Some thread may serve the sockets; without any the IO thread serves alone."""
+        return self.sockets is not None and len(self.sockets.links) > 0 and not self.residents
+
     def _follow(self) -> None:
         with self._lock:
             if self._turns.follow():
@@ -256,7 +265,7 @@ class IoThread:
     def _followed(self) -> None:
         with self._lock:
             aside = self._turns.followed(threading.get_ident(), _now_ns())
-        if aside and self.sockets is not None and self.sockets.links and not self.unusable:
+        if aside and self._may_be_led and not self.unusable:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._stood_aside.acquire(timeout=ASIDE_S)  # Otherwise the next call would come before it has.
 
@@ -266,7 +275,7 @@ class IoThread:
         That is when somebody else serves them, nothing came for LEAD_NS, or what came needs the event loop.
         """
         turns, sockets = self._turns, self.sockets
-        if turns.owner is not Owner.NOBODY or sockets is None or not sockets.links or self.unusable:
+        if turns.owner is not Owner.NOBODY or not self._may_be_led or sockets is None or self.unusable:
             return False
         me, now_ns = threading.get_ident(), _now_ns()
         until_ns = now_ns + (LEAD_NS if timeout_s is None else min(LEAD_NS, round(timeout_s * 1e9)))
@@ -280,7 +289,7 @@ class IoThread:
                     return False
                 sockets.active = True
             _set_running_loop(self.loop)
-            return self._serve(sockets, done, until_ns, signals)
+            return self._serve(sockets, done, me, until_ns, signals)
         finally:
             if signals is not None:
                 signals.interruptible = False
@@ -290,7 +299,7 @@ class IoThread:
                 signals.release()
 
     def _serve(
-        self, sockets: DirectSockets, done: Callable[[], bool], until_ns: int, signals: HeldSignals | None
+        self, sockets: DirectSockets, done: Callable[[], bool], me: int, until_ns: int, signals: HeldSignals | None
     ) -> bool:
         left_ns = LEAD_NS
         while True:
@@ -304,10 +313,13 @@ class IoThread:
             ready = sockets.wait(0 if self._posted else left_ns / 1e9)
             if signals is not None:
                 signals.interruptible = False
-            if not sockets.active:  # A handler of a signal ran meanwhile.
+            if self._turns.leader != me:  # A handler of a signal ran meanwhile.
                 return False
             for number, _ in ready:
-                sockets.read(number)
+                try:
+                    sockets.read(number)
+                except Exception as error:  # noqa: BLE001 - it is not the fault of this thread, and the link is closed
+                    log_failure("what came could not be handled", error)
             left_ns = until_ns - _now_ns()
 
     def _interrupted(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ def handle() -> Iterator[Callable[[int, Any], None]]:
 
 
 def arrive(number: int) -> None:
-    os.kill(os.getpid(), number)
+    signal.raise_signal(number)
 
 
 def test_a_signal_that_arrives_meanwhile_is_handled_at_the_end(handle: Callable[[int, Any], None]) -> None:
