@@ -293,8 +293,9 @@ class ProducerCore(Endpoint):
         with self._lock:
             batches = self._state.unsent() if self._room.slow else []
             self._room.changed()
-        self._io.post(self._given_up, batches, error)
         refuse_all(batches, error)
+        if batches:
+            self._io.post(self._given_up, batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
         """Nothing may be sent because of ``error``, or anything again. What is final stays."""
