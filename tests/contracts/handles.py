@@ -107,6 +107,8 @@ class LoopbackBroker:
     def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
         io = IoThread("broker") if face == "sockets" else IoThread.shared()
+        self._io = IoThread("clients") if face == "sockets" else io
+        """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory
         if face == "sockets":
@@ -122,7 +124,7 @@ class LoopbackBroker:
         self, *, started: bool = True, client_id: str | None = None, xa: bool = False, **attributes: object
     ) -> Any:
         config = Config.of({"raybroker.hosting.default": "shared", **self.properties, **attributes})
-        core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=IoThread.shared())
+        core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=self._io)
         connection: Any = (XaConnection if xa else Connection)(core)
         if self.face == "aio":
             connection = Blocking((aio.XaConnection if xa else aio.Connection)(core), self._running_loop())
@@ -137,6 +139,7 @@ class LoopbackBroker:
         self._connections.clear()
         Connection(self.core).close()
         if self.face == "sockets":
+            self._io._end()
             self.core.io._end()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
