@@ -45,7 +45,9 @@ def confirmed(io: IoThread, confirmations: Confirmations) -> None:
 
 def result(io: IoThread, future: Future[T], timeout_s: float | None = None) -> T:
     """The result of a future; raises TimeoutError when the time is over."""
-    return io.wait(future, timeout_s)
+    if not future.done() and not io.done(future, timeout_s):
+        raise TimeoutError
+    return future.result(0)
 
 
 def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:

@@ -1,6 +1,6 @@
 """The thread that does a process's broker IO: one event loop for all connections, started when first needed.
 
-User threads hand work over with :meth:`IoThread.post` and wait for futures with :meth:`IoThread.wait`.  A thread that
+User threads hand work over with :meth:`IoThread.post` and wait for futures with :meth:`IoThread.done`.  A thread that
 waits while nobody serves the sockets does it itself for a moment (leader and followers, see ``turns``); otherwise the
 IO thread does, in the event loop.  Whoever serves is the only one who does, so that what runs "on the IO loop" never
 runs beside itself.
@@ -141,12 +141,6 @@ class IoThread:
             return waiter.result()
         finally:
             self._followed()
-
-    def wait(self, future: Future[T], timeout_s: float | None = None) -> T:
-        """The result of a future; raises TimeoutError when the time is over."""
-        if not future.done() and not self.done(future, timeout_s):
-            raise TimeoutError
-        return future.result(0)
 
     def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
         """Wait for a future, whatever becomes of it; False when the time is over."""
