@@ -86,7 +86,7 @@ class Connection:
             self._session = service.open_session(self)
         session, turn = self._session, service.turn
         alone = turn.latest is self and len(frames) == 1
-        turn.latest, turn.under_way = self, True
+        turn.latest, turn.under_way, turn.handling = self, True, True
         try:
             for frame in frames:
                 if isinstance(frame, wire.Send):

@@ -25,16 +25,17 @@ class Turn:
     """One object for all turns of an event loop, one after another.
 
     under_way   somebody calls :meth:`end`, or :meth:`flush`, when the turn is over
+    handling    frames are being handled: :meth:`end` is still to do what is put off
     latest      whose frames came last
     confirming  connections with confirmations that are not written yet; each adds itself once during a turn
     later       what is to be done at the end of the turn
     pending     how many bytes wait for a commit; the service sets it
     """
 
-    __slots__ = ("confirming", "later", "latest", "pending", "under_way")
+    __slots__ = ("confirming", "handling", "later", "latest", "pending", "under_way")
 
     def __init__(self) -> None:
-        self.under_way = False
+        self.under_way = self.handling = False
         self.latest: object = None
         self.confirming: list[Confirming] = []
         self.later: list[Callable[[], object]] = []
@@ -45,6 +46,7 @@ class Turn:
 
         ``alone``: there was one frame, and since the connection's last frames no other connection has sent any.
         """
+        self.handling = False  # What comes of the actions is not for this turn.
         try:
             if self.later:
                 actions, self.later = self.later, []
@@ -62,8 +64,8 @@ class Turn:
                 connection.flush_sent()
 
     def soon(self, action: Callable[[], object]) -> None:
-        """Call ``action`` at the end of the turn, or of the loop's turn: for a committer."""
-        if self.under_way:
+        """Call ``action`` when the frames at hand are handled, or in the loop's next turn: for a committer."""
+        if self.handling:
             self.later.append(action)
         else:
             asyncio.get_running_loop().call_soon(action)

@@ -35,7 +35,7 @@ def in_a_loop(case: Callable[[Turn, list[str]], Coroutine[Any, Any, None]]) -> l
 
 def test_a_lone_senders_commit_does_not_wait_for_the_loop() -> None:
     async def case(turn: Turn, seen: list[str]) -> None:
-        turn.under_way = True
+        turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
         assert not seen
         turn.end(alone=True)
@@ -45,13 +45,13 @@ def test_a_lone_senders_commit_does_not_wait_for_the_loop() -> None:
 
 def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
     async def others(turn: Turn, seen: list[str]) -> None:
-        turn.under_way = True
+        turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
         turn.end(alone=False)
 
     async def a_lot(turn: Turn, seen: list[str]) -> None:
         turn.pending = lambda: ALONE_BYTES_MAX + 1
-        turn.under_way = True
+        turn.under_way = turn.handling = True
         turn.soon(lambda: seen.append("commit"))
         turn.end(alone=True)
 
@@ -73,7 +73,7 @@ def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
 
         turn.release([lambda: done(one), lambda: done(other)])
         assert not turn.under_way
-        turn.under_way = True
+        turn.under_way = turn.handling = True
         turn.release([lambda: done(one)])
         assert turn.under_way, "a commit within a turn leaves the rest to the turn"
         turn.end(alone=False)
@@ -94,7 +94,7 @@ def test_the_rest_of_a_turn_happens_although_one_part_fails() -> None:
         def fails() -> None:
             raise ValueError("no")
 
-        turn.under_way = True
+        turn.under_way = turn.handling = True
         turn.confirming.append(Connection(seen))
         turn.soon(fails)
         try:
@@ -104,3 +104,23 @@ def test_the_rest_of_a_turn_happens_although_one_part_fails() -> None:
         assert not turn.under_way
 
     assert in_a_loop(case) == ["confirmed", "failed"]
+
+
+def test_what_a_commit_brings_about_is_committed_in_the_loops_next_turn() -> None:
+    """Whoever is told of a commit may store something more; no frame has to come for that to be committed."""
+
+    async def in_a_turn(turn: Turn, seen: list[str]) -> None:
+        def commit() -> None:
+            seen.append("commit")
+            turn.release([lambda: turn.soon(lambda: seen.append("another"))])
+
+        turn.under_way = turn.handling = True
+        turn.soon(commit)
+        turn.end(alone=True)
+
+    async def outside(turn: Turn, seen: list[str]) -> None:
+        seen.append("commit")
+        turn.release([lambda: turn.soon(lambda: seen.append("another"))])
+
+    for case in (in_a_turn, outside):
+        assert in_a_loop(case) == ["commit", "|", "another"]
