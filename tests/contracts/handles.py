@@ -107,7 +107,7 @@ class LoopbackBroker:
     def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
         io = IoThread("broker") if face == "sockets" else IoThread.shared()
-        self._io = IoThread("clients") if face == "sockets" else io
+        self._io = IoThread("clients", direct=True) if face == "sockets" else io
         """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory

@@ -40,6 +40,8 @@ class Acknowledgements:
     def let_go(self, connection: Any, count: int | None = None) -> None:
         if count is None:
             self._patch.setattr(Channel, "acknowledge", self._send)
+        else:
+            until(lambda: self.kept, "an acknowledgement is about to leave")
         kept, self.kept = self.kept[:count], self.kept[count:] if count is not None else []
         for args in kept:
             connection._core.io.post(self._send, *args)

@@ -59,14 +59,15 @@ class IoThread:
     _shared: IoThread | None = None
     _guard = threading.Lock()
 
-    def __init__(self, name: str = "raybroker-io") -> None:
+    def __init__(self, name: str = "raybroker-io", *, direct: bool = False) -> None:
+        """``direct``: threads that wait may serve the sockets themselves. Not yet the default."""
         self.loop: asyncio.AbstractEventLoop = new_event_loop()
         self.loop.set_exception_handler(_on_loop_error)
         self.unusable = ""
         """Why nothing can be asked of it any more."""
         self.users: weakref.WeakSet[Inherited] = weakref.WeakSet()
         """The connections that it serves."""
-        self.sockets = DirectSockets() if DIRECT else None
+        self.sockets = DirectSockets() if DIRECT and direct else None
         """Sockets that a waiting thread may serve."""
         self.residents = 0
         """Brokers that live on the loop, and need it for whatever they do: while there are any, no thread leads."""
