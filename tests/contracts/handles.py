@@ -102,16 +102,18 @@ class OverSockets:
 
 
 class LoopbackBroker:
-    """``store``: a directory, or None; ``face``: "blocking", "sockets" or "aio"; ``properties``: of the broker."""
+    """``store``: a directory, or None; ``face``: "blocking", "sockets", "direct" (waiting threads serve the
+    sockets) or "aio"; ``properties``: of the broker."""
 
     def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
-        io = IoThread("broker") if face == "sockets" else IoThread.shared()
-        self._io = IoThread("clients", direct=True) if face == "sockets" else io
+        apart = face in ("sockets", "direct")
+        io = IoThread("broker") if apart else IoThread.shared()
+        self._io = IoThread("clients", direct=face == "direct") if apart else io
         """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory
-        if face == "sockets":
+        if apart:
             self._directory = OverSockets(self.core.directory, self.core.io)
         self.face = face
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -138,7 +140,7 @@ class LoopbackBroker:
             connection.close()
         self._connections.clear()
         Connection(self.core).close()
-        if self.face == "sockets":
+        if self._io is not self.core.io:
             self._io._end()
             self.core.io._end()
         if self._loop is not None:

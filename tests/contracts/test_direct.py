@@ -19,7 +19,7 @@ from tests.contracts.handles import WAIT_S, LoopbackBroker, until
 
 pytestmark = [
     pytest.mark.skipif(not SUPPORTED, reason="this system has no epoll"),
-    pytest.mark.parametrize("make_broker", ["sockets"], indirect=True),
+    pytest.mark.parametrize("make_broker", ["direct"], indirect=True),
 ]
 MANY = 300
 
