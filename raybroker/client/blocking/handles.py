@@ -33,7 +33,7 @@ from raybroker.client.producer.header_hints import HeaderHints
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.client.producer.send_many import many_options
-from raybroker.client.producer.send_options import CommonOptions, send_options
+from raybroker.client.producer.send_options import CommonOptions
 from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
@@ -118,15 +118,10 @@ class Producer(ProducerBase, HeaderHints):
                   Returns the schedule's id. What was missed, because the broker was down or the destination full, is
                   made up for by one message, or by all of them with ``catch_up``
         """
-        if properties is None and correlation_id is None and reply_to is None and type is None and dedup_id is None:
-            header, shared = self._common.find(
-                self._core.shared, priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent
-            )
-        else:
-            header, shared = send_options(
-                self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-                unit_of_order, persistent, dedup_id,
-            )  # fmt: skip
+        header, shared = self._common.find(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
         target = self._own if destination is None else None
         if target is None:
             target = self._target(destination)
@@ -215,15 +210,10 @@ class Producer(ProducerBase, HeaderHints):
                   counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
-        if properties is None and correlation_id is None and reply_to is None and type is None and dedup_id is None:
-            header, shared = self._common.find(
-                self._core.shared, priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent
-            )
-        else:
-            header, shared = send_options(
-                self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-                unit_of_order, persistent, dedup_id,
-            )  # fmt: skip
+        header, shared = self._common.find(
+            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
+            unit_of_order, persistent, dedup_id,
+        )  # fmt: skip
         target = self._own if destination is None else None
         if target is None:
             target = self._target(destination)

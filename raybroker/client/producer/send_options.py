@@ -127,10 +127,19 @@ class CommonOptions:
         """Replaced as a whole, since several threads may send."""
 
     def find(
-        self, shared: Shared, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None,
-        unit_of_order: str | None, persistent: bool | None,
+        self, shared: Shared, properties: Mapping[str, Any] | None, correlation_id: str | None, reply_to: Any,
+        type_: str | None, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None,
+        unit_of_order: str | None, persistent: bool | None, dedup_id: str | None,
     ) -> Options:  # fmt: skip
-        """As :func:`send_options` of a message that has nothing else; in any thread."""
+        """As :func:`send_options`; in any thread."""
+        if (
+            properties is not None or correlation_id is not None or reply_to is not None or type_ is not None
+            or dedup_id is not None
+        ):  # fmt: skip
+            return send_options(
+                shared, properties, correlation_id, reply_to, type_, priority, ttl_ms, delivery_delay_ms, unit_of_order,
+                persistent, dedup_id,
+            )  # fmt: skip
         found = self._found
         if found is None or found[0] is not shared:
             found = self._found = shared, _parsed(shared, None, None, None, None, None), {}
