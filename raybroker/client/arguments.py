@@ -68,6 +68,9 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "timezone": Argument(text(1, 255), "a text such as 'UTC' or 'Europe/Zurich'"),
     "repeat": Argument(or_none(whole(1, INT_MAX)), f"a whole number from 1 to {INT_MAX}, or None for no end"),
     "catch_up": Argument(truth, TRUTH),
+    "compression_threshold": Argument(
+        or_none(whole(0, INT_MAX)), f"a whole number of bytes, 0 to {INT_MAX} (never), or None for the default"
+    ),
     "fire_and_forget": Argument(truth, TRUTH),
     "disable_message_id": Argument(truth, TRUTH),
     "disable_message_timestamp": Argument(truth, TRUTH),

@@ -47,6 +47,8 @@ class LocalHost(HostService):
 class LoopbackDirectory:
     """The control side, in the process."""
 
+    collocated = True
+
     def __init__(self, config: Config, store: Path | None, io: IoThread) -> None:
         self._io = io
         self._config = config

@@ -3,7 +3,7 @@
 A body is bytes, text, or a map, list, number, truth value or None in msgpack, or of a type that is one of its extension
 types here (``msgpack_types.py``); which one is its *kind*.  A pickled
 object is a kind of its own that only a program that asked for it makes or opens; it is not decoded here.  A kind with
-the bit DEFLATED is that of a body whose bytes were compressed.
+one of the bits COMPRESSED is that of a body whose bytes were compressed, and the bit says how (``codecs.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from raybroker.content.arrays import is_array
+from raybroker.content.codecs import inflate, unzstd
 from raybroker.content.msgpack_types import lone_array, pack_lone_array, packing, restored, restored_plain
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
@@ -32,6 +33,9 @@ WORK: Final = 6
 """The bodies of a unit of work: a list of (kind, headers, body, message id) in msgpack."""
 DEFLATED: Final = 0x80
 """Added to the kind of a body that was compressed with zlib."""
+ZSTD: Final = 0x40
+"""Added to the kind of a body that was compressed with Zstandard."""
+COMPRESSED: Final = DEFLATED | ZSTD
 BODY_TYPES: Final = {
     BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream",
     WORK: "object",
@@ -108,7 +112,7 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX, *, typed
     """
     if kind == BYTES:
         return bytes(data)
-    if kind & DEFLATED:
+    if kind & COMPRESSED:
         kind, data = inflated(kind, data, most)
         if kind == BYTES:
             return bytes(data)
@@ -159,13 +163,7 @@ def deflated(kind: int, data: bytes, properties: Mapping[str, Any]) -> tuple[int
 
 def inflated(kind: int, data: Buffer, most: int) -> tuple[int, bytes]:
     """(kind, body) of a compressed body; raises MessageFormatError when it is damaged or larger than ``most`` bytes."""
-    machine = zlib.decompressobj()
-    try:
-        whole = machine.decompress(data, most + 1)
-    except zlib.error as error:
-        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
-    if len(whole) > most:
-        raise MessageFormatError(f"a compressed body is larger than the {most} bytes allowed by imq.message.max_size")
-    if not machine.eof or machine.unused_data:
-        raise MessageFormatError("a compressed body does not end where it should")
-    return kind & ~DEFLATED, whole
+    if kind & COMPRESSED == COMPRESSED:
+        raise MessageFormatError(f"a received body has the unknown kind {kind}")
+    whole = inflate(data, most) if kind & DEFLATED else unzstd(data, most)
+    return kind & ~COMPRESSED, whole

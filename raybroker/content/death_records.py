@@ -18,8 +18,8 @@ from typing import Any, Final, Protocol
 from raybroker.content.bodies import (
     BYTES,
     COMPRESS,
+    COMPRESSED,
     COMPRESSED_SIZE,
-    DEFLATED,
     MAP,
     OBJECT,
     STREAM,
@@ -268,8 +268,8 @@ def _living_fields(content: BlockContent, index: int, properties: Mapping[str, A
 
 def _cut(kind: int, properties: dict[str, Any]) -> tuple[int, bytes]:
     """(kind, body) of a message whose body is cut; its properties must not say that it is compressed."""
-    if kind & DEFLATED:
-        kind &= ~DEFLATED
+    if kind & COMPRESSED:
+        kind &= ~COMPRESSED
         for name in (COMPRESS, COMPRESSED_SIZE, UNCOMPRESSED_SIZE):
             properties.pop(name, None)
     kind = kind if kind in _EMPTY else OBJECT

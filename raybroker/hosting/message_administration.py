@@ -278,12 +278,15 @@ def _row(block: Block, index: int, seen: Seen, body_bytes_max: int) -> dict[str,
 
 
 def _body(block: Block, index: int, most: int) -> Any:
-    """The body when it is small enough and not an object of Python, else its first bytes."""
+    """The body when it is small enough and not an object of Python, else its first bytes as they are stored.
+
+    ``most`` bounds a compressed body by what it has when it is whole: one small message could fill the host otherwise.
+    """
     data, kind = block.body(index), block.kind_of(index)
     if kind == PICKLE or data.nbytes > most:
         return bytes(data[:most])
     try:
-        return decode_body(kind, data, typed=False)
+        return decode_body(kind, data, most, typed=False)
     except MessageFormatError:
         return bytes(data[:most])
 

@@ -100,6 +100,16 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "has one of its own. Anything else is the name."),
     Setting("defaultDeliveryMode", "enum", "Persistent", "factory",
             "Whether messages are stored whose producer says nothing.", choices=DELIVERY_MODES),
+    Setting("DefaultCompressionThreshold", "size", INT_MAX, "factory",
+            "Bodies of more bytes are compressed by the process that sends them, unless that makes them larger, and "
+            "stay so in the broker's memory and stores; limits count what is left of them. They are decompressed when "
+            "`body` is read. The default is off. Connections to a broker in the same process compress nothing by "
+            "themselves, and the broker compresses nothing for consumers.", unit="bytes", low=0, high=INT_MAX),
+    Setting("MessageCompressionOptions", "enum", "GZIP_DEFAULT_COMPRESSION", "factory",
+            "How bodies above DefaultCompressionThreshold are compressed: with zlib at its usual level, its best or "
+            "its fastest, or with Zstandard, about as small and three times as fast; that needs pip install "
+            "'raybroker[zstd]' where they are sent and received.",
+            choices=("GZIP_DEFAULT_COMPRESSION", "GZIP_BEST_COMPRESSION", "GZIP_BEST_SPEED", "ZSTD"), later=("LZF",)),
     Setting("LoadBalancingEnabled", "bool", True, "factory",
             "true: a producer of a distributed destination chooses a member for each message; false: for its first "
             "one, and keeps it."),

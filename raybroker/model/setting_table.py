@@ -348,5 +348,6 @@ LATER: Final = frozenset({
     "imq.authentication.client.response.timeout", "imq.accesscontrol.enabled", "imq.accesscontrol.file.filename",
     "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
     "imq.cluster.hostname", "imq.txn.reapInterval", "imqSSLIsHostTrusted",
+    "StoreMessageCompressionEnabled", "PagingMessageCompressionEnabled",
 })  # fmt: skip
 """Properties of MQ and WebLogic that this version does not have."""

@@ -78,6 +78,8 @@ class OpenDirectory:
 class OverSockets:
     """The directory of a broker that lives on an IO loop of its own and is reached through a socket."""
 
+    collocated = False
+
     def __init__(self, inner: Any, io: IoThread) -> None:
         self._inner = inner
         self._io = io

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.errors import MessageFormatError
-from tests.contracts.conftest import OneStore
+from raybroker.errors import MessageFormatError, MessageTooLargeError
+from tests.contracts.conftest import ONE_FACE, OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
+from tests.contracts.handles import DMQ, LoopbackBroker, bodies, create, nothing, state_of, take, until
 
 # ---- body types (R-17) -----------------------------------------------------------------------------------------------
 
@@ -85,6 +85,56 @@ def test_a_compressed_body_counts_with_the_bytes_it_has_on_the_way(broker: Loopb
     session.producer(name).send("x" * 5000, properties={"JMS_SUN_COMPRESS": True})
     assert state_of(connection, name)["bytes"] < 1000
     assert take(session.consumer(name), 1)[0].body == "x" * 5000
+
+
+SOCKETS = pytest.mark.parametrize("make_broker", ["sockets"], indirect=True)
+"""A connection to a broker in another process, or so it seems."""
+
+
+@SOCKETS
+@pytest.mark.parametrize("codec", ["GZIP_DEFAULT_COMPRESSION", "ZSTD"])
+def test_bodies_above_the_threshold_are_compressed_by_themselves_and_stay_so(
+    broker: LoopbackBroker, codec: str
+) -> None:
+    """W-50, W-52: limits, browsers, dead messages, export and import have them as they were stored."""
+    if codec == "ZSTD":
+        pytest.importorskip("zstandard")
+    connection = broker.connect(DefaultCompressionThreshold=1000, MessageCompressionOptions=codec)
+    name, other = create(connection, broker.name(), maxBytesPerMsg=1000), create(connection, broker.name())
+    session, admin = connection.session(), connection.admin()
+    producer = session.producer(name)
+    producer.send("x" * 5000, properties={"p": 1})
+    producer.send_many([b"y" * 5000, b"z" * 1000])
+    with pytest.raises(MessageTooLargeError):
+        session.producer(name, compression_threshold=5000).send("x" * 5000)
+    expected = ["x" * 5000, b"y" * 5000, b"z" * 1000]
+    assert state_of(connection, name)["bytes"] < 1500
+    assert [message.body for message in session.browser(session.queue(name))] == expected
+    assert [row["body"] for row in admin.browse_messages("queue", name, body_bytes_max=5000)["messages"]] == expected
+    assert all(len(row["body"]) < 1000 for row in admin.browse_messages("queue", name, max=2)["messages"])
+    admin.import_messages("queue", other, admin.export_messages("queue", name)["blocks"])
+    for queue in (name, other):
+        messages = take(session.consumer(queue), 3)
+        assert [len(message) < 1000 for message in messages] == [True, True, False]
+        assert [message.body for message in messages] == expected
+        assert messages[0].properties == {"p": 1}
+        assert messages[0].body_type == "text"
+    producer.send("x" * 5000)
+    take(connection.session(ack="client").consumer(name), 1)[0].reject("because")
+    (dead,) = take(session.consumer(DMQ), 1)
+    assert len(dead) < 1000
+    assert dead.body == "x" * 5000
+
+
+@ONE_FACE
+def test_a_connection_to_a_broker_in_its_own_process_has_no_threshold(broker: LoopbackBroker) -> None:
+    """W-51"""
+    connection, name = broker.connect(DefaultCompressionThreshold=10), broker.name()
+    session = connection.session()
+    session.producer(name, compression_threshold=10).send("x" * 5000)
+    session.producer(name).send("x" * 5000, properties={"JMS_SUN_COMPRESS": True})
+    sizes = [len(message) for message in take(session.consumer(name), 2)]
+    assert sizes[0] == 5000 > sizes[1]
 
 
 # ---- properties (R-16) -----------------------------------------------------------------------------------------------

@@ -245,6 +245,7 @@ class Session(Unpicklable):
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
         serializer: str | None = None,
+        compression_threshold: int | None = None,
         disable_message_id: bool = False,
         disable_message_timestamp: bool = False,
     ) -> Producer:
@@ -253,7 +254,8 @@ class Session(Unpicklable):
         Without a destination each send names one: ``send(body, destination=…)``. A producer that nothing
         refers to any more is closed by itself, after what it has sent is settled.
 
-        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay.
+        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay, and nothing
+        compressed. ``compression_threshold``: bytes above which a body is compressed, see DefaultCompressionThreshold.
         ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer.
         """
         self._require_open()
@@ -261,6 +263,7 @@ class Session(Unpicklable):
         options: dict[str, Any] = {
             "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
             "unit_of_order": unit_of_order, "serializer": serializer,
+            "compression_threshold": compression_threshold,
         }  # fmt: skip
         core = await self._run(opening.producer(self._core, destination, **options))
         producer = Producer(self, core, (destination, options))

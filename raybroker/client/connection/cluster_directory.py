@@ -50,6 +50,8 @@ def _seen(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 class ClusterDirectory:
     """``home``: the broker to begin with; ``pinned``: it was named, so that no other will do."""
 
+    collocated = False
+
     def __init__(self, calls: Calls, home: str, *, pinned: bool) -> None:
         self._calls = calls
         self._home = home

@@ -136,6 +136,11 @@ class ConnectionCore:
     def closed(self) -> bool:
         return self.tasks.closed
 
+    @property
+    def collocated(self) -> bool:
+        """The broker is in this process."""
+        return self.directory.collocated
+
     def set_client_id(self, client_id: str) -> None:
         """Name the client; raises IllegalStateError once the connection has been used, or where that is the
         administrator's business alone."""

@@ -71,6 +71,11 @@ class Directory(Protocol):
     """All methods raise the errors of ``raybroker.errors``; those marked retryable are worth another try."""
 
     @property
+    def collocated(self) -> bool:
+        """The broker is in this process."""
+        ...
+
+    @property
     def home(self) -> str:
         """The name of the home broker; "" where there is one broker and never another."""
         ...

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
 from raybroker.client.producer import body_encoding
-from raybroker.content.bodies import BODY_TYPES, BYTES, DEFLATED, PICKLE, WORK, decode_body, inflated, work_rows
+from raybroker.content.bodies import BODY_TYPES, BYTES, COMPRESSED, PICKLE, WORK, decode_body, inflated, work_rows
 from raybroker.content.headers import Header, decode_header, message_id
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
@@ -103,9 +103,11 @@ class Message:
         A subclass of str, int, float, dict, list or tuple comes back as that type.  An array is a view into the
         message, which cannot be written to.
 
+        A body that was compressed is decompressed here, at the first access, and not before.
+
         Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
-        ``imq.message.max_size``, or for a pickled one when the consumer did not ask for that with
-        ``serializer="pickle"``.
+        ``imq.message.max_size`` or whose codec is not installed here, or for a pickled one when the consumer did not
+        ask for that with ``serializer="pickle"``.
         """
         if self._body is _UNSET:
             delivery, index = self._delivery, self._index
@@ -119,7 +121,7 @@ class Message:
 
     def _decoded(self, kind: int, data: Buffer) -> Any:
         consumer = self._delivery.consumer
-        if kind & DEFLATED:
+        if kind & COMPRESSED:
             kind, data = inflated(kind, data, consumer.message_bytes_max)
         if kind == WORK:
             return [self._decoded(row.kind, row.body) for row in work_rows(data)]
@@ -137,7 +139,7 @@ class Message:
     @property
     def body_type(self) -> str:
         """What JMS calls a message with such a body: "bytes", "text", "map", "stream" or "object"."""
-        return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~DEFLATED, "object")
+        return BODY_TYPES.get(self._delivery.block.kind_of(self._index) & ~COMPRESSED, "object")
 
     def _headers(self) -> Header:
         if self._header is None:

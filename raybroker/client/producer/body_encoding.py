@@ -7,6 +7,7 @@ consumer has to opt in.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from raybroker.content.bodies import PICKLE, encode_body
@@ -14,6 +15,8 @@ from raybroker.model.errors import ConfigError, MessageFormatError
 from raybroker.model.record import Buffer
 
 SERIALIZERS = (None, "pickle")
+Encode = Callable[[Any], tuple[int, bytes]]
+"""(kind, bytes) of a body."""
 
 
 def check_serializer(serializer: str | None) -> bool:

@@ -26,11 +26,11 @@ from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import by_bytes
-from raybroker.client.producer.body_encoding import encode_any
-from raybroker.client.producer.compression import compressed
+from raybroker.client.producer.body_encoding import Encode
+from raybroker.client.producer.compression import compressed, too_large
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
-from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded, too_large
+from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.send_room import SendRoom
 from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.settlement import (
@@ -44,9 +44,8 @@ from raybroker.client.producer.settlement import (
     unheard,
     unknown_outcome,
 )
-from raybroker.client.producer.xml_validation import Encode, validating
+from raybroker.client.producer.xml_validation import validating
 from raybroker.client.session.transaction import SessionTransactions, Transaction
-from raybroker.content.bodies import encode_body
 from raybroker.content.headers import id_prefix
 from raybroker.model.errors import (
     BrokerError,
@@ -100,11 +99,12 @@ class ProducerOwner:
 
 
 async def open_producer(
-    connection: ProducerConnection, destination: Destination, shared: Shared, *, pickles: bool,
+    connection: ProducerConnection, destination: Destination, shared: Shared, *, encode: Encode,
     session: ProducerSession | None = None, create: bool = True, broker: str | None = None, bound: bool = False,
 ) -> ProducerCore:  # fmt: skip
     """A producer, attached; raises what the broker answers, or the last retryable error.
 
+    encode   makes bytes of its bodies
     session  whose transactions its messages belong to, if it is transacted
     broker   whose member of the destination; None: that of the home broker
     bound    its messages can go to that broker and to no other
@@ -112,7 +112,7 @@ async def open_producer(
     require_no_metrics_topic(destination.kind, destination.name)
     identity = int.from_bytes(token(8), "little")
     transactions = session.transactions if session is not None else None
-    producer = ProducerCore(connection, destination, identity, shared, pickles=pickles, transactions=transactions)
+    producer = ProducerCore(connection, destination, identity, shared, encode=encode, transactions=transactions)
     producer.broker, producer.bound = broker, bound
     await connection.attachments.attach(producer, create=create)
     connection.producers.append(producer)
@@ -127,7 +127,7 @@ class ProducerCore(Endpoint):
 
     def __init__(
         self, connection: ProducerConnection, destination: Destination, producer: int, shared: Shared, *,
-        pickles: bool, transactions: SessionTransactions | None = None,
+        encode: Encode, transactions: SessionTransactions | None = None,
     ) -> None:  # fmt: skip
         super().__init__(destination)
         attributes = connection.attributes
@@ -149,7 +149,7 @@ class ProducerCore(Endpoint):
         """The open transaction, once it has written something in it."""
         self._spoils = 0
         """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
-        self.encode: Encode = encode_any if pickles else encode_body
+        self.encode = encode
         self._state = ProducerState(producer)
         self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()

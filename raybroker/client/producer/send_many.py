@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.arguments import check_arguments
-from raybroker.client.producer.compression import compressed
+from raybroker.client.producer.compression import compressed, compresses, too_large
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import NAMELESS, check_ms, check_priority
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_headers
 from raybroker.content.bodies import COMPRESS
 from raybroker.content.headers import encode_header, many_packer
 from raybroker.model.argument import shown
-from raybroker.model.errors import MessageFormatError, MessageTooLargeError
+from raybroker.model.errors import MessageFormatError
 
 MANY_MESSAGES: Final = 1024
 """Messages that ``send_many`` takes at a time."""
@@ -130,16 +130,12 @@ def _some(name: str, values: Iterator[Any], count: int) -> list[Any]:
     return found
 
 
-def too_large(nbytes: int, most: int) -> MessageTooLargeError:
-    return MessageTooLargeError(f"a body of {nbytes} bytes exceeds imq.message.max_size={most}; send it in parts")
-
-
 def encoded(
     bodies: list[Any], encode: Callable[[Any], tuple[int, bytes]], each: Each | None, most: int
 ) -> tuple[bytes, list[bytes], Own]:
     """(kinds, bodies, columns) of some messages as they travel; raises for a body of more than ``most`` bytes."""
     kinds: bytes
-    if set(map(type, bodies)) == _ONLY_BYTES:
+    if set(map(type, bodies)) == _ONLY_BYTES and not compresses(encode):
         kinds, data = bytes(len(bodies)), bodies
     else:
         items = [encode(body) for body in bodies]

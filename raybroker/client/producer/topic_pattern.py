@@ -15,6 +15,7 @@ from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.io_thread import fulfil, refuse
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.producer import (
     ProducerConnection,
     ProducerCore,
@@ -40,7 +41,7 @@ class PatternProducer(ProducerOwner):
     """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
 
     def __init__(
-        self, connection: PatternConnection, pattern: Destination, shared: Shared, *, pickles: bool,
+        self, connection: PatternConnection, pattern: Destination, shared: Shared, *, encode: Encode,
         session: ProducerSession | None,
     ) -> None:  # fmt: skip
         self.destination = pattern
@@ -48,7 +49,7 @@ class PatternProducer(ProducerOwner):
         self.shared = shared
         self.closed = False
         self._connection = connection
-        self._pickles = pickles
+        self._encode = encode
         self._session = session
         self._members: dict[Key, ProducerCore] = {}
         self._topics = BrokerMembers(
@@ -63,7 +64,7 @@ class PatternProducer(ProducerOwner):
 
     async def _join(self, broker: str, topic: Destination, create: bool) -> None:
         member = await open_producer(
-            self._connection, topic, self.shared, pickles=self._pickles, session=self._session, create=create
+            self._connection, topic, self.shared, encode=self._encode, session=self._session, create=create
         )
         member.belong_to(self)
         self._members[broker, topic.name] = member

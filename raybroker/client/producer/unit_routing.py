@@ -24,6 +24,7 @@ from typing import Any, Final
 from raybroker.client.connection.directory import View
 from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
 from raybroker.client.producer.producer import ProducerCore, ProducerOwner, ProducerSession, open_producer
 from raybroker.client.producer.producer_state import Shared
@@ -56,7 +57,7 @@ class RoutedProducer(ProducerOwner):
     """What a face does with a ProducerCore, over one to each broker that is needed."""
 
     def __init__(
-        self, connection: BalanceConnection, destination: Destination, shared: Shared, *, pickles: bool,
+        self, connection: BalanceConnection, destination: Destination, shared: Shared, *, encode: Encode,
         session: ProducerSession,
     ) -> None:  # fmt: skip
         self.destination = destination
@@ -67,7 +68,7 @@ class RoutedProducer(ProducerOwner):
         self._balance: MemberBalance | None = None
         """The members of a distributed destination."""
         self._connection = connection
-        self._pickles = pickles
+        self._encode = encode
         self._session = session
         self._members: dict[str, ProducerCore] = {}
         """Of the brokers that units go to, by name."""
@@ -87,7 +88,7 @@ class RoutedProducer(ProducerOwner):
 
     async def open(self, *, create: bool) -> None:
         self.home = await open_producer(
-            self._connection, self.destination, self.shared, pickles=self._pickles, session=self._session, create=create
+            self._connection, self.destination, self.shared, encode=self._encode, session=self._session, create=create
         )
         default = self.home.traits.get("unitOfOrder")
         if default:  # Its messages without a unit get the destination's, and have to be in one place too.
@@ -200,7 +201,7 @@ class RoutedProducer(ProducerOwner):
 
     async def _open(self, broker: str, *, create: bool, bound: bool = False) -> ProducerCore:
         member = await open_producer(
-            self._connection, self.destination, self.shared, pickles=self._pickles, session=self._session,
+            self._connection, self.destination, self.shared, encode=self._encode, session=self._session,
             create=create, broker=broker, bound=bound,
         )  # fmt: skip
         transactions = self._session.transactions

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from raybroker.client.producer.body_encoding import Encode
 from raybroker.content.bodies import encode_body
 from raybroker.model.errors import ConfigError, MessageFormatError
 
@@ -26,10 +27,6 @@ READ_TIMEOUT_S: Final = 10.0
 SCHEMES: Final = ("file", "http", "https")
 OWN_SCHEME: Final = "raybroker-schema:"
 XSD: Final = "http://www.w3.org/2001/XMLSchema"
-
-
-Encode = Callable[[Any], tuple[int, bytes]]
-"""(kind, bytes) of a body."""
 
 
 async def validating(encode: Encode, name: str, rule: Mapping[str, Any] | None) -> Encode:

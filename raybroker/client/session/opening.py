@@ -15,7 +15,8 @@ from raybroker.client.consumer.consumer_options import consumer_options
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary, open_consumer, subscription
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
-from raybroker.client.producer.body_encoding import check_serializer
+from raybroker.client.producer.body_encoding import Encode, check_serializer
+from raybroker.client.producer.compression import body_encoder
 from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
@@ -75,38 +76,41 @@ def producer(
     delivery_delay_ms: int | None,
     unit_of_order: str | None,
     serializer: str | None,
+    compression_threshold: int | None,
 ) -> Coroutine[Any, Any, OwnProducer]:
     """A producer; without a destination one whose sends name theirs."""
     attributes = core.connection.attributes
+    check_arguments(compression_threshold=compression_threshold)
     shared, pickles = producer_shared(
         attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core.owner
     )
+    encode = body_encoder(core.connection, pickles=pickles, threshold_bytes=compression_threshold)
     if destination is None:
-        return _unnamed(core, shared, pickles=pickles)
-    return _open_producer(core, destination_of(destination), shared, pickles=pickles)
+        return _unnamed(core, shared, encode=encode)
+    return _open_producer(core, destination_of(destination), shared, encode=encode)
 
 
-async def _unnamed(core: SessionCore, shared: Shared, *, pickles: bool) -> UnnamedProducer:
+async def _unnamed(core: SessionCore, shared: Shared, *, encode: Encode) -> UnnamedProducer:
     def opener(destination: Destination, common: Shared) -> Coroutine[Any, Any, AnyProducer]:
-        return _open_producer(core, destination, common, pickles=pickles)
+        return _open_producer(core, destination, common, encode=encode)
 
     return UnnamedProducer(core.connection, shared, opener, let_go, transacted=core.transactions is not None)
 
 
 async def _open_producer(
-    core: SessionCore, found: Destination, shared: Shared, *, pickles: bool
+    core: SessionCore, found: Destination, shared: Shared, *, encode: Encode
 ) -> AnyProducer:
     connection = core.connection
     if found.is_pattern:
-        pattern = PatternProducer(connection, found, shared, pickles=pickles, session=core)
+        pattern = PatternProducer(connection, found, shared, encode=encode, session=core)
         await pattern.open()
         return pattern
     create = found not in connection.temporaries
     opened: ProducerCore | RoutedProducer
     if connection.brokers.alone or is_temporary_name(found.name):
-        opened = await open_producer(connection, found, shared, pickles=pickles, session=core, create=create)
+        opened = await open_producer(connection, found, shared, encode=encode, session=core, create=create)
     else:
-        opened = RoutedProducer(connection, found, shared, pickles=pickles, session=core)
+        opened = RoutedProducer(connection, found, shared, encode=encode, session=core)
         await opened.open(create=create)
     if core.transactions is not None and core.transactions.current is None:
         opened.refuse_sends(core.transactions.nothing_open())

@@ -27,6 +27,7 @@ from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
+from raybroker.client.producer.compression import body_encoder
 from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared, send_options
@@ -147,7 +148,8 @@ class Requests:
         if producer is None or producer.failure is not None:
             if producer is None and len(self._producers) >= PRODUCERS_MAX:
                 await self._close_producer(next(iter(self._producers)))
-            producer = await open_producer(self._connection, destination, Shared(True, 4), pickles=False)
+            encode = body_encoder(self._connection)
+            producer = await open_producer(self._connection, destination, Shared(True, 4), encode=encode)
             self._producers[destination] = producer
         return producer
 

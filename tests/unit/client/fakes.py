@@ -16,6 +16,7 @@ from raybroker.client.producer.producer import ProducerCore, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.session.session import SessionCore
 from raybroker.config import Config
+from raybroker.content.bodies import encode_body
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import BrokerError
 from raybroker.transport.link import Link, memory_pair
@@ -120,6 +121,8 @@ class ScriptedHost:
 class ScriptedDirectory:
     """Destinations whose name starts with a host's key are there; everything else is on the first host."""
 
+    collocated = False
+
     def __init__(self, *hosts: ScriptedHost) -> None:
         self.hosts = hosts
         self.home = ""
@@ -161,7 +164,7 @@ class Scripted:
         return session
 
     async def producer(self, session: SessionCore, name: str = "q") -> ProducerCore:
-        return await open_producer(self.core, Queue(name), PERSISTENT, pickles=False, session=session)
+        return await open_producer(self.core, Queue(name), PERSISTENT, encode=encode_body, session=session)
 
     async def consumer(self, session: SessionCore, name: str = "q", **options: Any) -> ConsumerCore:
         destination: Destination = Queue(name)

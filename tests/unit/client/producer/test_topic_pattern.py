@@ -15,6 +15,7 @@ from raybroker.client.producer import topic_pattern
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.topic_pattern import PatternProducer
+from raybroker.content.bodies import encode_body
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
 
 PLAIN = Shared(True, 4)
@@ -76,7 +77,7 @@ class World:
             directory=SimpleNamespace(matching=matching), forget_producer=self.forgotten.append,
             tasks=SimpleNamespace(with_retry=with_retry, spawn=lambda work: work.close()),
         )  # fmt: skip
-        self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, pickles=False, session=None)
+        self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, session=None)
         asyncio.run(self.producer.open())
 
     def put(self, body: str, waiter: Future[str] | None = None, *, block: bool = True) -> str | None:

@@ -17,6 +17,7 @@ from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
 from raybroker.client.producer.unit_routing import ASKED_MAX, RoutedProducer, id_of, work_in, work_of
+from raybroker.content.bodies import encode_body
 from raybroker.content.headers import encode_header
 from raybroker.content.unit_of_work import WORK_UNIT
 from raybroker.model.errors import ConnectionLostError, IllegalStateError, OrderError
@@ -87,7 +88,7 @@ class World:
         )  # fmt: skip
         self.connection = connection
         session: Any = SimpleNamespace(transactions=None)
-        self.producer = RoutedProducer(connection, Queue("q"), PLAIN, pickles=False, session=session)
+        self.producer = RoutedProducer(connection, Queue("q"), PLAIN, encode=encode_body, session=session)
         self.run(self.producer.open(create=True))
 
     async def _view(self) -> Any:

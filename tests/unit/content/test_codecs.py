@@ -1,0 +1,73 @@
+"""Codecs of compressed bodies, against each other's damage and bounds; zlib's are in test_headers.py as well."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from raybroker.content import codecs
+from raybroker.content.bodies import DEFLATED, TEXT, ZSTD, decode_body
+from raybroker.content.codecs import inflate, unzstd, zstd
+from raybroker.model.errors import ConfigError, MessageFormatError
+from raybroker.model.record import Buffer
+
+PLAIN = b"what is said twice can be said once; " * 50
+
+
+@pytest.fixture
+def codec(request: pytest.FixtureRequest) -> tuple[int, Callable[[bytes], bytes], Callable[[Buffer, int], bytes]]:
+    if request.param == "zstd":
+        pytest.importorskip("zstandard")  # Of the extra zstd, which the tests' own extra brings.
+        return ZSTD, zstd, unzstd
+    return DEFLATED, zlib.compress, inflate
+
+
+BOTH = pytest.mark.parametrize("codec", ["zlib", "zstd"], indirect=True)
+
+
+@BOTH
+def test_what_is_compressed_comes_back_up_to_the_bound_and_not_a_byte_further(codec) -> None:  # type: ignore[no-untyped-def]
+    bit, shrink, grow = codec
+    small = shrink(PLAIN)
+    assert len(small) < len(PLAIN) // 10
+    assert grow(memoryview(small), len(PLAIN)) == PLAIN
+    assert decode_body(TEXT | bit, small) == PLAIN.decode()
+    with pytest.raises(MessageFormatError, match=f"larger than the {len(PLAIN) - 1} bytes"):
+        grow(small, len(PLAIN) - 1)
+
+
+@BOTH
+@pytest.mark.parametrize("damage", [
+    lambda data: data[:-3], lambda data: data + b"more", lambda data: b"\0" + data[1:], lambda data: b"",
+    lambda data: data[:5],
+])  # fmt: skip
+def test_damaged_bytes_are_refused(codec, damage: Callable[[bytes], bytes]) -> None:  # type: ignore[no-untyped-def]
+    _, shrink, grow = codec
+    with pytest.raises(MessageFormatError, match="compressed body"):
+        grow(damage(shrink(PLAIN)), 1 << 20)
+
+
+def test_a_frame_that_does_not_say_its_size_is_refused() -> None:
+    """It could be of any size, and would only be found out after the memory was taken."""
+    library = pytest.importorskip("zstandard")
+    frame = library.ZstdCompressor(write_content_size=False).compress(PLAIN)
+    with pytest.raises(MessageFormatError, match="does not say how large"):
+        unzstd(frame, 1 << 20)
+
+
+def test_a_kind_with_two_codecs_is_refused() -> None:
+    with pytest.raises(MessageFormatError, match="unknown kind"):
+        decode_body(TEXT | DEFLATED | ZSTD, zlib.compress(PLAIN))
+
+
+def test_without_the_library_senders_and_receivers_are_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> object:
+        raise ImportError(name)
+
+    monkeypatch.setattr(codecs.importlib, "import_module", missing)
+    with pytest.raises(ConfigError, match=r"MessageCompressionOptions=ZSTD .*raybroker\[zstd\]"):
+        zstd(PLAIN)
+    with pytest.raises(MessageFormatError, match=r"Zstandard .*raybroker\[zstd\]"):
+        decode_body(TEXT | ZSTD, b"any")
