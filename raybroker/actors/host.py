@@ -13,8 +13,9 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +26,16 @@ from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
 from raybroker.hosting.host_port import HOST_METHODS
-from raybroker.hosting.host_service import HostService
-from raybroker.logs.channels import Log, directory_of
+from raybroker.hosting.host_service import HostService, Post
+from raybroker.hosting.paging import directory_of
+from raybroker.logs import channels
+from raybroker.logs.channels import Log
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
+from raybroker.store.paging import PagingFiles
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
@@ -98,6 +102,7 @@ class DataPlane(threading.Thread):
             self.service = HostService(
                 with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
+                paging=self._paging(), hosts=self._hosts,
             )  # fmt: skip
             await self.service.start(threaded=isinstance(store, Journal))
             self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
@@ -108,6 +113,20 @@ class DataPlane(threading.Thread):
             self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
         finally:
             self.ready.set()
+
+    def _paging(self) -> Callable[[Post], PagingFiles] | None:
+        spec = self.spec
+        directory = directory_of(spec.config, Path(spec.directory), spec.cluster, spec.broker, spec.host)
+        if directory is None:
+            return None
+        return partial(PagingFiles, directory, spec.config["raybroker.paging.file_bytes"])
+
+    def _hosts(self) -> int:
+        """How many hosts the broker has, by the directories of their stores."""
+        try:
+            return len(os.listdir(Path(self.spec.directory).parent))
+        except OSError:
+            return 1
 
     async def _open_store(self) -> tuple[Store, int]:
         config = self.spec.config
@@ -160,7 +179,7 @@ def _config(spec: HostSpec) -> LiveConfig:
 
 def _log(spec: HostSpec, config: LiveConfig) -> Log:
     """The host's log, beside that of its broker."""
-    where = directory_of(config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
+    where = channels.directory_of(config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
     return Log(config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker, "host": spec.host})
 
 

@@ -25,12 +25,14 @@ from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
 from raybroker.hosting.host_service import HostService
+from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.model.settings import lookup
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
+from raybroker.store.paging import PagingFiles
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
@@ -78,9 +80,11 @@ class LoopbackDirectory:
         if self._store is not None:
             kept = Catalogue.load(self._store) or kept
         config = self._live = LiveConfig(self._config, kept.properties)
+        pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
             forgotten=self._forget,
+            paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
         )  # fmt: skip
         await self._service.start(threaded=self._store is not None)
         host = self._service

@@ -1,9 +1,9 @@
 """The bytes of held blocks: in memory while there is room, otherwise in the store.
 
 The oldest blocks are the next to be delivered, so a full cache keeps what it has and lets new arrivals be read back
-from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are always kept; limits on
-messages and bytes are what bounds them.  A block often leaves in several pieces, so the last few that were asked for
-stay opened, and so does the latest that came: mostly it leaves at once.
+from the store when their turn comes.  Blocks that are nowhere else (non-persistent ones) are the pager's where there
+is one, and otherwise kept; limits on messages and bytes are what bounds them.  A block often leaves in several pieces,
+so the last few that were asked for stay opened, and so does the latest that came: mostly it leaves at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
+from raybroker.engine.pager import Pager
 from raybroker.engine.ports import Store
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
@@ -22,10 +23,11 @@ OPENED_BYTES_MAX: Final = 32 << 20
 
 
 class BlockCache:
-    """``budget_bytes``: how much of persistent blocks is kept in memory."""
+    """``budget_bytes``: how much of persistent blocks is kept in memory; ``pager``: keeps those that are not stored."""
 
-    def __init__(self, store: Store, budget_bytes: int) -> None:
+    def __init__(self, store: Store, budget_bytes: int, pager: Pager | None = None) -> None:
         self._store = store
+        self.pager = pager
         self.budget_bytes = budget_bytes
         self._kept: dict[tuple[int, int], Buffer] = {}
         self._opened: OrderedDict[tuple[int, int], Block] = OrderedDict()
@@ -34,10 +36,18 @@ class BlockCache:
         self.kept_bytes = 0
         self.read_back = 0
 
-    def put(self, destination: int, ordinal: int, block: Block, *, stored: bool) -> bool:
-        """Keep a new block until it is durable; True when it should be demoted then."""
+    def put(
+        self, destination: int, ordinal: int, block: Block, *, stored: bool, staged: bool = False, topic: bool = False
+    ) -> bool:
+        """Keep a new block until it is durable; True when it should be demoted then.
+
+        ``staged``: the store may be given the block later, with its transaction.
+        """
         key = destination, ordinal
         self._newest = key, block
+        if not stored and self.pager is not None:
+            self.pager.put(key, block.view, topic=topic, fixed=staged)
+            return False
         self._kept[key] = block.view
         self.kept_bytes += block.view.nbytes
         return stored and self.kept_bytes > self.budget_bytes
@@ -50,6 +60,8 @@ class BlockCache:
         block = self._opened.get(key)
         if block is None:
             data = self._kept.get(key)
+            if data is None and self.pager is not None:
+                data = self.pager.get(key)
             if data is None:
                 self.read_back += 1
                 data = self._store.read(destination, ordinal)
@@ -61,11 +73,17 @@ class BlockCache:
     def check(self, destination: int, ordinal: int) -> None:
         """Read the block if that has to be done; raises as :meth:`get`."""
         key = destination, ordinal
-        if key not in self._kept and key not in self._opened:
-            self._store.read(destination, ordinal)
+        if key in self._kept or key in self._opened or (self.pager is not None and self.pager.check(key)):
+            return
+        self._store.read(destination, ordinal)
 
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
+        if self.pager is not None:
+            data = self.pager.take((destination, ordinal))
+            if data is not None:
+                self._kept[destination, ordinal] = data
+                self.kept_bytes += memoryview(data).nbytes
         if self.kept_bytes > self.budget_bytes:
             self._let_go((destination, ordinal))
 
@@ -80,11 +98,17 @@ class BlockCache:
         if stored:
             self._store.free(destination, ordinals)
 
+    def paged_bytes_of(self, destination: int) -> int:
+        """Bytes of a destination's blocks that are in paging files."""
+        return 0 if self.pager is None else self.pager.paged_bytes_of(destination)
+
     def _let_go(self, key: tuple[int, int]) -> None:
         """The bytes of a block leave, as they came."""
         data = self._kept.pop(key, None)
         if data is not None:
             self.kept_bytes -= memoryview(data).nbytes
+        elif self.pager is not None:
+            self.pager.drop(key)
         if self._newest is not None and self._newest[0] == key:
             self._newest = None
 

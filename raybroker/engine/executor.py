@@ -228,7 +228,13 @@ class Executor:
         if ordinal is None:
             return outcome.records, False
         held = home.block_index.held.get(ordinal)
-        crowded = self._cache.put(home.number, ordinal, block, stored=held is not None and held.stored)
+        if held is not None and held.stored:
+            crowded = self._cache.put(home.number, ordinal, block, stored=True)
+        else:
+            staged = held is not None and held.transacted and held.persistent
+            crowded = self._cache.put(
+                home.number, ordinal, block, stored=False, staged=staged, topic=home.kind == "topic"
+            )
         self._kept(home, outcome, block)
         if len(outcome.records) == 1:
             only = outcome.records[0]

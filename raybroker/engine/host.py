@@ -47,6 +47,7 @@ from raybroker.engine.meters import Meters
 from raybroker.engine.metrics import MetricRows
 from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.pager import PageFiles, Pager
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.schedule_requests import ScheduleRequests
@@ -75,6 +76,7 @@ class Host:
     alarm     called with a time, milliseconds, at which ``tick`` should be called at the latest
     forward   the way to destinations of other hosts
     report    takes a line for the log
+    paging    where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Host:
         alarm: Callable[[int], None] | None = None,
         forward: Forward | None = None,
         report: Callable[[str], None] | None = None,
+        paging: PageFiles | None = None,
+        buffer_bytes: int = 0,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -106,7 +110,8 @@ class Host:
         self.registry = DestinationRegistry()
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
-        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"])
+        self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report)
+        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"], self.pager)
         self.own = OwnSends(self.registry, codec, identity)
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
@@ -172,7 +177,8 @@ class Host:
             self.baselines,
         )  # fmt: skip
         self.inspection = Inspection(
-            self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker
+            self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker,
+            paged_bytes=self.cache.paged_bytes_of,
         )  # fmt: skip
         self.quarantine = Quarantine(
             self.executor, self.registry, self.cache, self.store, self.own, self._death_records, self.settings,
@@ -275,6 +281,7 @@ class Host:
             "bytes": sum(home.block_index.bytes_held for home in homes),
             "cached_bytes": self.cache.kept_bytes,
             "read_back": self.cache.read_back,
+            **(self.pager.row() if self.pager is not None else {}),
             "store": {name: getattr(stats, name) for name in stats.__slots__},
         }
 

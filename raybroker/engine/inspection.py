@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from raybroker.core.delivery.consumers import Consumer
@@ -31,12 +31,14 @@ class Inspection:
         baselines: CounterBaselines,
         *,
         broker: str,
+        paged_bytes: Callable[[int], int] = lambda destination: 0,
     ) -> None:
         self._registry = registry
         self._attachments = attachments
         self._schedules = schedules
         self._baselines = baselines
         self._broker = broker
+        self._paged_bytes = paged_bytes
 
     def state_of(self, home: Destination) -> str:
         """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
@@ -65,6 +67,7 @@ class Inspection:
             "attributes": definition.attributes.as_dict(home.kind),
             "messages": block_index.messages,
             "bytes": block_index.bytes_held,
+            "paged_bytes": self._paged_bytes(home.number),
             "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
             "unacknowledged": sum(_unsettled(c) for c in consumers),
             "delayed": sum(queue.delayed.count for queue in queues),

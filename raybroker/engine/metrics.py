@@ -218,6 +218,16 @@ class MetricRows:
             "block_cache_limit_bytes": self._cache.budget_bytes,
             "blocks_read_back_total": self._cache.read_back,
         }
+        pager = self._cache.pager
+        if pager is not None:
+            row["message_buffer_bytes"] = pager.held_bytes
+            row["message_buffer_limit_bytes"] = pager.limit_bytes
+            row["paged_bytes"] = pager.paged_bytes
+            row["paging_failing"] = int(bool(pager.failure))
+            row["paged_out_messages_total"] = pager.messages_out
+            row["paged_out_bytes_total"] = pager.bytes_out
+            row["paged_in_messages_total"] = pager.messages_back
+            row["paged_in_bytes_total"] = pager.bytes_back
         if committer is not None:
             row["commit_pending_bytes"] = committer.pending_bytes
             row["store_overloaded"] = int(committer.overloaded)

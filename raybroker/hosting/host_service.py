@@ -18,12 +18,14 @@ from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
 from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
+from raybroker.engine.pager import PageFiles
 from raybroker.engine.ports import Clock, Committer, Notice, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.host_port import Row
 from raybroker.hosting.message_administration import HostMessages
+from raybroker.hosting.paging import message_buffer_bytes
 from raybroker.metrics import process
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type, is_metrics_topic
@@ -37,6 +39,8 @@ LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0
 ROUND_TRIP_TICKS: Final = 5
 """How often the way to each client is measured."""
+BUFFER_TICKS: Final = 10
+"""How often the message buffer follows the number of hosts."""
 METRICS_STEP: Final = 50
 """Destinations that are looked at for metrics before messages get a turn."""
 
@@ -46,12 +50,18 @@ def _report(line: str) -> None:
     LOG.log(logging.INFO if isinstance(line, Notice) else logging.WARNING, "%s", line)
 
 
+Post = Callable[[Callable[[], None]], None]
+"""Runs a function on the loop, soon; may be called from any thread."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 """Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
 
 
 class HostService(HostMessages):
-    """Everything here runs on the loop on which :meth:`start` was awaited."""
+    """Everything here runs on the loop on which :meth:`start` was awaited.
+
+    paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
+    hosts   how many hosts share the memory
+    """
 
     def __init__(
         self,
@@ -65,6 +75,8 @@ class HostService(HostMessages):
         failed: Callable[[BrokerError], None] | None = None,
         forgotten: Callable[[str, str], None] | None = None,
         forwarder: Forwarder | None = None,
+        paging: Callable[[Post], PageFiles] | None = None,
+        hosts: Callable[[], int] = lambda: 1,
     ) -> None:
         super().__init__()
         self._forgotten = forgotten
@@ -74,10 +86,13 @@ class HostService(HostMessages):
         self._forwarding: set[asyncio.Task[None]] = set()
         self._alarm_at_ms = 0
         self._alarm: asyncio.TimerHandle | None = None
+        self._hosts = hosts
+        self._paging = None if paging is None else paging(self._post)
         self.host = Host(
             store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
+            paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
         )  # fmt: skip
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self._store = store
@@ -86,10 +101,11 @@ class HostService(HostMessages):
         self.more_metrics: list[Callable[[], Row]] = []
         """Rows of whoever runs the host."""
         self._ticker: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
 
     async def start(self, *, threaded: bool) -> None:
         """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         committer: Committer
         if threaded:
             committer = ThreadCommitter(
@@ -126,6 +142,8 @@ class HostService(HostMessages):
         await asyncio.sleep(0)
         if self._committer is not None:
             await asyncio.to_thread(self._committer.close)
+        if self._paging is not None:
+            await asyncio.to_thread(self._paging.close)
         self._store.close()
 
     async def _tick(self) -> None:
@@ -137,8 +155,18 @@ class HostService(HostMessages):
             if self._slow_store is not None:
                 self._slow_store.tick()
             ticks += 1
+            if ticks % BUFFER_TICKS == 0:
+                self._resize_buffer()
             if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
                 self.service.measure()
+
+    def _resize_buffer(self) -> None:
+        if self.host.pager is not None:
+            self.host.pager.limit_bytes = message_buffer_bytes(self._config, self._hosts())
+
+    def _post(self, action: Callable[[], None]) -> None:
+        """Run something on the loop, from any thread."""
+        self._loop.call_soon_threadsafe(action)
 
     def _failed(self, error: BrokerError) -> None:
         """The store has failed: nothing more becomes durable."""
@@ -262,6 +290,7 @@ class HostService(HostMessages):
     async def configure(self, changed: Row) -> None:
         self._config.replace(changed)
         self.host.reconfigured()
+        self._resize_buffer()
 
     async def metrics(self, names: str | None) -> Row:
         """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""

@@ -142,6 +142,22 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.memory.block_cache_bytes", "size", 16 * MIB, "broker",
             "Bodies of persistent messages that one host keeps in memory; the rest is read from the store.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX),
+    Setting("raybroker.paging.message_buffer_bytes", "size", UNLIMITED, "broker",
+            "Bodies of messages that are not stored (non-persistent, or wanted by no durable subscription) that a host "
+            "keeps in memory, with 512 bytes for each block of messages; the rest goes to paging files. It is no "
+            "limit: nothing is refused or waits because of it. WebLogic's MessageBufferSize.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True,
+            minus_one="a third of the memory, at most 512m, shared by the broker's hosts (at least 8m each)",
+            reload="live"),
+    Setting("raybroker.paging.directory", "string", "", "broker",
+            "Directory of paging files, with a directory for each host in it; empty: the directory of each host's "
+            "store. What is in them means nothing after a restart and is removed at the start. The same disk as the "
+            "journal's is as good as another one as long as little is paged. A loopback without a store pages only "
+            "when this is set."),
+    Setting("raybroker.paging.file_bytes", "size", 128 * MIB, "broker",
+            "Size at which the next paging file begins; a file is removed when none of its messages is left. "
+            "WebLogic's PagingMaxFileSize, 1280m there; smaller files give back room sooner.",
+            unit="bytes", low=MIB, high=1024 * MIB),
     Setting("raybroker.connections_max", "int", 4096, "broker",
             "Connections of one host; one more is refused. Each costs a file descriptor and its buffers.",
             unit="connections", low=1, high=65536),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from raybroker.engine.block_cache import OPENED_BYTES_MAX, OPENED_MAX, BlockCache
+from raybroker.engine.pager import Pager
 from raybroker.model.block import Block, encode_block
 from raybroker.model.record import BLOCK, Entry
 from raybroker.store.memory import MemoryStore
+from tests.unit.engine.rig import Clock
+from tests.unit.engine.test_pager import Files
 
 
 def block(count: int, size: int = 100) -> bytes:
@@ -67,3 +70,33 @@ def test_a_block_is_there_before_the_store_has_it() -> None:
     assert cache.put(1, 1, Block(data), stored=True), "it has to go once it is durable"
     assert bytes(cache.get(1, 1).view) == data
     assert cache.read_back == 0
+
+
+def test_what_is_stored_is_not_paged_and_what_is_paged_is_not_stored() -> None:
+    store, files, data = MemoryStore(), Files(), block(4)
+    assert list(store.recover()) == []
+    cache = BlockCache(store, 1 << 20, Pager(files, 0, Clock(), lambda line: None))
+    for ordinal in range(1, 9_001):
+        stored = ordinal % 2 == 0
+        cache.put(1, ordinal, Block(data), stored=stored)
+        files.sync()
+    assert files.kept
+    assert all(ordinal % 2 for _, ordinal in files.kept)
+    assert cache.kept_bytes == 4_500 * len(data)
+    assert all(bytes(cache.get(1, ordinal).view) == data for ordinal in range(1, 9_001))
+    assert cache.read_back == 0
+    cache.retire(1, range(1, 9_001), stored=False)
+    assert cache.paged_bytes_of(1) == cache.kept_bytes == 0
+    assert cache.pager is not None
+    assert not cache.pager.held_bytes
+
+
+def test_what_its_transaction_stored_is_the_caches_from_then_on() -> None:
+    store, data = MemoryStore(), block(4)
+    cache = BlockCache(store, 1 << 20, Pager(Files(), 0, Clock(), lambda line: None))
+    cache.put(1, 1, Block(data), stored=False, staged=True)
+    cache.demote(1, 1)
+    assert cache.kept_bytes == len(data)
+    assert cache.pager is not None
+    assert not cache.pager.held_bytes
+    assert bytes(cache.get(1, 1).view) == data

@@ -25,7 +25,7 @@ class Metered(Desk):
         self.meters = Meters(self.clock, life, Observers(), self.lines.append, broker="b1", timing=True)
         self.baselines = CounterBaselines(self.meters, self.clock)
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
-        cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13)
+        cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
         states = ("STARTED", "COMPLETE", "PREPARED")
         by_number = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
         transactions: Any = SimpleNamespace(by_number=by_number)
