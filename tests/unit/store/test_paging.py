@@ -50,7 +50,8 @@ def test_what_is_written_is_read_and_freed_as_a_dictionary_would(pages: Pages) -
     rng, twin = random.Random(5), dict[tuple[int, int], bytes]()
     for step in range(60):
         rows = [
-            (rng.randrange(1, 4), step * 10 + i, rng.randbytes(rng.randrange(1, 900))) for i in range(rng.randrange(1, 9))
+            (rng.randrange(1, 4), step * 10 + i, rng.randbytes(rng.randrange(1, 900)))
+            for i in range(rng.randrange(1, 9))
         ]
         assert pages.write(*rows) is None
         twin.update({(destination, ordinal): data for destination, ordinal, data in rows})
