@@ -231,6 +231,7 @@ FLOW = Board(
         Row("Thresholds", (
             panel("Over a threshold", (total("over_threshold", "broker, type, of"), "{{broker}} {{type}} {{of}}"),
                   note="messagesHigh and bytesHigh of destinations."),
+            panel("Producers slowed by it", (total("slowed_producers", "broker, type"), "{{broker}} {{type}}")),
             panel("Part of time over a threshold",
                   (top(rate("destination_threshold_seconds_total", "destination, of")), "{{destination}} {{of}}"),
                   unit="percentunit"),

@@ -132,7 +132,8 @@ class AdminVerbs:
 
         Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
         or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
-        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.
+        ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.  ``slowed_producers`` are
+        those that were told to send more slowly because of it.
         """
 
     @verb(By.EACH, host=True)

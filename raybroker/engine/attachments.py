@@ -16,7 +16,8 @@ class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
     __slots__ = (
-        "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "outbox", "peer",
+        "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "obeys", "outbox",
+        "peer",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
@@ -34,6 +35,8 @@ class Attachment:
         self.broker = ""
         """Home broker of a consumer's connection; "" where there is one broker."""
         self.meter: ProducerMeter | ConsumerMeter | None = None
+        self.obeys = False
+        """A producer that is to hear when its destination is over a threshold."""
         self.leased = False
         """Deliveries that wait for too long are taken back, and must not leave any more."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.producer_flow import producer_credit
+from raybroker.core.destination import Destination
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.consumer_requests import kind_of
 from raybroker.engine.destination_registry import DestinationRegistry
@@ -22,7 +23,8 @@ SKEW_MS_MAX: Final = 2_000
 
 
 class ConnectionRequests:
-    """``found``: called with the id of a connection that is open, perhaps repeatedly."""
+    """``found``: called with the id of a connection that is open, perhaps repeatedly; ``armed``: whether producers of a
+    destination are to slow down."""
 
     def __init__(
         self,
@@ -33,8 +35,10 @@ class ConnectionRequests:
         found: Callable[[str], None],
         report: Callable[[str], None],
         *,
+        armed: Callable[[Destination], bool],
         incarnation: int,
     ) -> None:
+        self._armed = armed
         self._sessions = sessions
         self._registry = registry
         self._attachments = attachments
@@ -86,7 +90,11 @@ class ConnectionRequests:
         except BrokerError:
             del session.producers[handle], session.producer_ids[handle]
             raise
-        session.peer.reply(request, {"epoch": attachment.number, **checks_of(home.attributes)})
+        answer = {"epoch": attachment.number, **checks_of(home.attributes)}
+        attachment.obeys = bool(args.get("obeys"))
+        if self._armed(home):
+            answer["armed"] = True
+        session.peer.reply(request, answer)
 
 
 def _close_producer(session: Session, request: int, args: Arguments) -> None:

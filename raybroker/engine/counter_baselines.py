@@ -72,6 +72,7 @@ class CounterBaselines:
             "total_consumers": total,
             "peak_consumers": meter.consumers_peak if meter is not None else 0,
             "over_threshold": [of for of, over in meters.thresholds.over(home).items() if over],
+            "slowed_producers": meters.thresholds.slowed(home),
             "messages_threshold_ms": over_ms["messages"],
             "bytes_threshold_ms": over_ms["bytes"],
             "counted_since_ms": base.at_ms if base is not None else meters.start_ms,

@@ -49,6 +49,7 @@ from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
+from raybroker.engine.producer_signals import ProducerSignals
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.schedule_requests import ScheduleRequests
 from raybroker.engine.schedules import Schedules
@@ -110,6 +111,7 @@ class Host:
         self.registry = DestinationRegistry()
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
+        self.signals = ProducerSignals(self.attachments)
         self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report)
         self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"], self.pager)
         self.own = OwnSends(self.registry, codec, identity)
@@ -127,7 +129,9 @@ class Host:
         """What carries commands out, and what is counted of them."""
         life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
         timing = self.config["raybroker.metrics.timing"]
-        self.meters = Meters(self.clock, life, self._observers, self.report, broker=self._broker, timing=timing)
+        self.meters = Meters(
+            self.clock, life, self._observers, self.report, self.signals, broker=self._broker, timing=timing
+        )  # fmt: skip
         self._effects = EffectDispatcher()
         self.executor = Executor(
             self.store, self.clock, self.cache, self._wakeups, self._effects,
@@ -203,7 +207,7 @@ class Host:
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
             self.sessions, self.registry, self.attachments, self.clock, self.temporary.found, self.report,
-            incarnation=self.incarnation,
+            armed=self.meters.thresholds.armed, incarnation=self.incarnation,
         )  # fmt: skip
         consumers = ConsumerRequests(
             self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker

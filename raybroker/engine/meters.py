@@ -22,7 +22,7 @@ from raybroker.engine.limit_log import LimitLog
 from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Clock
 from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sampling
-from raybroker.engine.thresholds import Thresholds
+from raybroker.engine.thresholds import Signals, Thresholds
 from raybroker.model.block import Block
 
 TAGS_MANY: Final = 64
@@ -34,8 +34,8 @@ class Meters:
     """All meters of a host. ``timing``: histograms are kept; without, only what costs nothing is counted."""
 
     def __init__(
-        self, clock: Clock, life: LifeCycle, observers: Observers, report: Callable[[str], None], *, broker: str,
-        timing: bool,
+        self, clock: Clock, life: LifeCycle, observers: Observers, report: Callable[[str], None], signals: Signals,
+        *, broker: str, timing: bool,
     ) -> None:  # fmt: skip
         self._now_ns = clock.monotonic_ns
         self._broker = broker
@@ -50,7 +50,7 @@ class Meters:
         """Transactions."""
         self.gone: dict[str, dict[str, Any]] = {}
         """Counters and histograms of destinations that were destroyed, by type: totals of a host never shrink."""
-        self.thresholds = Thresholds(clock.now_ms, observers, report)
+        self.thresholds = Thresholds(clock.now_ms, observers, report, signals)
         self.limits = LimitLog(clock.now_ms, report)
 
     def of(self, home: Destination) -> DestinationMeter:

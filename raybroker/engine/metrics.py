@@ -37,7 +37,7 @@ GAUGES: Final = (
     "messages", "message_bytes", "waiting_messages", "unacknowledged_messages", "delayed_messages", "pending_messages",
     "oldest_message_age_seconds", "producers", "consumers", "idle_consumers", "full_consumers", "subscriptions",
     "schedules", "ordered_units", "consumer_limit_messages", "consumer_credit_messages", "quota_used_ratio",
-    "flow_controlled", "over_threshold", "paused", "halted",
+    "flow_controlled", "over_threshold", "slowed_producers", "paused", "halted",
 )  # fmt: skip
 COUNTERS: Final = {
     "messages_in_total": "messages_in",
@@ -148,6 +148,7 @@ class MetricRows:
             "quota_used_ratio": quota_used(home),
             "flow_controlled": int(home.admission.slow),
             "over_threshold": self._meters.thresholds.over(home),
+            "slowed_producers": self._meters.thresholds.slowed(home),
             "paused": {
                 "producers": int("production" in home.paused),
                 "consumers": int("consumption" in home.paused),

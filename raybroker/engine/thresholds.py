@@ -2,14 +2,14 @@
 ends.
 
 One is *over* from the first time that it holds more than its High, until it holds less than its Low.  The log hears of
-it at once, but of one destination at most once a second; what it heard last is the truth a second later.  Producers are
-not slowed by it: that is FLOW_CONTROL at the limits.
+it at once, but of one destination at most once a second; what it heard last is the truth a second later.  So do the
+producers: a destination is *armed* while what they heard last is that it is over either threshold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from raybroker.core.destination import Destination
 from raybroker.engine.observers import Observers
@@ -30,10 +30,21 @@ class _Threshold:
         self.told_ms = -TOLD_EVERY_MS
 
 
-class Thresholds:
-    """Of all destinations of a host. ``report`` takes a line for the log."""
+class Signals(Protocol):
+    """The way to the producers of a destination."""
 
-    def __init__(self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None]) -> None:
+    def tell(self, home: Destination, /, *, armed: bool) -> None: ...
+
+    def count(self, home: Destination, /) -> int: ...
+
+
+class Thresholds:
+    """Of all destinations of a host. ``report`` takes a line for the log; ``signals`` are for producers."""
+
+    def __init__(
+        self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None], signals: Signals
+    ) -> None:
+        self._signals = signals
         self._now_ms = now_ms
         self._observers = observers
         self._report = report
@@ -75,7 +86,7 @@ class Thresholds:
                 self._tell(home, known)
 
     def _tell(self, home: Destination, known: dict[str, _Threshold]) -> None:
-        now_ms = self._now_ms()
+        now_ms, armed = self._now_ms(), self.armed(home)
         for of, threshold in known.items():
             if threshold.told == threshold.over or now_ms - threshold.told_ms < TOLD_EVERY_MS:
                 continue
@@ -87,6 +98,17 @@ class Thresholds:
             else:
                 now = f"holds {held} {of}; it was over until {of}Low={low}"
                 self._report(Notice(f"[B1152] {home.kind} {home.name} {now}"))
+        if self.armed(home) != armed:
+            self._signals.tell(home, armed=not armed)
+
+    def armed(self, home: Destination) -> bool:
+        """Whether producers have heard, or hear when they come, that they are to slow down."""
+        known = self._known.get(home.number)
+        return known is not None and any(threshold.told for threshold in known.values())
+
+    def slowed(self, home: Destination) -> int:
+        """Producers that were told to slow down."""
+        return self._signals.count(home) if self._known and self.armed(home) else 0
 
     def over(self, home: Destination) -> dict[str, int]:
         """messages and bytes → 1 when it is over, 0 when not."""

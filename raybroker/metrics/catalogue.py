@@ -133,6 +133,8 @@ DESTINATIONS: Final = _scoped(
     _gauge("over_threshold", "",
            "Destinations that held more than messagesHigh or bytesHigh, and have not been below messagesLow or "
            "bytesLow since; of: messages or bytes.", "of"),
+    _gauge("slowed_producers", "",
+           "Producers that were told to send more slowly, since their destination is over a threshold."),
     _gauge("paused", "", "Destinations that are paused; what: producers, consumers or insertion.", "what"),
     _gauge("halted", "", "Destinations that are halted by a damaged message."),
     # ---- times and sizes

@@ -116,6 +116,22 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("ServerAffinityEnabled", "bool", True, "factory",
             "Whether producers and consumers of distributed destinations prefer the member of their home broker. "
             "Producers that are spread unevenly over the brokers do better without."),
+    Setting("FlowControlEnabled", "bool", True, "factory",
+            "Whether producers obey a destination that is over its threshold (messagesHigh, bytesHigh), and send no "
+            "more than a limited number of messages a second until it is not. They are slowed, never refused."),
+    Setting("FlowMaximum", "int", 500, "factory",
+            "Messages a second that a producer may send first when its destination comes to be over its threshold. "
+            "Afterwards it may send more and more, and is free when it reaches this again. Each producer has a limit "
+            "of its own.", unit="messages/s", low=1, high=INT_MAX),
+    Setting("FlowMinimum", "int", 50, "factory",
+            "Messages a second that no producer is slowed below; at most FlowMaximum.",
+            unit="messages/s", low=1, high=INT_MAX),
+    Setting("FlowInterval", "seconds", 60, "factory",
+            "How long it takes from FlowMaximum to FlowMinimum, and back. 0: FlowMinimum holds at once, and no limit "
+            "as soon as the destination is not over its threshold any more.", unit="s", low=0, high=INT_MAX),
+    Setting("FlowSteps", "int", 10, "factory",
+            "Steps that FlowInterval is cut into: downwards by a constant ratio, upwards by equal amounts.",
+            unit="steps", low=1, high=INT_MAX),
     Setting("acknowledgePolicy", "enum", "All", "factory",
             "What acknowledge() of a message covers in a session with client acknowledgement: All that the session has "
             "received, or Previous: up to that message.", choices=("All", "Previous")),

@@ -178,8 +178,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Largest single message; imq.message.max_size of the broker holds as well.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
     Setting("messagesHigh", "int", UNLIMITED, "destination",
-            "Messages held above which it is over its threshold: a line in the log, and the time counts. It slows no "
-            "producer: that is FLOW_CONTROL.",
+            "Messages held above which it is over its threshold: a line in the log, the time counts, and producers of "
+            "connections with FlowControlEnabled send more and more slowly (FlowMaximum, FlowMinimum, FlowInterval, "
+            "FlowSteps) until it is not. It refuses nothing: that is maxNumMsgs.",
             unit="messages", low=0, high=INT_MAX, unlimited=True, minus_one="no threshold", reload=_LIVE),
     Setting("messagesLow", "int", UNLIMITED, "destination",
             "Messages held below which it is not over messagesHigh any more; has to be lower than that.",

@@ -97,14 +97,23 @@ async def put(
     target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None,
     timeout_s: float | None = None, *, urgent: bool,
 ) -> str:  # fmt: skip
-    """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``."""
+    """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``, which
+    passes while the rate alone holds the message back as if it stood still."""
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(timeout_s) as limit:
             while True:
                 sent = target.put(body, header, shared, waiter, urgent=urgent, block=False)
                 if sent is not None:
                     return sent
-                await asyncio.wrap_future(target.room_future())
+                until_s = limit.when()
+                if until_s is not None and target.waits_for_rate:
+                    left_s = until_s - loop.time()
+                    limit.reschedule(None)
+                    await asyncio.wrap_future(target.room_future())
+                    limit.reschedule(loop.time() + left_s)
+                else:
+                    await asyncio.wrap_future(target.room_future())
     except TimeoutError:
         raise no_room(target, timeout_s) from None
 
@@ -125,6 +134,8 @@ async def with_room(
     """The parts that ``put_many`` yields; each part is asked for once there is room for it."""
     while True:
         await asyncio.wrap_future(target.room_future())
+        while not target.has_room():  # Another task was quicker.
+            await asyncio.wrap_future(target.room_future())
         part = next(parts, None)
         if part is None:
             return

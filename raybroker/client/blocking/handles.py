@@ -280,6 +280,13 @@ class Producer(ProducerBase, HeaderHints):
         of which nothing is known because the producer ended before they were confirmed."""
         return self._core.refused
 
+    @property
+    def flow_limit(self) -> float | None:
+        """Messages a second that it may send now, since its destination is over a threshold or was lately; None: as
+        many as it likes. Of several destinations, the lowest. See FlowControlEnabled, FlowMaximum, FlowMinimum."""
+        own = self._core
+        return own.flow_limit
+
     def close(self) -> None:
         """Wait until everything sent is settled, then close.
 

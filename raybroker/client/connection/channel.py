@@ -297,7 +297,7 @@ class Channel:
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
             if self._observer is not None:
                 self._observer.channel_closing(self)
-        elif event.name in ("destroyed", "halted", "gate", "credit", "consumers"):
+        elif event.name in ("destroyed", "halted", "gate", "credit", "armed", "consumers"):
             handle = event.data.get("handle", 0)
             endpoint = self.endpoints.get(handle)
             if event.name in ("destroyed", "halted"):  # The host answers nothing more of this handle.

@@ -33,6 +33,7 @@ from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.flow_rate import flow_rates
 from raybroker.client.session.branch import Branch
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError
@@ -99,6 +100,8 @@ class ConnectionCore:
         self.io = io
         self.clock = SystemClock()
         self.message_bytes_max = message_bytes_max(attributes["imq.message.max_size"])
+        self.flow_rates = flow_rates(attributes)
+        """What producers obey while a destination is over a threshold; None: they obey nothing."""
         self.started = False
         self._was_started = self._start_awaited = False
         self.used = False

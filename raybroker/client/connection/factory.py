@@ -19,6 +19,7 @@ from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.tasks import RETRY_FIRST_S
+from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
 from raybroker.model.settings import lookup
@@ -38,10 +39,10 @@ class ConnectionFactory:
 
     def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
         values = {**(attributes or {}), **named}
-        for name, value in values.items():
-            parsed = lookup(name, "factory").parse(value)
-            if name == ATTRIBUTE:
-                address_list(str(parsed))
+        parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
+        if ATTRIBUTE in parsed:
+            address_list(str(parsed[ATTRIBUTE]))
+        check_rates(parsed)
         self.attributes: dict[str, object] = values
 
     def connect(

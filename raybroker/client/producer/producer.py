@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import by_bytes
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.compression import compressed, too_large
+from raybroker.client.producer.flow_rate import FlowRates
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
@@ -72,6 +73,7 @@ class ProducerConnection(Protocol):
     attachments: Attachments
     events: Events
     message_bytes_max: int
+    flow_rates: FlowRates | None
     producers: list[OpenProducer]
 
     def forget_producer(self, producer: object, /) -> None: ...
@@ -154,8 +156,10 @@ class ProducerCore(Endpoint):
         self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
-            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns, transacted=self.transacted
-        )
+            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns, transacted=self.transacted,
+            rates=connection.flow_rates, later=self._call_room,
+        )  # fmt: skip
+        self._obeys = connection.flow_rates is not None
         self._send_timeout = SendTimeout(
             self._state, self._lock, self.name, attributes[ATTRIBUTE], connection.clock.monotonic_ns
         )
@@ -196,8 +200,8 @@ class ProducerCore(Endpoint):
             kind, data, header = compressed(kind, data, header)
         with self._lock:
             state, room = self._state, self._room
-            # Nearly all messages find room, and no credit to be held back for.
-            if (state.credit or state.held_bytes >= room.bytes_max or room.stopped is not None) and not room.enter(
+            # Nearly all messages find room, and no credit or rate to be held back for.
+            if (state.credit or state.held_bytes >= room.easy_bytes or room.stopped is not None) and not room.enter(
                 settled=waiter is not None, block=block
             ):
                 return None
@@ -232,7 +236,7 @@ class ProducerCore(Endpoint):
         """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now."""
         done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
         with self._lock:
-            self._room.wait()
+            self._room.wait(len(bodies))
             now_ms = self._clock.now_ms() if now_ms is None else now_ms
             self._state.add_many(kinds, bodies, shared, now_ms, done, own)
             if self._transactions is None or self._state.held_bytes > self._linger_bytes:
@@ -242,11 +246,15 @@ class ProducerCore(Endpoint):
         return done
 
     def _blocks(self, bodies: list[bytes]) -> Iterator[tuple[int, int]]:
-        """Where blocks of these bodies start and end; none has more messages than the credit."""
+        """Where blocks of these bodies start and end; none has more messages than the credit, or than the rate allows
+        when it is asked for."""
         for start, end in by_bytes(bodies):
-            most = self._state.credit if self._transactions is None else 0
-            step = most or end - start
-            yield from ((at, min(at + step, end)) for at in range(start, end, step))
+            at = start
+            while at < end:
+                credit, run = self._state.credit if self._transactions is None else 0, self._room.run
+                most = min(credit, run) if credit and run else credit or run or end - at
+                yield at, min(at + most, end)
+                at += most
 
     def check_window(self) -> None:
         """A message with a deduplication id is about to be sent: log, once, when the destination ignores it."""
@@ -270,7 +278,23 @@ class ProducerCore(Endpoint):
 
     def has_room(self) -> bool:
         """Whether a message would be taken, or refused, without waiting."""
-        return self._room.takes_more
+        with self._lock:
+            return self._room.takes_more
+
+    @property
+    def waits_for_rate(self) -> bool:
+        """The rate holds the next message back, and nothing else does."""
+        with self._lock:
+            return self._room.waits_for_rate
+
+    @property
+    def flow_limit(self) -> float | None:
+        """Messages a second that may be sent now, since the destination is or was over a threshold; None: no limit."""
+        with self._lock:
+            return self._room.limit
+
+    def _call_room(self, wait_s: float) -> None:
+        self._io.post(self._io.loop.call_later, wait_s, self._room_due)
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Whoever sent a message waits no longer: True when it has not left, and will not."""
@@ -311,6 +335,10 @@ class ProducerCore(Endpoint):
             self._io.post(self._flush_scheduled)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
+
+    def _room_due(self) -> None:
+        with self._lock:
+            self._room.due()
 
     def _flush(self) -> None:
         """Write everything, as far as the connection takes it; an error ends the producer."""
@@ -420,10 +448,10 @@ class ProducerCore(Endpoint):
             self._room.gate("open")
         args = {
             "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
-            "generation": self._generation,
+            "generation": self._generation, "obeys": self._obeys,
         }  # fmt: skip
         try:
-            answer = await channel.call("open_producer", args)
+            answer = await channel.call("open_producer", args, self._opened)
             self._window_of_ids = bool(answer.get("dedup"))
             self.encode = await validating(self.encode, self.name, answer.get("xml"))
         except BaseException:
@@ -438,6 +466,20 @@ class ProducerCore(Endpoint):
                 self._room.gate(str(answer["gate"]))
         self._flush()
         self._owner.member_turned()
+
+    def _opened(self, answer: Mapping[str, Any]) -> None:
+        """Before any frame that follows the answer."""
+        self._signal(armed=bool(answer.get("armed")))
+
+    def _signal(self, *, armed: bool) -> None:
+        """The destination is over a threshold, or is not: obey."""
+        with self._lock:
+            before = self._room.limit
+            self._room.signal(armed=armed)
+            now = self._room.limit
+        if now is not None and before is None:
+            log.info("%s is over a threshold: this producer sends at most %g messages a second, then fewer",
+                     self.name, now)  # fmt: skip
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Sent | wire.Refused):
@@ -460,6 +502,9 @@ class ProducerCore(Endpoint):
         elif isinstance(frame, wire.Event):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
+                return
+            if frame.name == "armed":
+                self._signal(armed=bool(frame.data.get("armed")))
                 return
             if frame.name != "gate":
                 self._connection.attachments.end(self, ended_by(frame, self.name))

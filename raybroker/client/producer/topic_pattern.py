@@ -16,6 +16,7 @@ from raybroker.client.connection.io_thread import fulfil, refuse
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_encoding import Encode
+from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.producer import (
     ProducerConnection,
     ProducerCore,
@@ -90,9 +91,9 @@ class PatternProducer(ProducerOwner):
         """The id is that of the first copy; ``waiter`` is told when the last one is settled."""
         if self.closed:
             raise IllegalStateError(f"the producer for {self.name} is closed")
-        members = list(self._members.values())
-        if not block and not all(member.has_room() for member in members):
+        if not block and not self.has_room():
             return None
+        members = list(self._members.values())
         if not members:
             self._unsent += 1
             sent = message_id(self._identity, self._unsent)
@@ -133,6 +134,20 @@ class PatternProducer(ProducerOwner):
         return next(
             (member.room_future() for member in list(self._members.values()) if not member.has_room()), _done()
         )  # fmt: skip
+
+    @property
+    def waits_for_rate(self) -> bool:
+        """As ProducerCore."""
+        return any(member.waits_for_rate for member in list(self._members.values()))
+
+    @property
+    def flow_limit(self) -> float | None:
+        """As ProducerCore, of the topic that takes least."""
+        return least(member.flow_limit for member in list(self._members.values()))
+
+    def has_room(self) -> bool:
+        """As ProducerCore."""
+        return all(member.has_room() for member in list(self._members.values()))
 
     @property
     def refused(self) -> int:

@@ -25,6 +25,7 @@ from raybroker.client.connection.directory import View
 from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_encoding import Encode
+from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
 from raybroker.client.producer.producer import ProducerCore, ProducerOwner, ProducerSession, open_producer
 from raybroker.client.producer.producer_state import Shared
@@ -384,6 +385,20 @@ class RoutedProducer(ProducerOwner):
     @property
     def throttled(self) -> bool:
         return any(member.throttled for member in self._all())
+
+    @property
+    def waits_for_rate(self) -> bool:
+        """As ProducerCore."""
+        return self._finding is None and any(member.waits_for_rate for member in self._all())
+
+    @property
+    def flow_limit(self) -> float | None:
+        """As ProducerCore, of the member that takes least."""
+        return least(member.flow_limit for member in self._all())
+
+    def has_room(self) -> bool:
+        """As ProducerCore."""
+        return self._finding is None and all(member.has_room() for member in self._all())
 
     def room_future(self) -> Future[None]:
         """Done when :meth:`put` is worth another try."""

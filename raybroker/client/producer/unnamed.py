@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.member_balance import BalanceConnection
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
@@ -91,6 +92,11 @@ class UnnamedProducer:
     def refused(self) -> int:
         with self._lock:
             return self._refused + sum(producer.refused for producer in self._producers.values())
+
+    @property
+    def flow_limit(self) -> float | None:
+        """As ProducerCore, of the destination that takes least."""
+        return least(producer.flow_limit for producer in self._all())
 
     def wait_no_longer(self, error: BrokerError) -> None:
         """As ProducerCore."""

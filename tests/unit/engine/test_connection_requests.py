@@ -59,7 +59,7 @@ class Asking(Desk):
         self.found: list[str] = []
         requests = ConnectionRequests(
             self.sessions, self.registry, Attachments(INCARNATION), self.clock, self.found.append, self.lines.append,
-            incarnation=INCARNATION,
+            armed=lambda home: False, incarnation=INCARNATION,
         )  # fmt: skip
         self.operations: Any = requests.operations()
         self.session = self.connected()

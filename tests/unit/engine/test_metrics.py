@@ -18,11 +18,20 @@ from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 
 
+class Signals:
+    """Nobody is told, and two producers hear it."""
+
+    def tell(self, home: Any, *, armed: bool) -> None: ...
+
+    def count(self, home: Any) -> int:
+        return 2
+
+
 class Metered(Desk):
     def __init__(self) -> None:
         super().__init__()
         life: Any = SimpleNamespace(sink=None, consumer=lambda attachment, event: None)
-        self.meters = Meters(self.clock, life, Observers(), self.lines.append, broker="b1", timing=True)
+        self.meters = Meters(self.clock, life, Observers(), self.lines.append, Signals(), broker="b1", timing=True)
         self.baselines = CounterBaselines(self.meters, self.clock)
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
         cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)

@@ -126,6 +126,46 @@ def test_what_a_destroyed_destination_was_over_stays_in_the_sums() -> None:
     assert "over_threshold" not in queue.rig.host.meters.gone["queue"]
 
 
+def test_producers_that_obey_hear_of_it_and_those_that_come_later_learn_it() -> None:
+    queue = Filled(messagesHigh=3, messagesLow=2, bytesHigh=20, bytesLow=10)
+    rig, client = queue.rig, Client(queue.rig)
+    obeying = client.handle()
+    answer = client.ok("open_producer", handle=obeying, name="q", type="queue", producer=9, obeys=True)
+    assert "armed" not in answer
+    rig.clock.ms += 1000
+    queue.send(8)
+    assert client.peer.take("event") == [("event", "armed", {"handle": obeying, "armed": True})]
+    assert queue.client.peer.take("event") == [], "it does not obey"
+    assert rig.host.metrics.gauges(rig.home())["slowed_producers"] == 1
+    later = client.handle()
+    answer = client.ok("open_producer", handle=later, name="q", type="queue", producer=10, obeys=True)
+    assert answer["armed"] is True
+    rig.clock.ms += 1000
+    queue.take(6)
+    assert client.peer.take("event") == [], "of messages it is still over"
+    rig.clock.ms += 1000
+    queue.take(1)
+    told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
+    assert sorted(told) == [(obeying, False), (later, False)]
+    assert rig.host.metrics.gauges(rig.home())["slowed_producers"] == 0
+
+
+def test_producers_are_told_once_a_second_at_most_and_what_they_heard_last_is_true() -> None:
+    queue = Filled(messagesHigh=2, messagesLow=1)
+    rig, client = queue.rig, Client(queue.rig)
+    client.ok("open_producer", handle=1, name="q", type="queue", producer=9, obeys=True)
+    rig.clock.ms += 5000
+    for _ in range(20):
+        queue.send(3)
+        queue.take(3)
+    assert [row[2]["armed"] for row in client.peer.take("event")] == [True]
+    answer = client.ok("open_producer", handle=2, name="q", type="queue", producer=10, obeys=True)
+    assert answer["armed"] is True, "as the others have heard"
+    rig.clock.ms += 1000
+    rig.host.count()
+    assert [row[2] for row in client.peer.take("event")] == [{"handle": n, "armed": False} for n in (1, 2)]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 700)), max_size=40))
 def test_it_is_as_the_rule_says_after_every_step(steps: list[tuple[bool, int, int]]) -> None:
     queue = Filled(messagesHigh=5, messagesLow=3)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.producer.flow_rate import FlowRates
 from raybroker.client.producer.send_room import SendRoom
 from raybroker.errors import DestinationPausedError, IllegalStateError, RequestTimeoutError
 
@@ -174,3 +175,128 @@ def test_nobody_waits_for_a_full_destination_while_the_session_is_closed(held: H
     assert rig.room.takes_more, "it would be refused without waiting"
     rig.changed(held_bytes=0, crowded=False)
     assert rig.enter(), "what has room is taken"
+
+
+RATES = FlowRates(10, 10, 0, 1)
+
+
+class Paced(Rig):
+    """A room with a limit of ten messages a second while it is armed; the time is what a test says."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.now_ns, self.alarms = 0, list[float]()
+        attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
+        self.room = SendRoom(
+            self.held, self.lock, "orders", attributes, lambda: self.now_ns, transacted=self.transacted, rates=RATES,
+            later=self.alarms.append,
+        )  # fmt: skip
+
+    def signal(self, *, armed: bool) -> None:
+        with self.lock:
+            self.room.signal(armed=armed)
+
+    def due(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9)
+        with self.lock:
+            self.room.due()
+
+    def future(self) -> Future[None]:
+        with self.lock:
+            return self.room.future()
+
+
+@pytest.mark.parametrize("transacted", [False, True])
+def test_while_armed_messages_are_taken_at_the_rate_and_afterwards_as_they_come(transacted: bool) -> None:
+    rig = Paced(transacted=transacted)
+    assert (rig.room.easy_bytes, rig.room.limit, rig.room.run) == (100, None, 0)
+    rig.signal(armed=True)
+    assert (rig.room.easy_bytes, rig.room.limit, rig.room.run) == (0, 10, 1)
+    assert [rig.enter(), rig.enter(), rig.room.waits_for_rate] == [True, False, True]
+    rig.now_ns += 100_000_000
+    assert [rig.enter(), rig.enter()] == [True, False]
+    rig.signal(armed=False)
+    assert [rig.enter() for _ in range(100)] == [True] * 100
+    assert (rig.room.easy_bytes, rig.room.limit, rig.room.waits_for_rate) == (100, None, False)
+
+
+def test_a_producer_without_rates_obeys_nothing() -> None:
+    rig = Rig()
+    with rig.lock:
+        rig.room.signal(armed=True)
+    assert (rig.room.easy_bytes, rig.room.limit) == (100, None)
+    assert rig.enter()
+
+
+def test_those_who_wait_with_futures_are_told_one_by_one_and_an_alarm_is_set_for_the_next() -> None:
+    rig = Paced()
+    rig.signal(armed=True)
+    assert rig.future().done(), "one may go"
+    assert rig.enter()
+    waiting = [rig.future() for _ in range(3)]
+    assert rig.alarms == [pytest.approx(0.1)], "one alarm for all"
+    rig.due(0.1)
+    assert [future.done() for future in waiting] == [True, False, False]
+    assert rig.enter()
+    rig.due(0.2)
+    assert [future.done() for future in waiting] == [True, True, True]
+    assert len(rig.alarms) == 2
+    assert [rig.enter(), rig.enter()] == [True, True]
+    last = rig.future()
+    rig.signal(armed=False)
+    assert last.done()
+
+
+def test_no_alarm_is_set_while_the_buffer_is_full_and_the_rate_is_asked_again_once_it_is_not() -> None:
+    rig = Paced(held=Held(100))
+    rig.signal(armed=True)
+    waiting = [rig.future(), rig.future()]
+    assert (rig.alarms, rig.room.waits_for_rate) == ([], False)
+    rig.changed(held_bytes=0)
+    assert [future.done() for future in waiting] == [True, False]
+    assert len(rig.alarms) == 1
+
+
+@pytest.mark.parametrize("end", ["finish", "end_waiting", "stop"])
+def test_nobody_waits_for_the_rate_of_a_producer_that_ends(end: str) -> None:
+    rig = Paced(timeout_ms=1)
+    rig.signal(armed=True)
+    assert rig.enter()
+    faults: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            rig.enter(block=True)
+        except IllegalStateError as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while rig.room._in_line < len(threads):
+        time.sleep(0.001)
+    waiting = rig.future()
+    with rig.lock:
+        getattr(rig.room, end)(CLOSED)
+    for thread in threads:
+        thread.join(5)
+    assert faults == [CLOSED] * 3, "and the time for an answer has nothing to do with it"
+    assert waiting.done()
+    with pytest.raises(IllegalStateError, match="closed"):
+        rig.enter(block=True)
+    with pytest.raises(IllegalStateError, match="closed"):
+        rig.enter(block=False)
+
+
+def test_a_rate_that_is_over_lets_threads_go() -> None:
+    rig = Paced()
+    rig.signal(armed=True)
+    assert rig.enter()
+    took: list[bool] = []
+    thread = threading.Thread(target=lambda: took.append(rig.enter(block=True)))
+    thread.start()
+    while not rig.room._in_line:
+        time.sleep(0.001)
+    rig.signal(armed=False)
+    thread.join(5)
+    assert took == [True]
