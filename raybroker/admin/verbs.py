@@ -163,6 +163,25 @@ class AdminVerbs:
         Metrics, and messages of ``mq.metrics``, count on from the start of the broker.
         """
 
+    # ---- stores
+
+    @verb(By.ROWS)
+    def query_store(self, /) -> Listing:
+        """One row a store, which is a host's: host, hosting, reserved_bytes (its files), used_bytes (what is written in
+        them), live_bytes (of messages that are there), garbage_bytes, ratio (live in percent of used),
+        advice, segments, and ``destinations``: type, name, blocks and bytes of each, the largest first.
+        """
+
+    @verb(By.ROWS)
+    def compact_destination(self, /, type: Type | None = None, name: Name | None = None) -> Listing:
+        """Have the stores of one destination, or of all (of a type), give back what they can at once, which otherwise
+        happens by and by.  One row a store, as :meth:`query_store` without destinations, with ``freed_bytes``,
+        ``garbage_before``, and ``done``: False when it takes longer than 10 s, and goes on by itself.
+
+        A store has all destinations of its host, and is compacted as a whole.  Raises IllegalStateError unless the
+        destinations that are meant are paused, producers and consumers.
+        """
+
     # ---- consumers and subscriptions
 
     @verb(By.CLUSTER)

@@ -172,6 +172,19 @@ class Destinations:
         await self._each(keys, lambda key, host: host.reset(*key))
         return len(keys)
 
+    async def query_store(self) -> Listing:
+        """One row a host: its store."""
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.stored())
+        return Listing(({"host": host.key, "hosting": host.hosting, **row} for host, row in found), missing)
+
+    async def compact_destination(self, type: str | None = None, name: str | None = None) -> Listing:
+        """One row a host that was compacted; raises what the first host raises that refuses."""
+        by_host: dict[str, tuple[HostPort, list[Key]]] = {}
+        for key in self._chosen(type, name, "compacted"):
+            host = self._registry.host_of(*key)
+            by_host.setdefault(host.key, (host, []))[1].append(key)
+        return Listing([{"host": host.key, **await host.compact(keys)} for host, keys in by_host.values()])
+
     def _chosen(self, type_: str | None, name: str | None, done: str) -> list[Key]:
         if name is None:
             self._registry.require_all_asked("every destination")

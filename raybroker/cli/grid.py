@@ -1,4 +1,4 @@
-"""The verbs of the grid for dst, bkr and con: create, list, query, update, destroy, purge, pause, resume.
+"""The verbs of the grid for dst, bkr, con and stores: create, list, query, update, destroy, purge, pause, compact, …
 
 Each command is its arguments, one call of ``conn.admin()``, and what is printed.
 """
@@ -14,7 +14,7 @@ from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, things, without
 from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
 from raybroker.cli.command import command
-from raybroker.cli.exits import UsageError
+from raybroker.cli.exits import UsageError, end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
     AnyType,
@@ -35,6 +35,11 @@ from raybroker.client.admin.admin import Admin
 DESTINATION_COLUMNS: Final = {
     "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
     "active_consumers": "cons", "producers": "prod", "messages_in": "in", "messages_out": "out",
+}  # fmt: skip
+STORED_COLUMNS: Final = {"type": "type", "name": "name", "blocks": "blocks", "bytes": "bytes"}
+COMPACTED_COLUMNS: Final = {
+    "host": "host", "freed_bytes": "given back", "reserved_bytes": "reserved", "used_bytes": "used",
+    "garbage_before": "garbage before", "garbage_bytes": "garbage", "ratio": "ratio %",
 }  # fmt: skip
 CONSUMER_COLUMNS: Final = {
     "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
@@ -194,6 +199,37 @@ def _paused(name: str | None, type_: str | None, which: str) -> tuple[str | None
 
 def _those(kind: str | None, name: str | None, count: int) -> str:
     return f"{kind} {name}" if name is not None else things(count, kind or "destination")
+
+
+@command("query", "store")
+def query_store(admin: Admin, json: Json = False) -> None:
+    """Show the stores of the hosts: bytes reserved, used and live, what is garbage, and each destination's part.
+
+    Above a ratio of 75 % leave a store as it is; where it stays below 50 %, compact dst gives space back. A store
+    reclaims its space by itself while it is used.
+    """
+    rows = admin.query_store()
+    if json:
+        output.as_json(rows)
+    for row in () if json else rows:
+        output.fields(without(row, "host", "destinations"), title=f"store of host {row['host']}")
+        output.table(row["destinations"], STORED_COLUMNS, empty="no destinations")
+    end_of_list(rows)
+
+
+@command("compact", "dst")
+def compact_dst(admin: Admin, name: PausedName = None, type: AnyType = None, json: Json = False) -> None:
+    """Give back what a store has reserved and does not need: raybroker compact dst -t q -n orders
+
+    The destination has to be paused (pause dst), all of them without a name. A store is that of a host, with all its
+    destinations; it reclaims its space by itself while it is used, so that this is seldom needed.
+    """
+    kind = None if type is None and name is None else destination_type(type or "queue")
+    rows = admin.compact_destination(kind, name)
+    show_list(rows, COMPACTED_COLUMNS, empty="no destinations", json=json)
+    for row in rows:
+        if not row["done"]:
+            output.error(f"host {row['host']} is not done yet and goes on; look again: raybroker query store")
 
 
 @command("list", "con")

@@ -14,7 +14,7 @@ from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 HELP: Final = {
     "create": "create dst|saf|sch|tpl: a destination, a forwarding agent, a recurring schedule or a template.",
     "list": "list dst|con|dur|saf|sch|txn|msg|tpl|bkr: what there is.",
-    "query": "query dst|con|saf|sch|txn|bkr|cls: one of them in full.",
+    "query": "query dst|con|saf|sch|txn|bkr|cls|store: one of them in full.",
     "update": "update dst|tpl|bkr: change attributes, or properties of brokers while they run.",
     "destroy": "destroy dst|dur|saf|sch|tpl: remove one.",
     "purge": "purge dst|dur: discard messages.",
@@ -32,6 +32,7 @@ HELP: Final = {
     "changemaster": "changemaster cls: move the configuration change record.",
     "backup": "backup cls: write the configuration change record to a file.",
     "metrics": "metrics dst|svc|bkr: counts, rates, connections, consumers, disk; again and again.",
+    "compact": "compact dst: give back what stores do not need.",
     "reset": "reset dst: count from zero.",
     "adopt": "adopt dst: put what a restored record does not know into it.",
     "restore": "restore cls: make a backup the record, while brokers are down.",

@@ -99,7 +99,9 @@ for function, short in (
     (messages.receive, "Take or browse messages and print them."),
 ):
     app.command(short_help=short)(function)
-groups.attach(app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics))
+groups.attach(
+    app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics)
+)
 
 
 app.add_typer(dbmgr.app, name="dbmgr")

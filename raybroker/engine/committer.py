@@ -150,6 +150,11 @@ class InlineCommitter:
             return
         done()
 
+    def tidy(self) -> None:
+        if not self._dead:
+            while self._store.maintain(MAINTAIN_BYTES):
+                pass
+
     def close(self) -> None:
         """Nothing is ever left to do."""
 
@@ -185,6 +190,8 @@ class ThreadCommitter:
         self._wake = threading.Condition(self._lock)
         self._busy = False
         """The thread is using the store."""
+        self._tidying = False
+        """The thread is to reclaim space; it is busy with that."""
         self._armed = False
         """A commit in the engine's thread is due."""
         self._inline_run = self._inline_bytes = 0
@@ -217,6 +224,16 @@ class ThreadCommitter:
                 self._armed = True
                 self._soon(self._commit_here)
             elif not self._busy or self._stalled:
+                self._wake.notify()
+
+    def tidy(self) -> None:
+        """Let the store reclaim space in the thread, unless that is at work: it tidies up after each commit of its own.
+
+        Called in the engine's thread only, so that no commit is under way in it.
+        """
+        with self._lock:
+            if not (self._dead or self._closing or self._busy or self._waiting):
+                self._busy = self._tidying = True
                 self._wake.notify()
 
     def close(self) -> None:
@@ -266,13 +283,18 @@ class ThreadCommitter:
         while True:
             with self._lock:
                 self._busy = False
-                while (not self._waiting or self._armed) and not self._closing:
+                while (not self._waiting or self._armed) and not self._closing and not self._tidying:
                     self._wake.wait()
-                if not self._waiting:
+                tidying, self._tidying = self._tidying, False
+                if not self._waiting and not tidying:
                     return
                 self._busy = True
                 self._inline_run = self._inline_bytes = 0
-                group, size = self._take()
+                group, size = ([], 0) if tidying else self._take()
+            if tidying:
+                if not self._tidy_up():
+                    return
+                continue
             if not self._commit(group, self._post_failed, lambda reason: self._post(lambda: self._full(reason))):
                 if self._dead:
                     return

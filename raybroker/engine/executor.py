@@ -196,13 +196,20 @@ class Executor:
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
-    def checkpoint(self) -> None:
-        """Write the state of all destinations, so that the store can forget what came before."""
+    def checkpoint(self, done: Done | None = None) -> None:
+        """Write the state of all destinations, so that the store can forget what came before; then ``done``."""
         self._checkpointing = True
-        self.append([self._checkpoint_entry()], self._checkpoint_done)
+        self.append([self._checkpoint_entry()], partial(self._checkpoint_done, done))
 
-    def _checkpoint_done(self) -> None:
+    def _checkpoint_done(self, done: Done | None) -> None:
         self._checkpointing = False
+        if done is not None:
+            done()
+
+    def tidy(self) -> None:
+        """Let the store reclaim space though nothing is written; see Committer."""
+        if self.failure is None:
+            self._committer.tidy()
 
     def disk_full(self, error: StoreFullError) -> None:
         """What was decided cannot be written now; a checkpoint takes the place of the records before it."""

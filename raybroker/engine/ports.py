@@ -84,6 +84,19 @@ class Store(Protocol):
         """Reclaim space, copying at most ``budget_bytes`` of survivors; True when more is left to do."""
         ...
 
+    def compact(self) -> None:
+        """Give back all space that can be: the next CHECKPOINT begins it, and ``maintain`` does it.  In any thread."""
+        ...
+
+    @property
+    def compacting(self) -> bool:
+        """Whether what ``compact`` asked for is not done yet."""
+        ...
+
+    def usage(self) -> dict[int, tuple[int, int]]:
+        """Destination → (live blocks, bytes of their payloads), of those that have any."""
+        ...
+
     def has_room(self, nbytes: int) -> bool:
         """Whether a batch of about ``nbytes`` with a block would be taken now; False before the disk is full."""
         ...
@@ -103,6 +116,13 @@ class Committer(Protocol):
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
         """Queue ``entries``; call ``done`` in the engine's own thread once they are durable."""
+        ...
+
+    def tidy(self) -> None:
+        """Let the store reclaim space soon, though nothing is committed; to be repeated while it has to.
+
+        Called in the engine's thread.
+        """
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ A destination is its type and its name; rows are dicts of plain values.  All met
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 Row = dict[str, Any]
@@ -146,6 +146,18 @@ class HostPort(Protocol):
 
     async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
         """Put what is damaged into quarantine and let the destination go on; how many messages."""
+        ...
+
+    # ---- the store
+
+    async def stored(self) -> list[Row]:
+        """One row: reserved_bytes, used_bytes, live_bytes, garbage_bytes, ratio (percent), advice, segments, and
+        ``destinations``: rows of type, name, blocks, bytes."""
+        ...
+
+    async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
+        """Give back what can be of the store in which these paused destinations are: done, freed_bytes, and the figures
+        of :meth:`stored` afterwards. Raises IllegalStateError for one that is not paused."""
         ...
 
     # ---- messages that go to another host: see engine.transfer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.host_port import Row
 from raybroker.hosting.message_administration import HostMessages
 from raybroker.hosting.paging import message_buffer_bytes
+from raybroker.hosting.store_administration import StoreAdministration
 from raybroker.metrics import process
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type, is_metrics_topic
@@ -94,6 +95,7 @@ class HostService(HostMessages):
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
             paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
         )  # fmt: skip
+        self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self)
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self._store = store
         self._committer: Committer | None = None
@@ -260,6 +262,12 @@ class HostService(HostMessages):
         if row["state"] == "HALTED":
             row["damaged"] = await self.damaged_messages(type, name)
         return row
+
+    async def stored(self) -> list[Row]:
+        return [await self._upkeep.stored()]
+
+    async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
+        return await self._upkeep.compact(keys)
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
         return live_units(self.host.registry.find(type, name), names)

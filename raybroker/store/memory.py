@@ -100,6 +100,22 @@ class MemoryStore:
             self._log[: max(cut, 0)] = [e for e in old if (e.destination, e.ordinal) in kept]
         return False
 
+    def compact(self) -> None:
+        """Nothing to do: freed payloads are gone at once."""
+
+    @property
+    def compacting(self) -> bool:
+        return False
+
+    def usage(self) -> dict[int, tuple[int, int]]:
+        """Destination → (live blocks, bytes of their payloads)."""
+        found: dict[int, tuple[int, int]] = {}
+        with self._lock:
+            for (destination, _), payload in self._blocks.items():
+                blocks, nbytes = found.get(destination, (0, 0))
+                found[destination] = blocks + 1, nbytes + len(payload)
+        return found
+
     def has_room(self, nbytes: int) -> bool:
         """True: this store does not limit its memory."""
         return True

@@ -28,7 +28,7 @@ class Reach(NamedTuple):
 
 TABLE: dict[str, Reach] = {
     "raybroker.broker.destination_registry.Registry": Reach(13, 15),
-    "raybroker.client.admin.admin.Admin": Reach(8, 43),
+    "raybroker.client.admin.admin.Admin": Reach(8, 45),
     "raybroker.client.connection.connection.ConnectionCore": Reach(5, 14),
     "raybroker.client.session.session.SessionCore": Reach(8, 37),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),

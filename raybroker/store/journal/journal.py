@@ -78,6 +78,7 @@ class Journal:
         self._ready = False
         self._closed = False
         self._full_notice = ""
+        self._compaction_asked = False
         self._bytes_since_checkpoint = 0
         self._checkpoint_bytes = 0
         try:
@@ -247,6 +248,29 @@ class Journal:
                 return True
         return self._log.prepare(budget_bytes)
 
+    def compact(self) -> None:
+        """Give back all space that can be.
+
+        The next checkpoint goes into a new segment; then the survivors of all segments before it that are less than
+        three quarters full are copied, and free files removed, by ``maintain``.
+        """
+        self._check()
+        self._compaction_asked = True
+
+    @property
+    def compacting(self) -> bool:
+        return self._compaction_asked or self._reclaimer.compact_before > 0
+
+    def usage(self) -> dict[int, tuple[int, int]]:
+        """Destination → (live blocks, bytes of their payloads)."""
+        found = {}
+        for destination in list(self._index):
+            with self._lock:
+                known = self._index.get(destination)
+                if known is not None:
+                    found[destination] = known.usage()
+        return found
+
     def has_room(self, nbytes: int) -> bool:
         """True when a batch of about ``nbytes`` with blocks would be taken now and leave the reserve whole."""
         needed = -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES
@@ -306,12 +330,23 @@ class Journal:
         use = Use.BLOCKS if packed.blocks else Use.CHECKPOINT if packed.checkpoint else Use.NOTES
         if packed.blocks and len(self._files.reserve) < RESERVE_FILES:
             self._grow_reserve()
+        if packed.checkpoint and self._compaction_asked:
+            self._begin_compaction()
         try:
             return self._log.append(packed, use)
         except StoreFullError:
             if not self._reclaimer.retire(self._checkpoint):
                 raise
         return self._log.append(packed, use)
+
+    def _begin_compaction(self) -> None:
+        """The checkpoint that comes goes into a new segment, so that all before it can be reclaimed."""
+        with suppress(StoreFullError):  # Then the newest segment is left as it is.
+            if self._log.active.data_end > SECTOR_BYTES:
+                self._log.go_on()
+        self._reclaimer.compact_before = self._log.active.number
+        self._compaction_asked = False
+        self._work = True
 
     def _grow_reserve(self) -> bool:
         """Make the reserve as large as the next checkpoint may need it; False if there is no room for that."""

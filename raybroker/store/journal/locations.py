@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import compress
 from typing import Final
 
 PAGE_BITS: Final = 8
@@ -151,6 +152,13 @@ class Locations:
             if page.columns[PAGE + at]
         ]
         return sorted([*self._loose, *packed])
+
+    def usage(self) -> tuple[int, int]:
+        """(blocks, bytes of their payloads)."""
+        nbytes = sum([value >> 32 & _WORD for value in self._loose.values()])
+        for page in self._pages.values():
+            nbytes += sum(compress(page.columns[2 * PAGE : 3 * PAGE], page.columns[PAGE : 2 * PAGE]))
+        return len(self), nbytes
 
     def __contains__(self, ordinal: int) -> bool:
         return self.get(ordinal) is not None

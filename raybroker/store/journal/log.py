@@ -121,7 +121,9 @@ class LogWriter:
         segment, nbytes = self.active, packed.nbytes
         end = segment.data_end + nbytes + segment.summary_bytes + packed.summary_bytes
         if end > segment.size_bytes or (use is Use.BLOCKS and self._keep_free_of_blocks(segment)):
-            segment = self._roll(packed, use)
+            size = size_for(packed)
+            assert size <= SEGMENT_BYTES_MAX, f"a batch of {nbytes} bytes is too large for a segment"
+            segment = self._roll(size, use)
         try:
             offset = segment.data_end
             head, chain = batch_head(
@@ -169,6 +171,14 @@ class LogWriter:
         except BaseException as error:
             raise self.died(error) from error
 
+    def trim(self) -> None:
+        """Give free files back to the file system."""
+        try:
+            if self._files.trim():
+                self._io.fsync_dir(self._directory)
+        except OSError as error:
+            raise self.died(error) from error
+
     def prepare(self, budget_bytes: int) -> bool:
         """Have the reserve, and a file ready for the next roll; True if there is more to do."""
         self.check()
@@ -200,16 +210,20 @@ class LogWriter:
         """True when the segment has to be free again after the next checkpoint, see ``reserve``."""
         return not segment.live_blocks and len(self._files.reserve) < Use.BLOCKS.leaves
 
-    def _roll(self, packed: Packed, use: Use) -> Segment:
-        """Seal the active segment and start one that the batch fits into."""
+    def go_on(self) -> None:
+        """Seal the active segment, so that its space can be reclaimed; StoreFullError leaves it as it was."""
+        self.check()
+        self._roll(self._segment_bytes, Use.BLOCKS)
+
+    def _roll(self, size_bytes: int, use: Use) -> Segment:
+        """Seal the active segment and start one of at least that size."""
         old = self.active
-        assert size_for(packed) <= SEGMENT_BYTES_MAX, f"a batch of {packed.nbytes} bytes is too large for a segment"
         try:
             new = self._start_segment(
                 old.number + 1,
                 old.next_seq,
                 old.chain,
-                size_for(packed),
+                size_bytes,
                 use,
                 self.manifest.incarnation,
             )

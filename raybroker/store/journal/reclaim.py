@@ -29,6 +29,9 @@ from raybroker.store.journal.segment import Segment, SegmentFiles
 SLACK_SEGMENTS: Final = 4
 """Segments beyond twice the live data before anything is copied: copying a little garbage away is not worth it."""
 
+COMPACT_FILL: Final = 0.75
+"""An administrator's compaction copies the survivors of segments that are filled less than that with live blocks."""
+
 _COPY_BATCH_BYTES: Final = 1 << 20
 
 _Block = tuple[int, int, int, int, int, bytes, int]
@@ -70,6 +73,20 @@ def sparsest_segment(segments: Iterable[Segment], checkpoint: LastCheckpoint, se
     return min(movable, key=lambda s: s.compacted_bytes() / s.size_bytes, default=None)
 
 
+def compactable_segment(segments: Iterable[Segment], checkpoint: LastCheckpoint, before: int) -> Segment | None:
+    """The sparsest segment numbered below ``before`` that is worth copying when an administrator asks for it."""
+    movable = [
+        s
+        for s in segments
+        if s.sealed
+        and s.number < min(before, checkpoint.segment)
+        and s.live_blocks
+        and not s.stuck
+        and s.compacted_bytes() < COMPACT_FILL * s.data_end
+    ]
+    return min(movable, key=lambda s: s.compacted_bytes() / s.data_end, default=None)
+
+
 class Reclaimer:
     """Frees space in small steps, in the committing thread; ``lock`` guards ``index`` and the segments' counts."""
 
@@ -90,6 +107,8 @@ class Reclaimer:
         self._segment_bytes = segment_bytes
         self._source: Segment | None = None
         self._blocks: Iterator[_Block] = iter(())
+        self.compact_before = 0
+        """Segments numbered lower are to be compacted, since an administrator asked for it; 0: none asked."""
 
     def step(self, checkpoint: LastCheckpoint, budget_bytes: int) -> bool:
         """Retire what is dead and copy at most ``budget_bytes`` (but at least one block); True if more is to do."""
@@ -98,12 +117,18 @@ class Reclaimer:
             with self._lock:
                 segments = list(self._log.segments.values())
                 self._source = sparsest_segment(segments, checkpoint, self._segment_bytes)
+                if self._source is None and self.compact_before:
+                    self._source = compactable_segment(segments, checkpoint, self.compact_before)
             if self._source is None:
+                if self.compact_before:
+                    self._log.trim()
+                    self.compact_before = 0
                 return False
             self._blocks = self._reader.summary(self._source)
         try:
             done = self._copy(self._source, budget_bytes)
         except StoreFullError:
+            self.compact_before = 0
             return False
         if done:
             self._source.stuck = self._source.live_blocks > 0

@@ -268,6 +268,15 @@ class SegmentFiles:
             self.reserve.remove(slot)
             self._remove(slot)
 
+    def trim(self) -> bool:
+        """Remove free files but those that are made in advance; true when there were any."""
+        extra = self.free[: max(len(self.free) - FREE_FILES_MADE, 0)]
+        for slot in extra:
+            self.free.remove(slot)
+            self._zeroed.pop(slot, None)
+            self._remove(slot)
+        return bool(extra)
+
     def missing_bytes(self, wanted: int) -> int:
         """Bytes that the reserve lacks for ``RESERVE_FILES`` files of ``wanted`` bytes."""
         slots, reserve = self._slots, tuple(self.reserve)

@@ -12,7 +12,7 @@ from raybroker.cli.objects import OBJECTS, VERBS
 PRESENT = {
     "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "cls", "txn"},
     "update": {"dst", "bkr"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
-    "metrics": {"dst", "svc", "bkr"},
+    "metrics": {"dst", "svc", "bkr"}, "compact": {"dst"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
 

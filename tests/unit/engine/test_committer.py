@@ -39,6 +39,8 @@ class Engine:
         self.asked = 0
         self.turn: list[Callable[[], Any]] = []
         self.posted: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self.tidied: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """The threads that tidied up."""
         self._submitted = 0
         store: Any = self
         self.committer = ThreadCommitter(
@@ -80,6 +82,7 @@ class Engine:
         self.stored += entries
 
     def maintain(self, budget_bytes: int) -> bool:
+        self.tidied.put(threading.current_thread().name)
         return False
 
     def submit(self, nbytes: int) -> None:
@@ -122,6 +125,19 @@ def running() -> Iterator[Engine]:
         engine.free.set()
         engine.committer.close()
         assert not engine.committer._thread.is_alive()
+
+
+
+def test_the_store_is_tidied_when_asked_though_nothing_is_committed() -> None:
+    with running() as engine:
+        for _ in range(2):
+            engine.committer.tidy()
+            assert engine.tidied.get(timeout=PATIENCE_S) == "raybroker-commit"
+            assert engine.commits(100) in ("engine", "own"), "and commits go on"
+        engine.submit(100)
+        engine.committer.tidy()
+        engine.finish()
+        assert len(engine.stored) == 3, "what waits for its turn in the engine's thread is committed there first"
 
 
 def test_a_group_is_what_was_submitted_in_one_turn_and_is_done_in_order() -> None:

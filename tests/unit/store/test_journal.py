@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -195,6 +196,53 @@ def test_a_block_of_the_last_checkpoint_is_given_back_even_if_a_later_note_kille
     assert found[0].meta == b"1 is live"
     assert Entry(BLOCK, 1, 1, b"first") in found
     assert found[-1].meta == b"1 is acknowledged"
+
+
+def test_compaction_leaves_no_sparse_segment_and_a_crash_within_it_loses_nothing(tmp_path: Path) -> None:
+    """A-38: also where the journal by itself would leave the garbage that there is."""
+    directory = tmp_path / "store"
+    journal = opened(directory)
+    list(journal.recover())
+    for ordinal in range(60):
+        journal.commit([Entry(BLOCK, 1 + ordinal % 2, ordinal, b"", (b"%04d" % ordinal * 200,))])
+    journal.free(1, range(0, 60, 2))
+    keep = {ordinal: journal.read(2, ordinal) for ordinal in range(1, 60, 2)}
+    assert journal.usage() == {2: (30, 30 * 800)}
+    while journal.maintain(1 << 20):
+        pass
+    before = journal.stats()
+    journal.compact()
+    assert journal.compacting
+    assert not journal.maintain(1 << 20), "a checkpoint begins it"
+    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    assert journal.maintain(1000)
+    crashed = tmp_path / "crashed"
+    shutil.copytree(directory, crashed)
+    while journal.maintain(1000):
+        pass
+    after = journal.stats()
+    assert not journal.compacting
+    assert after.used_bytes < 0.7 * before.used_bytes
+    assert after.reserved_bytes < before.reserved_bytes
+    assert after.live_bytes == before.live_bytes
+    assert journal.usage() == {2: (30, 30 * 800)}
+    journal.close()
+    for path in (directory, crashed):
+        journal = opened(path)
+        list(journal.recover())
+        assert {ordinal: journal.read(2, ordinal) for ordinal in keep} == keep
+        journal.close()
+        assert verify(path).sound
+
+
+def test_usage_counts_what_is_packed_into_pages_too(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "store", segment_bytes=1 << 20)
+    list(journal.recover())
+    for first in range(0, 600, 100):
+        journal.commit([Entry(BLOCK, 1, ordinal, b"", (bytes(10),)) for ordinal in range(first, first + 100)])
+    journal.free(1, range(100, 150))
+    assert journal.usage() == {1: (550, 5500)}
+    journal.close()
 
 
 def segment(number: int, *, live: int = 0, sealed: bool = True, freed_seq: int = 0) -> Segment:
