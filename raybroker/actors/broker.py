@@ -401,6 +401,10 @@ class BrokerActor:
         """A host has removed a destination by itself."""
         self._broker.placement.forget(type, name)
 
+    async def lease(self, host: str, row: dict[str, Any]) -> dict[str, Any]:
+        """A host asks for more of a pool; see broker.pools."""
+        return await self._broker.pools.lease(host, row)
+
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """A host's messages for a destination of another host; raises unless they are stored there."""
         await (await self._ready()).forward(type, name, block)

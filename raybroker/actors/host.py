@@ -86,6 +86,8 @@ class DataPlane(threading.Thread):
         self.failure: BrokerError | None = None
         self.ready = threading.Event()
         self._forgotten = forgotten
+        self._broker: Any = None
+        """The actor of the broker, once it was asked for something."""
 
     def run(self) -> None:
         normal_priority()
@@ -103,6 +105,7 @@ class DataPlane(threading.Thread):
                 with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
                 paging=self._paging(), hosts=self._hosts,
+                lease=self._lease,
             )  # fmt: skip
             await self.service.start(threaded=isinstance(store, Journal))
             self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
@@ -157,6 +160,21 @@ class DataPlane(threading.Thread):
         if broker is None:
             raise ConnectionLostError(f"broker {self.spec.broker} is not running")
         await runtime.call(broker.forward, type, name, block)
+
+    async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Ask the broker for more of a pool; raises when it cannot be asked."""
+        broker = self._broker
+        if broker is None:
+            name = runtime.broker_name(self.spec.cluster, self.spec.broker)
+            broker = self._broker = await asyncio.to_thread(runtime.find_actor, name)
+        if broker is None:
+            raise ConnectionLostError(f"broker {self.spec.broker} is not running")
+        try:
+            answer: dict[str, Any] = await runtime.call(broker.lease, self.spec.key, row)
+        except BrokerError:
+            self._broker = None  # Another actor may have its name by now.
+            raise
+        return answer
 
     def _failed(self, error: BrokerError) -> None:
         """Fail stop: the process ends at once, and the restarted one trusts nothing but the files."""

@@ -20,6 +20,7 @@ from raybroker.broker.destinations import Destinations
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
 from raybroker.broker.placement import Placement
+from raybroker.broker.pools import BrokerPools
 from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.subscriptions import Subscriptions
@@ -82,6 +83,10 @@ class Broker:
             changing, self.registry, self.subscriptions, make_host, drop_host, self.properties.greet
         )
         self.destinations = Destinations(changing, self.registry, self.placement, self.templates)
+        self.pools = BrokerPools(
+            changing, lambda: self.registry.hosts, lambda: map(self.registry.host_key, self.registry.unasked),
+            SystemClock().now_ms,
+        )  # fmt: skip
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self._verbs = implementations(

@@ -83,7 +83,7 @@ class LoopbackDirectory:
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
-            forgotten=self._forget,
+            forgotten=self._forget, lease=self._lease,
             paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
         )  # fmt: skip
         await self._service.start(threaded=self._store is not None)
@@ -115,6 +115,9 @@ class LoopbackDirectory:
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.placement.forget(type, name)
+
+    async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
+        return await self._broker.pools.lease(LocalHost.key, row)
 
     async def _dial(self, factory: Callable[[], Link]) -> object:
         protocol = factory()

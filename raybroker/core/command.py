@@ -49,6 +49,7 @@ class Send(NamedTuple):
     dedup_ids   one deduplication id or None for each message
     confirm     whether the producer waits to be told; None: it does when they are persistent or forced to be
     moved       they were taken from a producer before, elsewhere: moved, forwarded, dead or imported
+    turned_away why none of it is taken, when it has waited for room in a pool in vain; ""
     only        the one delivery queue of a topic that gets them, whatever its selector says; None: each that wants
     them.
                 Not for blocks of a transaction. Raises InvalidDestinationError when that delivery queue is gone
@@ -69,6 +70,7 @@ class Send(NamedTuple):
     confirm: bool | None = None
     moved: bool = False
     only: int | None = None
+    turned_away: str = ""
 
 
 class AttachConsumer(NamedTuple):

@@ -92,6 +92,8 @@ class Destination(ABC):
             self.admission.open_gate()
         if self.reap_ms is not None:
             self._watch_idleness(out)
+        if self.policy.account is not None:
+            self.policy.account.charge(self.block_index.messages, self.block_index.bytes_held)
         current.arriving = None
         return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.core.admission.limits import Limits, limits_of
+from raybroker.core.admission.pool_share import Account
 from raybroker.model.settings import DestinationAttributes
 
 REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
@@ -19,10 +20,11 @@ class Policy:
     removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
+    account            what the pool is charged for the destination; None: it is in no pool
     paused             "production", "consumption" or "insertion" → until when, milliseconds; 0 until told otherwise
     """
 
-    __slots__ = ("attributes", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max")
+    __slots__ = ("account", "attributes", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max")
 
     attributes: DestinationAttributes
     limits: Limits
@@ -32,6 +34,7 @@ class Policy:
         self.message_bytes_max = -1
         self.rollbacks_max = 0
         self.paused: dict[str, int] = {}
+        self.account: Account | None = None
         self.update(attributes)
 
     def update(self, attributes: DestinationAttributes) -> None:

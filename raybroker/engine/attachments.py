@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Deliver, Drained, Ready
 from raybroker.engine.destination_meter import ConsumerMeter, ProducerMeter
 from raybroker.engine.ports import Peer
 
+SEND_TIMEOUT_MS: Final = 10
+"""WebLogic's SendTimeout, for producers that say none."""
 ATTACHMENT_BITS = 40
 """Attachments of one life of a host; the bits above are its incarnation, so numbers are never used twice."""
 
@@ -17,7 +21,7 @@ class Attachment:
 
     __slots__ = (
         "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "obeys", "outbox",
-        "peer",
+        "peer", "send_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
@@ -37,6 +41,8 @@ class Attachment:
         self.meter: ProducerMeter | ConsumerMeter | None = None
         self.obeys = False
         """A producer that is to hear when its destination is over a threshold."""
+        self.send_timeout_ms = SEND_TIMEOUT_MS
+        """How long a producer's messages wait for room in a pool."""
         self.leased = False
         """Deliveries that wait for too long are taken back, and must not leave any more."""
 

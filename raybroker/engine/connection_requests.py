@@ -8,7 +8,7 @@ from typing import Any, Final
 from raybroker.core import command as cmd
 from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.destination import Destination
-from raybroker.engine.attachments import Attachments
+from raybroker.engine.attachments import SEND_TIMEOUT_MS, Attachments
 from raybroker.engine.consumer_requests import kind_of
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.ports import Clock
@@ -16,6 +16,7 @@ from raybroker.engine.session import Arguments, Operation, Session
 from raybroker.engine.sessions import Sessions
 from raybroker.model.errors import BrokerError, InvalidClientIDError, ProtocolError
 from raybroker.model.names import require_no_metrics_topic
+from raybroker.model.setting import INT_MAX
 from raybroker.model.settings import DestinationAttributes
 
 SKEW_MS_MAX: Final = 2_000
@@ -82,7 +83,11 @@ class ConnectionRequests:
         kind = kind_of(args)
         require_no_metrics_topic(kind, str(args["name"]))
         home = self._registry.find(kind, args["name"])
+        timeout_ms = int(args.get("send_timeout_ms", SEND_TIMEOUT_MS))
+        if not 0 <= timeout_ms <= INT_MAX:
+            raise ProtocolError(f"a send timeout of {timeout_ms} ms; it is 0 to {INT_MAX}")
         attachment = self._attachments.attach(home, session.peer, handle, session.outbox)
+        attachment.send_timeout_ms = timeout_ms
         session.producers[handle] = attachment
         session.producer_ids[handle] = producer
         try:

@@ -56,7 +56,7 @@ class DeadLetterMoves:
         """
         target = self._registry.destinations.get(("queue", name))
         sizes = [block.lengths[index] for index in pk.indexes(effect.mask)]
-        if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes):
+        if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes, home.policy.account):
             for index in pk.indexes(effect.mask):
                 self.send(home, effect._replace(mask=1 << index), block, name, refused, truncate=truncate)
             return
@@ -74,7 +74,9 @@ class DeadLetterMoves:
             refused(effect, f"queue {name} does not exist")
 
     def _here(self, home: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
-        if not self._executor.has_room(block.view.nbytes) or not target.admission.would_take(block.lengths):
+        if not self._executor.has_room(block.view.nbytes):
+            return False
+        if not target.admission.would_take(block.lengths, home.policy.account):
             return False
         settled = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
         self._executor.perform_all([self._own.step(target, block), Step(home, settled)], (), unawaited)

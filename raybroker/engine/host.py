@@ -21,6 +21,7 @@ from raybroker.engine.attachments import Attachments
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.block_intake import BlockIntake
 from raybroker.engine.block_reader import BlockReader
+from raybroker.engine.blocked_sends import BlockedSends
 from raybroker.engine.checkpoint import encode_checkpoint, read_back
 from raybroker.engine.client_effects import ClientEffects
 from raybroker.engine.connection_requests import ConnectionRequests
@@ -48,6 +49,7 @@ from raybroker.engine.metrics import MetricRows
 from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
+from raybroker.engine.pools import Pools
 from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
 from raybroker.engine.producer_signals import ProducerSignals
 from raybroker.engine.quarantine import Quarantine
@@ -119,6 +121,7 @@ class Host:
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
         self._compose_executor()
+        self._compose_pools()
         self._compose_messages()
         self._compose_administration()
         self._compose_sessions()
@@ -140,6 +143,14 @@ class Host:
             failed=self._tell_failure, report=self.report,
         )  # fmt: skip
         self.blocks = BlockReader(self.executor, self.registry, self.attachments, self.cache, self.codec)
+
+    def _compose_pools(self) -> None:
+        """What holds messages against limits that destinations share."""
+        now_ms, homes = self.clock.now_ms, self.registry.destinations
+        self.pools = Pools(self.config, homes.values, self._observers, lambda: self._blocked, now_ms, self.report)
+        self._blocked = BlockedSends(
+            self.executor, self.attachments, self._wakeups, now_ms, self.pools.ask_if_wanted
+        )  # fmt: skip
 
     def _compose_messages(self) -> None:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
@@ -173,7 +184,7 @@ class Host:
     def _compose_administration(self) -> None:
         """What administrators ask of a host."""
         self.settings = LiveSettings(
-            self.config, self.clock, self.registry, self._wakeups, self.meters.thresholds.take
+            self.config, self.clock, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
         )  # fmt: skip
         self.baselines = CounterBaselines(self.meters, self.clock)
         self.metrics = MetricRows(
@@ -197,7 +208,7 @@ class Host:
         self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
         self.removal = DestinationRemoval(
             self.executor, self.registry, self.attachments, self.cache, self._wakeups, self.schedules,
-            (self.transactions.without, self.quarantine.forget, self.metrics.destroyed),
+            (self.transactions.without, self.quarantine.forget, self.metrics.destroyed, self.pools.forget),
         )  # fmt: skip
         self.temporary = TemporaryDestinations(
             self.registry, self._wakeups, self.clock, prepared=self.transactions.prepared_in,
@@ -222,7 +233,7 @@ class Host:
         intake = BlockIntake(self.executor, self.registry, self.codec, self.clock)
         self._session_parts = SessionParts(
             self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
-            operations, self.watch.left, self.temporary.lost,
+            self._blocked, operations, self.watch.left, self.temporary.lost,
         )  # fmt: skip
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -240,6 +251,7 @@ class Host:
         """Rebuild every destination from the store, then take commands. Raises StoreDamagedError."""
         self.executor.start(committer)
         found = read_back(self.store.recover())
+        self.pools.configure()
         self.transactions.restore(found.transactions)
         gone = self.installation.restore(found)
         if gone:
@@ -259,6 +271,7 @@ class Host:
             self.administration.forget_dormant(number)
         self.temporary.tick(now_ms)
         self.transactions.tick(now_ms)
+        self._blocked.tick(now_ms)
         for part in (self.dead_letters, self.schedules, self.transfer, self.composition):
             part.tick(now_ms)
         self._wakeups.remind()
@@ -266,10 +279,12 @@ class Host:
     def count(self) -> None:
         """Take counters and averages further; called about once a second."""
         self.meters.tick(self.registry.destinations.values())
+        self.pools.tick()
 
     def reconfigured(self) -> None:
         """The configuration has changed."""
         self.settings.take()
+        self.pools.configure()
         self.transactions.configure()
 
     def state(self) -> dict[str, Any]:

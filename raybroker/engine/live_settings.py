@@ -5,7 +5,7 @@ Everything else is read where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raybroker.core.destination import Destination
 from raybroker.engine.destination_registry import DestinationRegistry
@@ -16,7 +16,7 @@ from raybroker.model.settings import ConfigView
 
 
 class LiveSettings:
-    """``given``: called with each destination that has new settings."""
+    """``given``: called in order with each destination that has new settings."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class LiveSettings:
         clock: Clock,
         registry: DestinationRegistry,
         wakeups: Wakeups,
-        given: Callable[[Destination], None],
+        given: Sequence[Callable[[Destination], None]],
     ) -> None:
         self._config = config
         self._clock = clock
@@ -50,4 +50,5 @@ class LiveSettings:
             rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],
         )
         home.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
-        self._given(home)
+        for given in self._given:
+            given(home)

@@ -83,7 +83,7 @@ class MessageMoves:
 
         ``block`` has a message for each of ``mask``. Raises ResourceAllocationError when they are not taken.
         """
-        if not target.admission.would_take(block.lengths):
+        if not target.admission.would_take(block.lengths, home.policy.account):
             raise ResourceAllocationError(
                 f"{target.kind} {target.name} does not take more messages now; the rest was not moved"
             )

@@ -19,6 +19,7 @@ from raybroker.core.delivery.window import CREDIT_MAX
 from raybroker.core.outcome import Refused
 from raybroker.engine.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.block_intake import BlockIntake
+from raybroker.engine.blocked_sends import Blocked, BlockedSends
 from raybroker.engine.browsing import Browser
 from raybroker.engine.client_effects import ClientEffects
 from raybroker.engine.executor import Executor
@@ -59,6 +60,7 @@ class SessionParts:
     intake: BlockIntake
     meters: Meters
     transactions: Transactions
+    blocked: BlockedSends
     operations: Mapping[str, Operation]
     leaving: Callable[[ClientSession], None]
     lost: Callable[[str], None]
@@ -81,6 +83,8 @@ class Session:
         """By the client's number."""
         self.client_id: str | None = None
         self.connection = ""
+        self.blocked = 0
+        """Blocks that wait for room in a pool."""
         self.started = True
         self.flow_open = True
         self._parts = parts
@@ -99,6 +103,8 @@ class Session:
             if operation is None:
                 raise ProtocolError(f"unknown request {op!r}; known are {', '.join(self._parts.operations)}")
             self._parts.executor.require_running()
+            if self.blocked and self._parts.blocked.puts_off(self, request, op, args):
+                return
             operation(self, request, args)
         except BrokerError as error:
             self.peer.failed(request, error.code, str(error))
@@ -139,7 +145,11 @@ class Session:
         command, block = self._command(
             home, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
         )  # fmt: skip
-        outcome = self._perform(home, command, block)
+        if home.policy.account is None:
+            outcome = self._perform(home, command, block)
+        else:
+            send = Blocked(self, attachment, command, block, txn_number, self._parts.transactions)
+            outcome = self._parts.blocked.send(send, attachment.send_timeout_ms)
         if number and outcome is not None:
             self._parts.transactions.refused(number, outcome)
 
@@ -218,6 +228,8 @@ class Session:
         parts.sessions.open.pop(self, None)
         parts.leaving(self)
         self.browsers.clear()
+        if self.blocked:
+            parts.blocked.gone(self)
         for attachment in self.producers.values():
             self.detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
         for attachment in self.consumers.values():
@@ -252,6 +264,8 @@ class Session:
             self._perform(attachment.home, command)
 
     def detach(self, attachment: Attachment, command: cmd.Command) -> None:
+        if self.blocked:
+            self._parts.blocked.left(attachment)
         if self._live.pop(attachment.number, None) is not None:
             self._meters.left(attachment)
             self._perform(attachment.home, command)

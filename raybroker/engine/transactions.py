@@ -191,6 +191,11 @@ class Transactions:
         transaction.key = key
         self._decide(transaction, True, done, shared=shared)
 
+    def takes(self, number: int) -> bool:
+        """Whether something may still join the transaction of that number."""
+        transaction = self.by_number.get(number)
+        return transaction is not None and transaction.state in OPEN
+
     def refused(self, number: int, outcome: Outcome) -> None:
         """What a destination said to messages of a transaction; a duplicate was taken before."""
         transaction = self.by_number.get(number)

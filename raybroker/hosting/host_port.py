@@ -69,6 +69,11 @@ class HostPort(Protocol):
         ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows."""
         ...
 
+    async def recall(self, pool: str, owed: list[int]) -> Row:
+        """Give back what the host does not use of a pool: incarnation, version and lease of its share, and whether it
+        is ``known`` there. ``owed``: messages and bytes to set aside for other hosts where senders wait."""
+        ...
+
     # ---- subscriptions
 
     async def subscriptions(self, name: str | None) -> list[Row]:

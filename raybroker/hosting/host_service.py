@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from raybroker.config.live import live
+from raybroker.core.admission.pool_share import PoolShare, Room
 from raybroker.core.subscription import Subscription
 from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
@@ -53,6 +54,10 @@ def _report(line: str) -> None:
 
 Post = Callable[[Callable[[], None]], None]
 """Runs a function on the loop, soon; may be called from any thread."""
+Lease = Callable[[Row], Awaitable[Row]]
+"""Asks the broker for more of a pool, see broker.pools.BrokerPools.lease; raises a BrokerError."""
+LEASE_TIMEOUT_S: Final = 2.0
+"""How long the broker may take to say whether a pool has room."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 """Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
 
@@ -78,6 +83,7 @@ class HostService(HostMessages):
         forwarder: Forwarder | None = None,
         paging: Callable[[Post], PageFiles] | None = None,
         hosts: Callable[[], int] = lambda: 1,
+        lease: Lease | None = None,
     ) -> None:
         super().__init__()
         self._forgotten = forgotten
@@ -96,6 +102,10 @@ class HostService(HostMessages):
             paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
         )  # fmt: skip
         self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self)
+        self._lease = lease
+        if lease is not None:
+            self.host.pools.ask = self._ask_lease
+        self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self._store = store
         self._committer: Committer | None = None
@@ -138,7 +148,7 @@ class HostService(HostMessages):
             self._ticker.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in list(self._forwarding):
+        for task in [*self._forwarding, *self._asking]:
             task.cancel()
         await self.service.close()
         await asyncio.sleep(0)
@@ -219,6 +229,30 @@ class HostService(HostMessages):
         self._forwarding.add(task)
         task.add_done_callback(self._forwarding.discard)
 
+    def _ask_lease(self, share: PoolShare) -> None:
+        """A pool may be short here: ask the broker for more."""
+        said, pool = share.ask(), share.name
+        row = {
+            "pool": pool, "incarnation": self.host.incarnation, "version": said.version, "lease": tuple(said.lease),
+            "need": tuple(said.need), "waiting": said.waiting,
+        }  # fmt: skip
+
+        async def ask() -> None:
+            assert self._lease is not None
+            try:
+                answer = await asyncio.wait_for(self._lease(row), LEASE_TIMEOUT_S)
+            except (BrokerError, TimeoutError) as error:
+                LOG.info("the broker was not asked for room in pool %s: %s", pool, error)
+                self.host.pools.unanswered(pool)
+                return
+            self.host.pools.granted(
+                pool, answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"]
+            )
+
+        task = asyncio.get_running_loop().create_task(ask())
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
     # ---- what a broker asks: see hosting.host_port -------------------------------------------------------------------
 
     async def create(
@@ -294,6 +328,9 @@ class HostService(HostMessages):
 
     async def state(self) -> dict[str, Any]:
         return self.host.state()
+
+    async def recall(self, pool: str, owed: list[int]) -> Row:
+        return {"incarnation": self.host.incarnation, **self.host.pools.recall(pool, Room(*owed))}
 
     async def configure(self, changed: Row) -> None:
         self._config.replace(changed)

@@ -30,6 +30,9 @@ from raybroker.model.errors import (
 
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")
+ROOM_ASKS_MAX: Final = 100
+ROOM_ASK_S: Final = 0.01
+"""How often it is looked, and with which pauses, whether the broker has leased the host more of a pool."""
 LOOK_STEP: Final = 32
 """Blocks that are read for damage before messages get a turn."""
 
@@ -117,7 +120,7 @@ class HostMessages(Durable):
         home = self.host.registry.find(type, name)
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
-        if sizes and not home.admission.would_take(sizes):
+        if sizes and not home.admission.would_take(sizes) and not await self._room_for(home, sizes):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
         if not self.host.executor.has_room(sum(block.view.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
@@ -136,6 +139,18 @@ class HostMessages(Durable):
 
         await self.durable(start)
         return len(sizes)
+
+    async def _room_for(self, home: Destination, sizes: list[int]) -> bool:
+        """Whether messages of these sizes are taken once the broker has leased the host more of their pool."""
+        account = home.policy.account
+        for _ in range(ROOM_ASKS_MAX if account is not None else 0):
+            if account is None or account.share.whole:
+                break
+            self.host.pools.ask_if_wanted(account.share)
+            await asyncio.sleep(ROOM_ASK_S)
+            if home.admission.would_take(sizes):
+                return True
+        return home.admission.would_take(sizes)
 
     # ---- what cannot be read, see engine.quarantine
 

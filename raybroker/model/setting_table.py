@@ -35,6 +35,17 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.message.max_size", "size", MESSAGE_BYTES_MAX, "broker",
             "Largest body of one message. Blocks are read and written whole, so 70m is also the most that can be set, "
             "and -1 means that.", unit="bytes", low=0, high=MESSAGE_BYTES_MAX, unlimited=True, reload="live"),
+    Setting("imq.system.max_count", "int", UNLIMITED, "broker",
+            "Most messages that all destinations of a broker hold together. Whatever is held counts: undelivered, "
+            "unacknowledged, uncommitted and delayed ones. One more is refused. mq.sys.dmq and metrics "
+            "topics do not count.", unit="messages", low=0, high=INT_MAX, unlimited=True, reload="live"),
+    Setting("imq.system.max_size", "size", UNLIMITED, "broker",
+            "Most bytes of message bodies that all destinations of a broker hold together; as imq.system.max_count.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload="live"),
+    Setting("raybroker.system.blockingSendPolicy", "enum", "FIFO", "broker",
+            "Who goes first of the senders that wait for room within imq.system.max_count and max_size. FIFO: the one "
+            "that came first, and who would fit waits behind it. Preemptive: whoever fits.",
+            choices=("FIFO", "Preemptive"), reload="live"),
     Setting("imq.ping.interval", "seconds", 120, "broker",
             "How often the broker pings a silent client to find dead connections; 0 and -1 switch it off.",
             unit="s", low=0, high=86400, unlimited=True),
@@ -353,7 +364,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
 ALL: Final[tuple[Setting, ...]] = BROKER + CLUSTER + OBSERVING + DESTINATION + FACTORY
 
 LATER: Final = frozenset({
-    "imq.instancename", "imq.system.max_count", "imq.system.max_size", "imqDefaultUsername", "imqDefaultPassword",
+    "imq.instancename", "imqDefaultUsername", "imqDefaultPassword",
     "imq.green.threshold", "imq.yellow.threshold", "imq.orange.threshold", "imq.red.threshold",
     "imq.resource_state.threshold", "imq.resource_state.count", "imq.green.count", "imq.yellow.count",
     "imq.orange.count", "imq.red.count", "imq.service.activelist", "imq.hostname", "imq.portmapper.port",

@@ -449,6 +449,7 @@ class ProducerCore(Endpoint):
         args = {
             "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
             "generation": self._generation, "obeys": self._obeys,
+            "send_timeout_ms": self._connection.attributes["SendTimeout"],
         }  # fmt: skip
         try:
             answer = await channel.call("open_producer", args, self._opened)

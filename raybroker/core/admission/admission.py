@@ -1,8 +1,9 @@
 """Admission: the messages of a block that a destination takes, and when its producers have to wait.
 
 In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
-deduplication window; what exceeds the largest message, or the limits under REJECT_NEWEST, is refused; the rest is
-taken.  Under FLOW_CONTROL a full destination tells producers to wait.
+deduplication window; what exceeds the largest message, or the limits under REJECT_NEWEST, is refused, as is what has no
+room in the pool that the destination is charged to; the rest is taken.  What the host itself sends is not held against
+the pool here: it asks ``would_take`` before.  Under FLOW_CONTROL a full destination tells producers to wait.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from raybroker.core import command as cmd
 from raybroker.core.admission import limits
 from raybroker.core.admission.deduplication import Deduplication, first_of_each
+from raybroker.core.admission.pool_share import Account
 from raybroker.core.admission.producer_sequences import ProducerSequences
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockIndex
@@ -23,7 +25,12 @@ from raybroker.core.outcome import Gate, Refused
 from raybroker.core.policy import Policy
 from raybroker.core.step import Step
 from raybroker.core.unit_of_work import UnitsOfWork
-from raybroker.model.errors import DestinationPausedError, IllegalStateError, ResourceAllocationError
+from raybroker.model.errors import (
+    DestinationPausedError,
+    IllegalStateError,
+    QuotaExceededError,
+    ResourceAllocationError,
+)
 
 DUPLICATE: Final = "duplicate"
 """In place of an error code: the message was taken already."""
@@ -78,7 +85,9 @@ class Admission:
                 refused += [limits.out_of_order(a, b) for a, b in pk.runs_of(late)]
         if command.dedup_ids is not None and policy.attributes.duplicateWindowMs > 0:
             return self._admit_each_once(command, command.dedup_ids, offered, refused), refused
-        usual = not (policy.paused or index.dead or self._works.enabled) and (command.room or not command.persistent)
+        usual = not (policy.paused or index.dead or self._works.enabled or policy.account) and (
+            command.room or not command.persistent
+        )
         if usual and policy.limits.take_all(index.messages, index.bytes_held, command.sizes, count):
             return offered, refused
         return self._admit(command, offered, 0, refused), refused
@@ -98,11 +107,23 @@ class Admission:
             held_messages += before.bit_count()
             held_bytes += sum(pk.chosen(command.sizes, before))
         own, works = self._policy.limits, self._works.enabled and command.columns.works is not None
-        if not works and own.take_all(held_messages, held_bytes, command.sizes, offered.bit_count()):
+        account = self._policy.account if command.attachment else None
+        if account is not None and command.turned_away:
+            some = list(pk.runs_of(offered))
+            account.share.refused += offered.bit_count()
+            refused += [Refused(a, b, QuotaExceededError.code, command.turned_away) for a, b in some]
+            return 0
+        plain = account is None and not works
+        if plain and own.take_all(held_messages, held_bytes, command.sizes, offered.bit_count()):
             return offered
         some = list(pk.runs_of(offered))
         admitted, too_many = limits.admit(self._name, own, held_messages, held_bytes, command.sizes, some)
         refused += too_many
+        if account is not None:
+            share, done = account.share, (before.bit_count(), sum(pk.chosen(command.sizes, before)) if before else 0)
+            admitted, no_room = share.admit(command.sizes, admitted, *done)
+            share.refused += sum(row.end - row.start for row in no_room)
+            refused += no_room
         if works:
             admitted, faults = self._works.admit(command, admitted, self._policy.message_bytes_max)
             refused += faults
@@ -142,9 +163,15 @@ class Admission:
         self._counters.duplicates += mask.bit_count()
         refused += [Refused(index, index + 1, DUPLICATE, ids[index] or "") for index in pk.indexes(mask)]
 
-    def would_take(self, sizes: Sequence[int]) -> bool:
-        """Whether messages of these sizes would all be taken now."""
+    def would_take(self, sizes: Sequence[int], source: Account | None = None) -> bool:
+        """Whether messages of these sizes would all be taken now. ``source``: what they are charged to until then; in
+        the same pool they need no more room."""
         if self._paused() is not None:
+            return False
+        account = self._policy.account
+        held = account is not None and (source is None or source.share is not account.share)
+        if account is not None and held and not account.share.fits(len(sizes), sum(sizes)):
+            account.share.want(len(sizes), sum(sizes))
             return False
         return not limits.admit(self._name, self._policy.limits, *self._charged(), sizes, [(0, len(sizes))])[1]
 

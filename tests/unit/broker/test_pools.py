@@ -1,0 +1,97 @@
+"""A broker divides its pools among hosts that are asked to give back what they do not use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from raybroker.broker.pools import BrokerPools
+from raybroker.core.admission.pool_share import PoolLimits, PoolShare, Room, Waiter
+from raybroker.model.errors import ConnectionLostError
+
+CONFIG = {"imq.system.max_count": 10, "imq.system.max_size": -1, "raybroker.system.blockingSendPolicy": "FIFO"}
+
+
+class Host:
+    """A host with a share and no destinations; ``silent``: it cannot be asked."""
+
+    def __init__(self, key: str, *, silent: bool = False) -> None:
+        self.key = key
+        self.silent = silent
+        self.share = PoolShare("system", PoolLimits(10, -1), alone=False)
+        self.recalled = 0
+
+    async def recall(self, pool: str, owed: list[int]) -> dict[str, Any]:
+        self.recalled += 1
+        if self.silent:
+            raise ConnectionLostError("gone")
+        self.share.surrender()
+        return {"incarnation": 1, "version": self.share.version, "lease": tuple(self.share.lease), "known": True}
+
+    async def ask(self, pools: BrokerPools, messages: int) -> bool:
+        """Ask for room for a block, and hold it if there is; whether there is."""
+        if not self.share.fits(messages, 0):
+            self.share.wait(Waiter(messages, 0, 0, 0, 1, None))
+            said = self.share.ask()
+            row = said._asdict() | {"pool": "system", "incarnation": 1}
+            answer = await pools.lease(self.key, row)
+            self.share.granted(
+                answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"], now_ms=0
+            )
+            self.share.leave(self.share.waiting[0])
+        if not self.share.fits(messages, 0):
+            return False
+        self.share.charge(messages, 0)
+        return True
+
+
+def pools_of(*hosts: Host, unasked: tuple[str, ...] = ()) -> BrokerPools:
+    return BrokerPools(CONFIG, lambda: hosts, lambda: unasked, lambda: 0)
+
+
+def test_all_of_a_pool_can_be_used_wherever_it_is_wanted() -> None:
+    async def run() -> None:
+        one, other = Host("a"), Host("b")
+        pools = pools_of(one, other)
+        assert await one.ask(pools, 1)
+        assert await other.ask(pools, 1)
+        assert await one.ask(pools, 8)
+        assert not await other.ask(pools, 1)
+        one.share.charge(-8, 0)
+        assert await other.ask(pools, 8)
+        assert one.share.used_messages + other.share.used_messages == 10
+
+    asyncio.run(run())
+
+
+def test_a_host_that_cannot_be_asked_keeps_what_it_has() -> None:
+    async def run() -> None:
+        one, other = Host("a"), Host("b")
+        pools = pools_of(one, other)
+        assert await one.ask(pools, 1)
+        kept = one.share.lease.messages
+        one.silent = True
+        assert not await other.ask(pools, 10)
+        assert await other.ask(pools, 10 - kept)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_granted_before_every_host_of_the_catalogue_was_heard() -> None:
+    async def run() -> None:
+        one = Host("a")
+        assert not await one.ask(pools_of(one, unasked=("b",)), 1)
+        assert await one.ask(pools_of(one), 1)
+
+    asyncio.run(run())
+
+
+def test_without_limits_a_host_may_use_any_number() -> None:
+    async def run() -> None:
+        one = Host("a")
+        config = CONFIG | {"imq.system.max_count": -1}
+        pools = BrokerPools(config, lambda: [one], list, lambda: 0)
+        assert await one.ask(pools, 1_000)
+        assert one.recalled == 0
+
+    asyncio.run(run())
