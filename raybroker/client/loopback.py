@@ -111,7 +111,7 @@ class LoopbackDirectory:
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
-        self._io.residents += 1
+        self._io.settle(1)
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.placement.forget(type, name)
@@ -179,7 +179,7 @@ class LoopbackDirectory:
 
     async def close(self) -> None:
         self._publishing.cancel()
-        self._io.residents -= 1
+        self._io.settle(-1)
         await self._service.close()
 
 

@@ -8,8 +8,10 @@ or the end of a connection, stays for the loop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import weakref
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -32,6 +34,11 @@ class Transport(Protocol):
 class Served(Protocol):
     """A link whose socket may be read here."""
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What its transport has not written yet."""
+        ...
+
     def get_buffer(self, sizehint: int, /) -> memoryview: ...
 
     def buffer_updated(self, nbytes: int, /) -> None: ...
@@ -52,6 +59,7 @@ class DirectSockets:
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
+        weakref.finalize(self, os.close, self._bell)
 
     def add(self, number: int, link: Served) -> None:
         """Serve the socket with this file number."""
@@ -61,7 +69,13 @@ class DirectSockets:
     def remove(self, number: int) -> None:
         """The connection has ended, or is about to; before the file number is closed."""
         if self.links.pop(number, None) is not None:
-            self._epoll.unregister(number)
+            with contextlib.suppress(OSError):  # It is closed already, which took it out as well.
+                self._epoll.unregister(number)
+
+    @property
+    def unsent(self) -> bool:
+        """Something is to be written that waits for the loop."""
+        return any(link.unsent_bytes for link in self.links.values())
 
     def ring(self) -> None:
         """End the :meth:`wait` of whoever serves, from any thread."""
@@ -104,9 +118,3 @@ class DirectSockets:
             if written < len(buffer):
                 transport.write(memoryview(buffer)[written:] if written else buffer)
             written = max(written - len(buffer), 0)
-
-    def close(self) -> None:
-        """Let the descriptors go; the sockets are the loop's."""
-        self.links.clear()
-        self._epoll.close()
-        os.close(self._bell)

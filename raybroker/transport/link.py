@@ -168,6 +168,10 @@ class Link(asyncio.BufferedProtocol):
         """Bytes in, writes and bytes out since the link was made."""
         return self.bytes_in, self.writes, self.bytes_out
 
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None and not self.lost else 0
+
     def pause_reading(self) -> None:
         if self._transport is not None and not self.lost and self._transport.is_reading():
             self._transport.pause_reading()

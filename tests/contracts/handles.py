@@ -111,7 +111,7 @@ class LoopbackBroker:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
         apart = face in ("sockets", "direct")
         io = IoThread("broker") if apart else IoThread.shared()
-        self._io = IoThread("clients", direct=face == "direct") if apart else io
+        self._io = IoThread("clients") if apart else io
         """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory
@@ -127,7 +127,8 @@ class LoopbackBroker:
     def connect(
         self, *, started: bool = True, client_id: str | None = None, xa: bool = False, **attributes: object
     ) -> Any:
-        config = Config.of({"raybroker.hosting.default": "shared", **self.properties, **attributes})
+        direct = {"raybroker.client.direct": self.face == "direct"}
+        config = Config.of({"raybroker.hosting.default": "shared", **direct, **self.properties, **attributes})
         core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=self._io)
         connection: Any = (XaConnection if xa else Connection)(core)
         if self.face == "aio":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import raybroker as rb
+from raybroker.client.connection import io_thread, turns
 from raybroker.transport.direct import SUPPORTED, DirectSockets
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handles import WAIT_S, LoopbackBroker, until
@@ -22,6 +24,7 @@ pytestmark = [
     pytest.mark.parametrize("make_broker", ["direct"], indirect=True),
 ]
 MANY = 300
+NEVER_NS = 3_600_000_000_000
 
 
 class StoppedError(Exception):
@@ -40,6 +43,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(DirectSockets, "read", noted)
     return threads
+
+
+@pytest.fixture
+def unlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The IO thread looks after nobody by itself, and no leader leaves because its time is over: whoever waits is
+    served because somebody was told, or never."""
+    for name in ("NOBODY_NS", "LEAD_NS"):
+        monkeypatch.setattr(io_thread, name, NEVER_NS)
+    monkeypatch.setattr(turns, "LOOP_NS", NEVER_NS)
 
 
 class Interruption:
@@ -100,6 +112,7 @@ def test_one_call_after_another_is_served_by_the_thread_that_waits(make_broker: 
     assert bodies_of(consumer, sent) == list(range(sent))
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_many_threads_get_their_own_answers_in_their_order(make_broker: MakeBroker) -> None:
     broker = make_broker()
     connection = broker.connect()
@@ -124,6 +137,7 @@ def test_many_threads_get_their_own_answers_in_their_order(make_broker: MakeBrok
     assert all(numbers == list(range(MANY)) for numbers in order.values())
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_one_thread_sends_what_another_receives(make_broker: MakeBroker) -> None:
     broker = make_broker()
     connection = broker.connect()
@@ -136,6 +150,7 @@ def test_one_thread_sends_what_another_receives(make_broker: MakeBroker) -> None
         assert found.result(WAIT_S) == list(range(MANY))
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_calls_of_all_kinds_take_turns(make_broker: MakeBroker) -> None:
     """Blocking sends, sends without waiting, commits, requests of the broker and receives, mixed in one thread."""
     broker = make_broker()
@@ -233,6 +248,7 @@ def test_a_handler_of_a_signal_may_make_a_call_of_its_own(make_broker: MakeBroke
     assert found.count("from the handler") == len(calls) > 0
 
 
+@pytest.mark.usefixtures("unlooked")
 @pytest.mark.parametrize("wait", ["send", "receive", "acknowledge"])
 def test_a_link_that_is_lost_while_a_thread_waits_is_made_anew(make_broker: MakeBroker, wait: str) -> None:
     broker = make_broker()
@@ -264,6 +280,112 @@ def test_a_link_that_is_lost_while_a_thread_waits_is_made_anew(make_broker: Make
     assert until(lambda: (message := consumer.receive(timeout=WAIT_S)) is not None and message.body == "last")
 
 
+@pytest.mark.usefixtures("unlooked")
+def test_threads_of_every_kind_are_served_while_links_are_lost(make_broker: MakeBroker) -> None:
+    """One sends, one receives and acknowledges, one commits what it received and sent on: each at a connection of its
+    own, whose links are lost meanwhile."""
+    broker = make_broker()
+    name, onward = broker.name(), broker.name()
+    sent: set[int] = set()
+    over = threading.Event()
+
+    def send() -> None:
+        producer = broker.connect().session().producer(name)
+        while not over.is_set():
+            producer.send(len(sent))
+            sent.add(len(sent))
+
+    def move() -> None:
+        session = broker.connect().session(transacted=True)
+        consumer, producer = session.consumer(name, prefetch=10), session.producer(onward)
+        while not over.is_set() or len(sent) > len(got):
+            try:
+                for message in consumer.receive_many(10, timeout=0.05):
+                    producer.send(message.body)
+                session.commit()
+            except rb.errors.BrokerError:
+                session.rollback()
+
+    got: set[int] = set()
+
+    def receive() -> None:
+        consumer = broker.connect().session().consumer(onward)
+        while not over.is_set() or len(sent) > len(got):
+            message = consumer.receive(timeout=0.05)
+            if message is not None:
+                got.add(message.body)
+
+    with ThreadPoolExecutor(3) as pool:
+        working = [pool.submit(work) for work in (send, move, receive)]
+        for _ in range(5):
+            before = len(got)
+            assert until(lambda before=before: len(got) > before + 5)
+            drop_links(broker)
+        over.set()
+        for done in working:
+            done.result(WAIT_S)
+    assert got == sent
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_a_listener_and_a_connection_that_does_without_keep_the_io_thread(
+    make_broker: MakeBroker, served: list[int]
+) -> None:
+    broker = make_broker()
+    connection, plain = broker.connect(), broker.connect(**{"raybroker.client.direct": False})
+    name, answers = broker.name(), broker.name()
+    producer, consumer = connection.session().producer(name), plain.session().consumer(answers)
+    listening = connection.session()
+    replies = listening.producer(answers)
+    listening.consumer(name).on_message(lambda message: replies.send(message.body))
+    for number in range(50):
+        producer.send(number)
+        assert bodies_of(consumer, 1) == [number]
+    assert served == []
+    plain.close()
+    listening.close()
+    while threading.get_ident() not in served and len(served) < MANY:
+        producer.send("now")
+    assert threading.get_ident() in served
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_what_another_thread_schedules_runs_though_a_thread_leads(make_broker: MakeBroker, served: list[int]) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    producer, consumer = connection.session().producer(name), connection.session().consumer(broker.name())
+    io = connection._core.io
+    with ThreadPoolExecutor(1) as pool:
+        for turn in range(20):
+            while threading.get_ident() not in served[-1:]:
+                producer.send(turn)
+            waiting = pool.submit(consumer.receive, 60 if turn % 2 else 0.02)
+            ran: Future[int] = Future()
+            io.loop.call_soon_threadsafe(ran.set_result, turn)  # As Ray does, and what asyncio runs in threads.
+            assert ran.result(WAIT_S) == turn
+            assert io.submit(asyncio.sleep(0, turn)).result(WAIT_S) == turn
+            if turn % 2:
+                broker.connect().session().producer(consumer._core.name).send(turn)
+                assert waiting.result(WAIT_S).body == turn
+            else:
+                assert waiting.result(WAIT_S) is None
+            served.clear()
+
+
+def test_short_waits_end_in_time_and_not_before(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    producer, consumer = connection.session().producer(broker.name()), connection.session().consumer(broker.name())
+    clock = connection._core.clock
+    for timeout_s in (0.001, 0.02, 0.001, 0.02):
+        producer.send("x")
+        since_ns = clock.monotonic_ns()
+        assert consumer.receive(timeout=timeout_s) is None
+        assert clock.monotonic_ns() - since_ns >= timeout_s * 1e9
+
+
+@pytest.mark.usefixtures("unlooked")
 def test_a_call_ends_when_the_connection_is_closed_by_another_thread(make_broker: MakeBroker) -> None:
     broker = make_broker()
     connection = broker.connect()

@@ -23,6 +23,7 @@ from raybroker.client.aio.waiting import (
     confirmed,
     result,
     run,
+    settle,
 )
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.closing import collected, noted_on, raise_first
@@ -61,6 +62,7 @@ class Connection(PicklableConnection):
 
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
+        settle(self._core.io)
         self._sessions: list[Session] = []
 
     async def session(

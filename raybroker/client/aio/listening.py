@@ -45,6 +45,7 @@ class Listening:
         """End after the call that runs; the session says that it is closed."""
         self._serving.wake()
         await self._serving.ended()
+        self._core.listen_no_more()
 
     async def _serve(self) -> None:
         session = self._session

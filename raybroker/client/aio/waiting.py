@@ -41,6 +41,11 @@ class ProducerBase(PicklableProducer):
         return await getattr(self, name)(*args, **named)
 
 
+def settle(io: IoThread) -> None:
+    """Tasks of the application's event loop wait for what the IO loop does: from now on it serves alone."""
+    io.settle(1)
+
+
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     """Start work on the IO loop, at once; what is returned waits for it."""
     return asyncio.wrap_future(io.submit(work))

@@ -46,6 +46,7 @@ class Listening:
         """End after the call that runs; the session says that it is closed."""
         self._serving.wake()
         self._serving.ended()
+        self._core.listen_no_more()
 
     def _serve(self) -> None:
         session = self._session

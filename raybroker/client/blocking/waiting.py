@@ -25,6 +25,10 @@ CANCELLABLE: Final = False
 ProducerBase = PicklableProducer
 
 
+def settle(io: IoThread) -> None:
+    """Threads that wait may serve the sockets: they do not need the IO loop."""
+
+
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> T:
     """Run work on the IO loop and wait for it."""
     return io.run(work)

@@ -41,6 +41,7 @@ from raybroker.model.names import check_client_id
 from raybroker.model.xid import Xid
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
+from raybroker.transport.direct import DirectSockets
 
 IDENTITY_BYTES: Final = 12
 NOT_STARTED_S: Final = 1.0
@@ -123,7 +124,7 @@ class ConnectionCore:
         self.tasks = Tasks(attributes)
         self.channels = Channels(
             directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered,
-            sockets=io.sockets,
+            sockets=self._direct_sockets(),
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)
@@ -134,6 +135,18 @@ class ConnectionCore:
         self._watches = ConsumerWatches(self)
         io.users.add(self)
         io.ends_first()
+
+    def _direct_sockets(self) -> DirectSockets | None:
+        """Where threads that wait find its links; None: the IO thread serves them, and those of all others too."""
+        if self.attributes["raybroker.client.direct"]:
+            return self.io.serve_directly()
+
+        async def gone() -> None:
+            self.io.settle(-1)
+
+        self.io.settle(1)
+        self.at_close.append(gone)
+        return None
 
     @property
     def closed(self) -> bool:

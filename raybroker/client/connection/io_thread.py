@@ -5,6 +5,13 @@ waits while nobody serves the sockets does it itself for a moment (leader and fo
 IO thread does, in the event loop.  Whoever serves is the only one who does, so that what runs "on the IO loop" never
 runs beside itself.
 
+The loop stands still while a thread leads, and while nobody serves.  It is not left so with anything to do:
+
+    the IO thread steps aside   only when nothing is posted, scheduled, unsent or timed to come soon
+    a leader leaves at once     when what it did has scheduled something, as the answer to an awaited request does
+    another thread schedules    the IO thread is woken, or the leader is told to leave
+    a thread waits              it leads or follows, and whoever leaves wakes the IO thread for those who follow
+
 A forked child has a copy of its parent's connections, but not the thread that serves them, and locks as somebody held
 them: every call there raises IllegalStateError.  When the interpreter ends, the loop ends before what its tasks use.
 """
@@ -30,7 +37,7 @@ from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import SUPPORTED as DIRECT
 from raybroker.transport.direct import DirectSockets
-from raybroker.transport.loops import new_event_loop
+from raybroker.transport.loops import PausableLoop
 
 T = TypeVar("T")
 EXIT_S: Final = 2.0
@@ -59,18 +66,17 @@ class IoThread:
     _shared: IoThread | None = None
     _guard = threading.Lock()
 
-    def __init__(self, name: str = "raybroker-io", *, direct: bool = False) -> None:
-        """``direct``: threads that wait may serve the sockets themselves. Not yet the default."""
-        self.loop: asyncio.AbstractEventLoop = new_event_loop()
+    def __init__(self, name: str = "raybroker-io") -> None:
+        self.loop = PausableLoop(self._need_loop)
         self.loop.set_exception_handler(_on_loop_error)
         self.unusable = ""
         """Why nothing can be asked of it any more."""
         self.users: weakref.WeakSet[Inherited] = weakref.WeakSet()
         """The connections that it serves."""
-        self.sockets = DirectSockets() if DIRECT and direct else None
-        """Sockets that a waiting thread may serve."""
+        self.sockets: DirectSockets | None = None
+        """Sockets that a waiting thread may serve, once some connection wants that."""
         self.residents = 0
-        """Brokers that live on the loop, and need it for whatever they do: while there are any, no thread leads."""
+        """Those who need the loop for whatever they do (:meth:`settle`): while there are any, no thread leads."""
         self._turns = Turns()
         self._lock = threading.RLock()
         """Guards ``_turns``, ``_rung`` and ``_woken``; whoever holds it takes no other one. A handler of a signal may
@@ -103,7 +109,6 @@ class IoThread:
         self._require_usable(work)
         future: Future[T] = Future()
         self.post(self._begin, work, future)
-        self._need_loop()
         return future
 
     def _begin(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
@@ -123,7 +128,6 @@ class IoThread:
         def given_up(future: Future[T]) -> None:
             if future.cancelled() and not self.unusable:
                 self.post(task.cancel)
-                self._need_loop()
 
         task.add_done_callback(over)
         future.add_done_callback(given_up)
@@ -135,30 +139,35 @@ class IoThread:
             work.close()
             raise IllegalStateError("a blocking call on the IO thread would wait for itself; make it in another thread")
         waiter: Waiter[T] = Waiter(self.loop)
-        self.post(waiter.begin, work)
-        self._need_loop()
-        self._follow()
+        if self.served is None:
+            self.post(waiter.begin, work)
+            return waiter.result()
         try:
+            self.follow()
+            self.post(waiter.begin, work)
             return waiter.result()
         finally:
-            self._followed()
+            self.followed()
 
     def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
         """Wait for a future, whatever becomes of it; False when the time is over."""
-        turns = self._may_be_led
-        if turns and self.lead(future.done, timeout_s):
-            return True
-        if turns:
-            self._follow()
         try:
-            future.exception(timeout_s)
+            if self.served is None:
+                Future.exception(future, timeout_s)
+                return True
+            since_ns = _now_ns()
+            if self.lead(future.done, timeout_s):
+                return True
+            try:
+                self.follow()
+                left_s = None if timeout_s is None else max(timeout_s - (_now_ns() - since_ns) / 1e9, 0)
+                Future.exception(future, left_s)
+            finally:
+                self.followed()
         except CancelledError:
             pass
         except TimeoutError:
             return False
-        finally:
-            if turns:
-                self._followed()
         return True
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
@@ -175,27 +184,32 @@ class IoThread:
             self._turns.expect(threading.get_ident())
 
     def _ring(self) -> None:
-        """Tell whoever serves that something was posted."""
+        """Tell whoever serves that something was posted. A signal may end this at any place: what is noted as told has
+        been told before."""
         me = threading.get_ident()
         with self._lock:
             owner = self._turns.owner
-            if owner is Owner.NOBODY and self._turns.posted(me):
-                self._wake_up()
-            if self._rung or owner is Owner.NOBODY or self._turns.leader == me:
+            if owner is Owner.NOBODY:
+                if self._turns.posted(me):
+                    self._wake_up()
+            elif self._rung or self._turns.leader == me:
                 return
-            self._rung = True
-        if owner is Owner.LEADER:
-            assert self.sockets is not None
-            self.sockets.ring()
-        elif me == self._thread.ident:
-            self.loop.call_soon(self._call_posted)
-        else:
-            self.loop.call_soon_threadsafe(self._call_posted)
+            elif owner is Owner.LEADER:
+                assert self.sockets is not None
+                self.sockets.ring()
+                self._rung = True
+            elif me == self._thread.ident:
+                self.loop.call_soon(self._call_posted)
+                self._rung = True
+            else:
+                self.loop.wake(self._call_posted)
+                self._rung = True
 
     def _call_posted(self) -> None:
         """On the loop: call what has been posted so far."""
         posted = self._posted
-        self._rung = False
+        with self._lock:
+            self._rung = False
         for _ in range(len(posted)):
             call, args = posted.popleft()
             try:
@@ -211,13 +225,31 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         while not self._over:
             self.loop.run_forever()
-            with self._lock:
-                aside = not self._over and self._turns.step_aside(_now_ns())
+            aside = self._step_aside()
             if self._stood_aside.locked():
                 self._stood_aside.release()
             while aside:
                 needed = self._wake.acquire(timeout=NOBODY_NS / 1e9)
                 aside = not self._look(needed)
+
+    def _step_aside(self) -> bool:
+        """The loop has stopped: True when it may stand still."""
+        loop, sockets = self.loop, self.sockets
+        if sockets is None:
+            return False
+        with self._lock:
+            self._rung = False  # From now on whoever posts has to tell; what was posted before is seen here.
+            busy = loop.noted or bool(self._posted) or sockets.unsent or loop.is_timed
+            if self._over or busy or not self._turns.step_aside(_now_ns()):
+                loop.take_no_notes()
+                loop.call_soon(self._call_posted)
+                return False
+            return True
+
+    def _stop_loop(self) -> None:
+        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has."""
+        self.loop.take_notes()
+        self.loop.stop()
 
     def _look(self, needed: bool) -> bool:
         """The IO thread looks whether it is to serve."""
@@ -226,42 +258,64 @@ class IoThread:
                 self._woken = False
             if not self._turns.look(needed=needed):
                 return False
+            self.loop.take_no_notes()
+            self.loop.call_soon(self._call_posted)
             self._rung = True
             if self.sockets is not None:
                 self.sockets.needs_loop = False
-        self.loop.call_soon(self._call_posted)
         return True
 
     def _wake_up(self) -> None:
         """With the lock held: the IO thread is needed."""
         if not self._woken:
-            self._woken = True
-            with contextlib.suppress(RuntimeError):  # A handler of a signal has released it in between.
+            with contextlib.suppress(RuntimeError):  # It is awake: a handler of a signal was faster.
                 self._wake.release()
+            self._woken = True
 
     def _need_loop(self) -> None:
-        """What was posted needs the event loop: a leader cannot run tasks."""
+        """Something was scheduled in the event loop: it has to run."""
         with self._lock:
             if self._turns.owner is Owner.NOBODY:
                 self._wake_up()
             elif self._turns.owner is Owner.LEADER and self.sockets is not None:
                 self.sockets.needs_loop = True
+                self.sockets.ring()
+
+    def settle(self, residents: int) -> None:
+        """Note that somebody comes (1) or goes (-1) who needs the event loop for whatever he does: a broker, a listener
+        or an application's event loop."""
+        with self._lock:
+            self.residents += residents
+
+    @property
+    def served(self) -> IoThread | None:
+        """Itself, where threads that wait may serve the sockets."""
+        return self if self.sockets is not None and not self.residents else None
+
+    def serve_directly(self) -> DirectSockets | None:
+        """Where a connection puts sockets that threads which wait may serve; None where the system does not have it."""
+        with self._lock:
+            if DIRECT and self.sockets is None:
+                self.sockets = DirectSockets()
+            return self.sockets
 
     @property
     def _may_be_led(self) -> bool:
         """Some thread may serve the sockets; without any the IO thread serves alone."""
         return self.sockets is not None and len(self.sockets.links) > 0 and not self.residents
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """This thread is going to wait, and serves nothing meanwhile; to be followed by :meth:`followed`."""
         with self._lock:
-            if self._turns.follow():
+            if self._turns.follow(threading.get_ident()):
                 self._wake_up()
 
-    def _followed(self) -> None:
+    def followed(self) -> None:
+        """This thread waits no more; also when a signal has kept it from :meth:`follow`."""
         with self._lock:
             aside = self._turns.followed(threading.get_ident(), _now_ns())
         if aside and self._may_be_led and not self.unusable:
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.wake(self._stop_loop)
             self._stood_aside.acquire(timeout=ASIDE_S)  # Otherwise the next call would come before it has.
 
     def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -296,12 +350,12 @@ class IoThread:
     def _serve(
         self, sockets: DirectSockets, done: Callable[[], bool], me: int, until_ns: int, signals: HeldSignals | None
     ) -> bool:
-        left_ns = LEAD_NS
         while True:
             self._call_posted()
             if done():
                 return True
-            if sockets.needs_loop or left_ns <= 0:
+            left_ns = until_ns - _now_ns()
+            if sockets.needs_loop or self.loop.noted or left_ns <= 0:
                 return False
             if signals is not None:
                 signals.interruptible = True
@@ -315,7 +369,6 @@ class IoThread:
                     sockets.read(number)
                 except Exception as error:  # noqa: BLE001 - it is not the fault of this thread, and the link is closed
                     log_failure("what came could not be handled", error)
-            left_ns = until_ns - _now_ns()
 
     def _interrupted(self) -> None:
         """A signal arrived while this thread waits at the sockets: its handler may make calls of its own."""
@@ -329,8 +382,9 @@ class IoThread:
             if sockets is None or not sockets.active or self._turns.leader != threading.get_ident():
                 return
             sockets.active = False
-            self._rung = False
-            if self._turns.left(_now_ns(), needs_loop=sockets.needs_loop):
+            self._rung = False  # As in _step_aside.
+            needs_loop = sockets.needs_loop or self.loop.noted or bool(self._posted)
+            if self._turns.left(_now_ns(), needs_loop=needs_loop):
                 self._wake_up()
 
     def require_usable(self) -> None:
@@ -361,7 +415,6 @@ class IoThread:
         with contextlib.suppress(Exception):
             self._over = True
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._need_loop()
             self._thread.join(EXIT_S)
 
     async def _cancel_all(self) -> None:

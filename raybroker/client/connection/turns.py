@@ -5,6 +5,9 @@
     NOBODY → SERVER   the IO thread, since no leader came for a while, or somebody needs the event loop
     SERVER → NOBODY   the IO thread steps aside for a thread that makes one call after another
 
+A thread leads only while no other one waits: those who follow are served by the IO thread, in the event loop.  Who
+waits without saying so is looked after by the IO thread, within two of its looks.
+
 Pure: :class:`Turns` decides, under a lock of its user's; ``io_thread`` carries it out.
 """
 
@@ -43,7 +46,8 @@ class Turns:
         self._leads = 0
         self._looked_at = 0
         """How many had led when the IO thread looked the last time."""
-        self._followers = 0
+        self._followers: set[int] = set()
+        """Threads that wait and do not serve. A set: a wait that a signal ends at any moment may end twice."""
         self._last = 0
         """The thread that made the last call, and when it had its answer."""
         self._last_ns = 0
@@ -76,11 +80,11 @@ class Turns:
         self._last, self._last_ns = self.leader, now_ns
         self.owner = Owner.NOBODY
         self.leader = 0
-        return needs_loop or self._followers > 0
+        return needs_loop or bool(self._followers)
 
-    def follow(self) -> bool:
+    def follow(self, thread: int) -> bool:
         """A thread waits for those who serve: True when the IO thread is needed at once."""
-        self._followers += 1
+        self._followers.add(thread)
         return self.owner is Owner.NOBODY
 
     def followed(self, thread: int, now_ns: int) -> bool:
@@ -88,7 +92,7 @@ class Turns:
 
         That is for a thread that makes one call right after another while no other one waits.
         """
-        self._followers -= 1
+        self._followers.discard(thread)
         again = thread == self._last and now_ns - self._last_ns < LOOP_NS
         self._last, self._last_ns = thread, now_ns
         return again and not self._followers and self.owner is Owner.SERVER

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from raybroker.client.connection.io_thread import fulfil
+from raybroker.system.clock import SystemClock
+
+_now_ns: Final = SystemClock.monotonic_ns
 
 
 class Listed(Protocol):
@@ -20,9 +23,19 @@ class Listed(Protocol):
         ...
 
 
+class Sockets(Protocol):
+    """Those who serve the sockets, as whoever waits for something from there sees them: an IoThread."""
+
+    def lead(self, done: Callable[[], bool], timeout_s: float | None = None, /) -> bool:
+        """Serve them in this thread until ``done``; False when it has to be waited for otherwise."""
+        ...
+
+    def follow(self) -> None: ...
+
+    def followed(self) -> None: ...
+
+
 B = TypeVar("B", bound=Listed)
-Lead = Callable[[Callable[[], bool], float | None], bool]
-"""(what is waited for, for how many seconds) → whether it is there."""
 
 
 class Notifier(Generic[B]):
@@ -44,11 +57,12 @@ class Notifier(Generic[B]):
         return self._waiting > 0 or bool(self._futures)
 
     def wait(
-        self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None, lead: Lead | None = None
-    ) -> bool:
+        self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None,
+        sockets: Sockets | None = None,
+    ) -> bool:  # fmt: skip
         """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting.
 
-        ``lead`` may serve the sockets meanwhile, see :meth:`IoThread.lead`.
+        ``sockets``: which this thread may serve meanwhile; None: others do.
         """
         with self.lock:
             if ready():
@@ -60,13 +74,26 @@ class Notifier(Generic[B]):
                 self._waiting -= 1
                 raise
         try:
-            if lead is not None and timeout_s != 0 and lead(partial(self._holds, ready), timeout_s):
-                return True
+            if sockets is not None and timeout_s != 0:
+                return self._wait_at(sockets, ready, timeout_s)
             with self.lock:
                 return self._condition.wait_for(ready, timeout_s)
         finally:
             with self.lock:
                 self._waiting -= 1
+
+    def _wait_at(self, sockets: Sockets, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Serve the sockets, and then wait for those who do."""
+        since_ns = _now_ns()
+        if sockets.lead(partial(self._holds, ready), timeout_s):
+            return True
+        try:
+            sockets.follow()
+            left_s = None if timeout_s is None else timeout_s - (_now_ns() - since_ns) / 1e9
+            with self.lock:
+                return self._condition.wait_for(ready, left_s)
+        finally:
+            sockets.followed()
 
     def _holds(self, ready: Callable[[], bool]) -> bool:
         with self.lock:

@@ -277,7 +277,7 @@ class PrefetchBuffer(ABC):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
-        return self._notifier.wait(self.has_something, self.poll, timeout_s, self._connection.io.lead)
+        return self._notifier.wait(self.has_something, self.poll, timeout_s, self._connection.io.served)
 
     def arrival_future(self) -> Future[None]:
         """Done when :meth:`wait` would return True."""

@@ -74,7 +74,7 @@ class PrefetchBuffers:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffers, or the consumer has ended; False when the time is over."""
-        return self._notifier.wait(self._has_something, self._poll, timeout_s, self._connection.io.lead)
+        return self._notifier.wait(self._has_something, self._poll, timeout_s, self._connection.io.served)
 
     def arrival_future(self) -> Future[None]:
         return self._notifier.future(self._has_something, self._poll)

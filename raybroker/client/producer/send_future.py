@@ -96,6 +96,8 @@ class SendFuture(Future[str]):
             assert self._result is not None
             return self._result
         self._require_completion()
+        if not self._raybroker_io.done(self, timeout):
+            raise TimeoutError
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

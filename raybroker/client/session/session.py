@@ -199,6 +199,11 @@ class SessionCore:
         """From now on messages go to listeners, one at a time; ``wake`` is called when one may have come."""
         self._wake = wake
         self._listened = self._serial
+        self.connection.io.settle(1)
+
+    def listen_no_more(self) -> None:
+        """The thread or task that called listeners has ended."""
+        self.connection.io.settle(-1)
 
     def wake_listeners(self) -> None:
         """Something has come for a listener; with the lock of its buffer held."""

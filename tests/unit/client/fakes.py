@@ -34,11 +34,11 @@ class LoopIo:
         self.loop = asyncio.get_running_loop()
         self.unusable = ""
         self.users: set[Any] = set()
-        self.sockets = None
+        self.served = None
+        self.residents = 0
 
-    def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """The loop serves."""
-        return False
+    def settle(self, residents: int) -> None:
+        self.residents += residents
 
     def require_usable(self) -> None:
         """It is."""

@@ -47,10 +47,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def sockets() -> Iterator[DirectSockets]:
-    made = DirectSockets()
-    yield made
-    made.close()
+def sockets() -> DirectSockets:
+    return DirectSockets()
 
 
 def ready(sockets: DirectSockets, timeout_s: float = 5) -> list[int]:

@@ -35,7 +35,7 @@ def test_one_thread_leads_at_a_time() -> None:
 def test_a_leader_that_leaves_wakes_the_io_thread_for_those_who_follow_and_for_the_loop() -> None:
     turns = aside(Turns())
     assert turns.lead(ME, 1)
-    assert not turns.follow()  # Somebody serves.
+    assert not turns.follow(OTHER)  # Somebody serves.
     assert turns.left(2, needs_loop=False)
     assert not turns.lead(ME, 3)  # Somebody follows.
     assert turns.look(needed=True)
@@ -47,7 +47,7 @@ def test_a_leader_that_leaves_wakes_the_io_thread_for_those_who_follow_and_for_t
 
 def test_a_follower_wakes_the_io_thread_when_nobody_serves() -> None:
     turns = aside(Turns())
-    assert turns.follow()
+    assert turns.follow(ME)
     assert turns.look(needed=False)
     assert not turns.step_aside(1)
 
@@ -55,12 +55,12 @@ def test_a_follower_wakes_the_io_thread_when_nobody_serves() -> None:
 def test_the_io_thread_steps_aside_for_one_call_right_after_another_of_the_same_thread() -> None:
     turns = Turns()
     for thread, now_ns, expected in ((ME, 1, False), (ME, 2, True), (OTHER, 3, False), (ME, 4, False)):
-        turns.follow()
+        turns.follow(thread)
         assert turns.followed(thread, now_ns) is expected
-    turns.follow()
+    turns.follow(ME)
     assert not turns.followed(ME, 4 + LOOP_NS)
-    turns.follow()
-    turns.follow()
+    turns.follow(ME)
+    turns.follow(OTHER)
     assert not turns.followed(ME, 5 + LOOP_NS)  # Another one waits.
 
 
@@ -117,7 +117,7 @@ class Waiting(RuleBasedStateMachine):
             assert not self.leading
             self.leading = thread
         else:
-            self._wake(self.turns.follow())
+            self._wake(self.turns.follow(thread))
             self.following.add(thread)
 
     @precondition(lambda self: self.leading)
@@ -126,7 +126,7 @@ class Waiting(RuleBasedStateMachine):
         thread, self.leading = self.leading, 0
         self._wake(self.turns.left(self.now_ns, needs_loop=needs_loop))
         if gives_up:
-            self._wake(self.turns.follow())
+            self._wake(self.turns.follow(thread))
             self.following.add(thread)
 
     @precondition(lambda self: self.following and self.turns.owner is not Owner.NOBODY)

@@ -28,6 +28,9 @@ class Io:
     def require_usable(self) -> None:
         raise IllegalStateError(self.unusable)
 
+    def done(self, future: Future[Any], timeout_s: float | None) -> bool:
+        return bool(wait([future], timeout_s).done)
+
 
 def made(count: int = 1, io: Io | None = None) -> list[SendFuture]:
     """Futures of one producer."""
