@@ -106,6 +106,10 @@ class PoolLedger:
             del self._waiting[other]
         return self.limits.policy != FIFO or next(iter(self._waiting), host) == host
 
+    def waits_no_more(self, host: str) -> None:
+        """Its senders have given up, or got in."""
+        self._waiting.pop(host, None)
+
     def leased(self) -> Room:
         """What all hosts may use together; -1 where there is no limit."""
         limits, rooms = self.limits, [lease.room for lease in self._leases.values()]

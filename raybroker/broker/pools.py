@@ -1,8 +1,8 @@
 """Pools of a broker: divides the limits that destinations share among its hosts.
 
 A host asks when it needs more of a pool.  What is free it gets; when that is not enough, the other hosts are asked to
-give back what they do not use, and only then the answer is that the pool is short.  What a host that cannot be asked
-may use stays its own until it is back, or dropped.
+give back what they do not use, and whether senders still wait there; only then the answer is that the pool is short.
+What a host that cannot be asked may use stays its own until it is back, or dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings import ConfigView
 
-RECALL_TIMEOUT_S: Final = 0.5
+RECALL_TIMEOUT_S: Final = 1.0
 """How long a host may take to give back what it does not use."""
 
 
@@ -69,8 +69,9 @@ class BrokerPools:
         keys = self._keys(host)
         ledger.retain(keys)
         grant = ledger.grant(host, need, len(keys), self._now_ms(), waits=waits, sure=not ledger.unknown(keys))
-        if (grant.lacking != (0, 0) or ledger.unknown(keys)) and ledger.is_first(host, self._now_ms()):
-            await self._recall(pool, ledger, host, grant.lacking)
+        if grant.lacking != (0, 0) or ledger.unknown(keys):
+            first = ledger.is_first(host, self._now_ms())
+            await self._recall(pool, ledger, host, grant.lacking if first else Room(0, 0))
             if not ledger.hear(host, *said):
                 return {"version": version, "lease": (0, 0), "ahead": (0, 0), "short": False}
             sure = not ledger.unknown(keys)
@@ -107,5 +108,7 @@ class BrokerPools:
             said: dict[str, Any] = await asyncio.wait_for(host.recall(pool, list(owed)), RECALL_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return  # It keeps what it has.
+        if not said["waiting"]:
+            ledger.waits_no_more(host.key)
         if said["known"]:
             ledger.hear(host.key, int(said["incarnation"]), int(said["version"]), Room(*said["lease"]))

@@ -85,13 +85,14 @@ class Pools:
             share = self.shares.pop(SYSTEM)
             share.configure(PoolLimits(-1, -1))  # Whoever waits goes in.
         elif share is None:
-            self.shares[SYSTEM] = PoolShare(SYSTEM, wanted, alone=self.ask is None)
+            share = self.shares[SYSTEM] = PoolShare(SYSTEM, wanted, alone=self.ask is None)
         else:
             share.configure(wanted)
-        if share is not None:
-            self._blocked().serve(share)
+        self._blocked().serve(share)
         for home in self._homes():
             self.assign(home)
+        if wanted is not None:
+            self.ask_if_wanted(share)
 
     def assign(self, home: Charged) -> None:
         """Charge the destination to its pool; whoever waits for room in another one is refused."""
@@ -156,11 +157,11 @@ class Pools:
         """Give back what is not used, and say what is; ``owed``: room to set aside for others that wait."""
         share = self.shares.get(pool)
         if share is None:
-            return {"version": 0, "lease": (0, 0), "known": False}
+            return {"version": 0, "lease": (0, 0), "waiting": 0, "known": False}
         share.surrender()
         share.set_aside(owed, self._now_ms())
         self._blocked().serve(share)
-        return {"version": share.version, "lease": tuple(share.lease), "known": True}
+        return {"version": share.version, "lease": tuple(share.lease), "waiting": len(share.waiting), "known": True}
 
     def _after(self, share: PoolShare) -> None:
         self._blocked().serve(share)

@@ -70,8 +70,9 @@ class HostPort(Protocol):
         ...
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
-        """Give back what the host does not use of a pool: incarnation, version and lease of its share, and whether it
-        is ``known`` there. ``owed``: messages and bytes to set aside for other hosts where senders wait."""
+        """Give back what the host does not use of a pool: incarnation, version and lease of its share, how many
+        blocks are ``waiting``, and whether the pool is ``known`` there. ``owed``: messages and bytes to set aside for
+        other hosts where senders wait."""
         ...
 
     # ---- subscriptions

@@ -56,7 +56,7 @@ Post = Callable[[Callable[[], None]], None]
 """Runs a function on the loop, soon; may be called from any thread."""
 Lease = Callable[[Row], Awaitable[Row]]
 """Asks the broker for more of a pool, see broker.pools.BrokerPools.lease; raises a BrokerError."""
-LEASE_TIMEOUT_S: Final = 2.0
+LEASE_TIMEOUT_S: Final = 4.0
 """How long the broker may take to say whether a pool has room."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 """Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
@@ -231,7 +231,7 @@ class HostService(HostMessages):
 
     def _ask_lease(self, share: PoolShare) -> None:
         """A pool may be short here: ask the broker for more."""
-        said, pool = share.ask(), share.name
+        said, pool = share.ask(self.host.clock.now_ms()), share.name
         row = {
             "pool": pool, "incarnation": self.host.incarnation, "version": said.version, "lease": tuple(said.lease),
             "need": tuple(said.need), "waiting": said.waiting,

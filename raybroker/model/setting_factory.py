@@ -42,9 +42,9 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "How long the future of an asynchronous send waits for the broker's answer; then it raises "
             "RequestTimeoutError, and the message is still on its way. 0: for ever.", unit="ms", low=0, high=INT_MAX),
     Setting("SendTimeout", "millis", 10, "factory",
-            "How long a message waits at the broker for room within a quota or the broker's own limits "
-            "(imq.system.max_count and max_size) before it is refused; 0: not at all. Where the room is divided among "
-            "hosts, to learn whether there is any may take up to a second longer. Other limits refuse at once, or have "
+            "How long a message waits at the broker for room within the broker's own limits (imq.system.max_count and "
+            "max_size) before it is refused; 0: not at all. Where the room is divided among hosts, to learn whether "
+            "there is any takes some milliseconds more, and 5 seconds at most. Other limits refuse at once, or have "
             "FLOW_CONTROL.", unit="ms", low=0, high=INT_MAX),
     Setting("imqAddressList", "string", "", "factory",
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "

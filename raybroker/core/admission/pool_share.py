@@ -7,9 +7,9 @@ of messages and a number of bytes, each -1 where the pool has no such limit.
 Senders that find no room wait here, in order of arrival.  Policy FIFO: while one waits, all later ones wait behind it,
 even those that would fit.  Policy Preemptive: whoever fits is let in, but blocks of one producer stay in order.
 
-A share is *final* when the broker could not grant it more: it has the whole pool.  Any other is short only once the
-broker has said so, within ``FRESH_MS`` before the sender came or after that; a broker that says nothing for
-``ANSWER_MS`` counts as having said so, so that every wait ends.
+A share is *whole* when the broker could not grant it more.  Any other is short only once the broker has said so to a
+question that was asked after the sender came; a broker that says nothing for ``ANSWER_MS`` counts as having said so, so
+that every wait ends.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of messages that wait at one share."""
 RETRY_MS: Final = 25
 """A share that was told that the pool is short asks again after so long, while senders wait."""
-FRESH_MS: Final = RETRY_MS
-"""So long it holds what the broker has said."""
-ANSWER_MS: Final = 1_000
+ANSWER_MS: Final = 5_000
 """So long a sender waits at most to learn whether the pool has room, beside its own send timeout."""
 OWED_MS: Final = 100
 """So long room is set aside for another host that waits, unless the broker says it again."""
@@ -90,7 +88,7 @@ class PoolShare:
     """
 
     __slots__ = (
-        "_low_bytes", "_low_messages", "_next_ask_ms", "_owed", "_owed_until_ms", "_short_ms",
+        "_asked_ms", "_low_bytes", "_low_messages", "_new", "_next_ask_ms", "_owed", "_owed_until_ms", "_short_ms",
         "_waiting_bytes", "_wanted", "alone", "asking", "lease", "limits", "name", "refused", "used_bytes",
         "used_messages", "version", "waiting",
     )  # fmt: skip
@@ -109,7 +107,10 @@ class PoolShare:
         self._waiting_bytes = 0
         self._owed = Room(0, 0)
         self._owed_until_ms = 0
-        self._short_ms = _NEVER
+        self._asked_ms = self._short_ms = _NEVER
+        """When the broker was asked last, and when it was asked what it answered with "short" last."""
+        self._new = True
+        """The broker has granted it nothing yet: it is asked before somebody needs it."""
         self._next_ask_ms = _NEVER
         self._wanted = Room(0, 0)
         """What the host itself would send, and has no room for."""
@@ -145,13 +146,15 @@ class PoolShare:
         """The broker has answered: the lease is this at least. ``short``: the pool has no more; ``ahead``: how much of
         the lease was more than asked for, so that the next question can come before it is used up."""
         self.asking = False
-        self._wanted = Room(0, 0)
         if version != self.version:
             return
+        self._wanted, self._new = Room(0, 0), False
         self.lease = Room(_larger(self.lease.messages, lease.messages), _larger(self.lease.bytes, lease.bytes))
         self._low_messages, self._low_bytes = ahead.messages // 2, ahead.bytes // 2
         if short:
-            self._short_ms, self._next_ask_ms = now_ms, now_ms + RETRY_MS
+            self._short_ms = self._asked_ms
+        if short or (self.waiting and not self.fits(self.waiting[0].messages, self.waiting[0].bytes)):
+            self._next_ask_ms = now_ms + RETRY_MS
 
     def unanswered(self, now_ms: int) -> None:
         """The broker could not be asked."""
@@ -168,16 +171,16 @@ class PoolShare:
         """Whether to ask the broker now."""
         if self.asking or now_ms < self._next_ask_ms or self.whole:
             return False
-        if self.waiting or self._wanted != (0, 0):
+        if self.waiting or self._new or self._wanted != (0, 0):
             return True
         lease = self.lease
         return (0 <= lease.messages < self.used_messages + self._low_messages) or (
             0 <= lease.bytes < self.used_bytes + self._low_bytes
         )
 
-    def ask(self) -> Statement:
+    def ask(self, now_ms: int) -> Statement:
         """The question; whoever calls this tells :meth:`granted` or :meth:`unanswered` what came of it."""
-        self.asking = True
+        self.asking, self._asked_ms = True, now_ms
         return self.statement()
 
     def statement(self) -> Statement:
@@ -247,6 +250,8 @@ class PoolShare:
     def refusal(self, messages: int = 1) -> str:
         """Why so many more messages are not taken."""
         limits, lease = self.limits, self.lease
+        if self._new and not self.whole:
+            return f"{limits.owner} has not said in time whether there is room within its limits; try again"
         if 0 <= lease.messages < self.used_messages + self._owed.messages + messages:
             return f"{limits.owner} holds its {limits.messages_name}={limits.messages} messages; {_HELP}"
         return (
@@ -301,7 +306,7 @@ class PoolShare:
     def _over(self, waiter: Waiter, now_ms: int) -> bool:
         if now_ms < waiter.deadline_ms:
             return False
-        return self._short_ms >= waiter.since_ms - FRESH_MS or self.whole or now_ms >= waiter.since_ms + ANSWER_MS
+        return self._short_ms >= waiter.since_ms or self.whole or now_ms >= waiter.since_ms + ANSWER_MS
 
 
 class Account:

@@ -135,7 +135,7 @@ class World:
         share, incarnation = self.share[host], self.incarnation[host]
         if not share.wants_more(self.now):
             return
-        said = share.ask()
+        said = share.ask(self.now)
 
         def at_the_broker() -> None:
             if not self.ledger.hear(host, incarnation, said.version, said.lease):

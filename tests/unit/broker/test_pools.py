@@ -26,13 +26,14 @@ class Host:
         if self.silent:
             raise ConnectionLostError("gone")
         self.share.surrender()
-        return {"incarnation": 1, "version": self.share.version, "lease": tuple(self.share.lease), "known": True}
+        return {"incarnation": 1, "version": self.share.version, "lease": tuple(self.share.lease), "known": True,
+                "waiting": len(self.share.waiting)}  # fmt: skip
 
     async def ask(self, pools: BrokerPools, messages: int) -> bool:
         """Ask for room for a block, and hold it if there is; whether there is."""
         if not self.share.fits(messages, 0):
             self.share.wait(Waiter(messages, 0, 0, 0, 1, None))
-            said = self.share.ask()
+            said = self.share.ask(0)
             row = said._asdict() | {"pool": "system", "incarnation": 1}
             answer = await pools.lease(self.key, row)
             self.share.granted(
@@ -82,6 +83,18 @@ def test_nothing_is_granted_before_every_host_of_the_catalogue_was_heard() -> No
         one = Host("a")
         assert not await one.ask(pools_of(one, unasked=("b",)), 1)
         assert await one.ask(pools_of(one), 1)
+
+    asyncio.run(run())
+
+
+def test_a_host_whose_senders_have_given_up_holds_nobody_back() -> None:
+    async def run() -> None:
+        one, other, third = Host("a"), Host("b"), Host("c")
+        pools = pools_of(one, other, third)
+        assert await third.ask(pools, 10)
+        assert not await one.ask(pools, 1)
+        third.share.charge(-10, 0)
+        assert await other.ask(pools, 1)
 
     asyncio.run(run())
 

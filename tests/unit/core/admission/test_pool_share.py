@@ -6,7 +6,6 @@ import pytest
 
 from raybroker.core.admission.pool_share import (
     ANSWER_MS,
-    FRESH_MS,
     OWED_MS,
     RETRY_MS,
     WAITING_MAX,
@@ -131,6 +130,7 @@ def test_a_host_that_has_recovered_messages_admits_none_before_it_was_granted_mo
     account = Account(share)
     account.charge(4, 40)
     share.cover()
+    assert share.wants_more(NOW)
     assert share.statement().lease == Room(4, -1)
     assert not share.fits(1, 1)
     share.granted(share.version, Room(6, -1), Room(2, 0), short=False, now_ms=NOW)
@@ -140,7 +140,7 @@ def test_a_host_that_has_recovered_messages_admits_none_before_it_was_granted_mo
 
 def test_a_grant_of_an_older_version_is_void() -> None:
     share = share_of(10, alone=False)
-    asked = share.ask().version
+    asked = share.ask(NOW).version
     share.surrender()
     share.granted(asked, Room(10, -1), Room(0, 0), short=False, now_ms=NOW)
     assert not share.fits(1, 1)
@@ -150,7 +150,7 @@ def test_it_asks_once_at_a_time_and_before_its_lease_is_used_up() -> None:
     share = share_of(100, alone=False)
     waiter = wait(share, 1)
     assert share.wants_more(NOW)
-    assert share.ask().need == Room(1, 0)
+    assert share.ask(NOW).need == Room(1, 0)
     assert not share.wants_more(NOW)
     share.granted(share.version, Room(11, -1), Room(10, 0), short=False, now_ms=NOW)
     assert share.take_next(NOW) == (waiter, True)
@@ -167,7 +167,7 @@ def test_it_asks_once_at_a_time_and_before_its_lease_is_used_up() -> None:
 def test_nobody_is_refused_before_the_broker_has_said_that_there_is_no_more() -> None:
     share = share_of(10, alone=False)
     waiter = wait(share, 1, timeout_ms=0)
-    share.ask()
+    share.ask(NOW)
     assert share.take_next(NOW + 500) is None
     share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 500)
     assert share.take_next(NOW + 500) == (waiter, True)
@@ -177,7 +177,7 @@ def test_nobody_is_refused_before_the_broker_has_said_that_there_is_no_more() ->
 def test_a_broker_that_does_not_answer_ends_the_wait_all_the_same() -> None:
     share = share_of(10, alone=False)
     waiter = wait(share, 1, timeout_ms=20)
-    share.ask()
+    share.ask(NOW)
     assert share.due_ms(NOW) == NOW + 20
     assert share.take_next(NOW + 20) is None
     assert share.due_ms(NOW + 20) == NOW + ANSWER_MS
@@ -186,12 +186,17 @@ def test_a_broker_that_does_not_answer_ends_the_wait_all_the_same() -> None:
     assert share.take_next(NOW + ANSWER_MS) == (waiter, True)
 
 
-def test_what_the_broker_has_said_a_moment_ago_holds_for_who_comes_now() -> None:
+def test_what_the_broker_was_asked_before_the_sender_came_does_not_end_its_wait() -> None:
     share = share_of(10, alone=False)
-    share.ask()
-    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW - FRESH_MS)
+    share.ask(NOW - 5)
     waiter = wait(share, 1, timeout_ms=0)
-    assert share.take_next(NOW) == (waiter, True)
+    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 1)
+    assert share.take_next(NOW + 1) is None
+    assert share.due_ms(NOW + 1) == NOW + 1 + RETRY_MS
+    assert share.wants_more(NOW + 1 + RETRY_MS)
+    share.ask(NOW + 1 + RETRY_MS)
+    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 30)
+    assert share.take_next(NOW + 30) == (waiter, True)
 
 
 def test_room_that_another_host_waits_for_is_set_aside_for_a_while() -> None:
@@ -219,7 +224,7 @@ def test_what_the_host_itself_would_send_is_asked_for_although_nobody_waits() ->
     share = share_of(10, alone=False)
     share.want(3, 30)
     assert share.wants_more(NOW)
-    assert share.ask().need == Room(3, 0)
+    assert share.ask(NOW).need == Room(3, 0)
     share.granted(share.version, Room(3, -1), Room(0, 0), short=False, now_ms=NOW)
     assert not share.wants_more(NOW)
 
