@@ -28,6 +28,7 @@ from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.remote import RemoteHost
 from raybroker.actors.spare_host import SpareHost
+from raybroker.actors.store_tables import hosts_of, remove_host
 from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
@@ -97,7 +98,7 @@ class BrokerActor:
         self._directory = Path(spec.directory)
         saved = Catalogue.load(self._directory)
         if saved is None:
-            saved = Catalogue(entropy.token(TOKEN_BYTES))
+            saved = self._new_catalogue()
             saved.save(self._directory)
         self._catalogue = saved
         self._node = runtime.node_id()
@@ -133,6 +134,12 @@ class BrokerActor:
                 self._cluster.agents.run(),
             )
         ]  # fmt: skip
+
+    def _new_catalogue(self) -> Catalogue:
+        """Of a broker that has none: a new one, or one whose tables in a database have outlived its machine."""
+        spec, token = self._spec, entropy.token(TOKEN_BYTES)
+        hosts = hosts_of(spec.config, self._directory, spec.cluster, spec.broker, token)
+        return Catalogue(token, next_id=1 + max((int(host[1:]) for host in hosts), default=0), hosts=hosts)
 
     def _join(self) -> ClusterBroker:
         """Take up the record and find the other brokers."""
@@ -300,7 +307,16 @@ class BrokerActor:
         self._catalogue.hosts.pop(host.spec.host, None)
         await self._save_catalogue()
         await asyncio.to_thread(shutil.rmtree, host.spec.directory, ignore_errors=True)
+        await asyncio.to_thread(self._remove_rows, host.spec.host)
         await asyncio.to_thread(self._observing.dropped, host.spec.host)
+
+    def _remove_rows(self, host: str) -> None:
+        """Nobody reads them again, because no host gets the same name: they only take room."""
+        spec = self._spec
+        try:
+            remove_host(spec.config, self._directory, spec.cluster, spec.broker, host)
+        except BrokerError as error:
+            log.warning("the rows of host %s, which is gone, stay in the database: %s", host, error)
 
     async def _end_host(self, host: RemoteHost) -> None:
         """End a host that serves nothing, whether it answers or not."""

@@ -11,6 +11,7 @@ from raybroker.actors.broker import BrokerActor, BrokerSpec
 from raybroker.actors.forwarding_agents import end_all
 from raybroker.actors.join import check_table, shared_table
 from raybroker.actors.placement import place
+from raybroker.actors.store_tables import check_tables
 from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import Plan, plan_of
@@ -159,6 +160,7 @@ def start(
     places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
     if set(places) - set(there):
         check_table(plan, chosen)
+        check_tables(plan, chosen, name)
     if there and set(places) - set(there):
         _announce(name, next(iter(there)), [*there, *(broker for broker in plan.names if broker not in there)])
     made = [_make(name, plan, chosen, broker, node) for broker, node in places.items() if broker not in there]

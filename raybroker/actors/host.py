@@ -36,6 +36,9 @@ from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
+from raybroker.store.sql.database import UnreachableError
+from raybroker.store.sql.opening import holder_of, is_sql, open_store
+from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
@@ -107,9 +110,14 @@ class DataPlane(threading.Thread):
                 paging=self._paging(), hosts=self._hosts,
                 lease=self._lease,
             )  # fmt: skip
-            await self.service.start(threaded=isinstance(store, Journal))
+            await self.service.start(
+                threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
+            )
             self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
             failpoint("host.serving")
+        except UnreachableError as error:
+            self.failure = error
+            self._failed(error)  # The next process of this host tries again.
         except BrokerError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
@@ -135,23 +143,35 @@ class DataPlane(threading.Thread):
         config = self.spec.config
         if config["imq.persist.store"] == "memory":
             return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1
-        clock = SystemClock()
+        sql = is_sql(config)
         deadline = self.loop.time() + LOCK_WAIT_S
         while True:
             try:
-                journal = Journal(
-                    Path(self.spec.directory),
-                    sync=config["imq.persist.file.sync.enabled"],
-                    segment_bytes=config["raybroker.store.segment_bytes"],
-                    monotonic_ns=clock.monotonic_ns,
-                    entropy=entropy.token,
-                )
+                store = await asyncio.to_thread(self._open_sql) if sql else self._open_journal()
             except StoreError as error:
                 if "is open in process" not in str(error) or self.loop.time() > deadline:
                     raise
                 await asyncio.sleep(0.05)
                 continue
-            return journal, journal.incarnation
+            return store, store.incarnation
+
+    def _open_journal(self) -> Journal:
+        config = self.spec.config
+        return Journal(
+            Path(self.spec.directory),
+            sync=config["imq.persist.file.sync.enabled"],
+            segment_bytes=config["raybroker.store.segment_bytes"],
+            monotonic_ns=SystemClock().monotonic_ns,
+            entropy=entropy.token,
+        )
+
+    def _open_sql(self) -> SqlStore:
+        spec, clock = self.spec, SystemClock()
+        return open_store(
+            spec.config, Path(spec.directory).parent.parent, cluster=spec.cluster, broker=spec.broker, host=spec.host,
+            hosting=spec.hosting, holder=holder_of(spec.token), monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
+            report=lambda line: log.warning("host %s: %s", spec.key, line),
+        )  # fmt: skip
 
     async def _forward(self, type: str, name: str, block: bytes) -> None:
         """Hand messages for a destination of another host to the broker; raises unless they are stored there."""

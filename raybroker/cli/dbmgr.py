@@ -1,4 +1,7 @@
-"""The table that brokers share instead of a master, on the command line: raybroker dbmgr … sharecc_tbl.
+"""Tables in databases on the command line: raybroker dbmgr.
+
+    sharecc_tbl    the table that brokers share instead of a master, with the configuration change record
+    tbl            the tables with the messages of brokers (imq.persist.store = sql); ``all`` with their database
 
 The commands go to the database that the configuration names, and need no broker.
 """
@@ -12,26 +15,45 @@ from typing import Annotated, Any, Final
 import typer
 
 from raybroker.cli import connecting, output
+from raybroker.cli.answers import without
 from raybroker.cli.cluster import ClusterFile, File, check_new, write_new
 from raybroker.cli.exits import Commands, UsageError
-from raybroker.cli.objects import Cluster, ask
+from raybroker.cli.objects import Cluster, Json, ask
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
 
 TABLE: Final = "sharecc_tbl"
-What = Annotated[str, typer.Argument(metavar=TABLE, help="The table of the configuration change record.")]
+STORE: Final = "tbl"
+ALL: Final = "all"
+OLDER: Final = "oldtbl"
+LOCK: Final = "lck"
+
+
+def _what(*words: str) -> Any:
+    return typer.Argument(metavar="|".join(words), help="Which tables.")
+
+
 Force = Annotated[bool, typer.Option("--force", help="Do not ask, also while brokers run.")]
+OfBroker = Annotated[
+    str | None, typer.Option("-b", "--broker", metavar="BROKER", help="Only of this broker; without it of all brokers.")
+]
+Shared = Annotated[str, _what(STORE, TABLE)]
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, short_help="The shared table of the configuration change record.",
-    help="The table that has the configuration change record instead of a master broker: "
-         "imq.cluster.sharecc.persist.jdbc.url, from the cluster file or the environment, says in which database.",
+    cls=Commands, no_args_is_help=True, short_help="Tables in databases: messages, and the shared change record.",
+    help="Tables in databases, which the cluster file or the environment name: tbl are those with the messages of "
+         "brokers (imq.persist.store = sql), sharecc_tbl is the one with the configuration change record that brokers "
+         "share instead of a master (imq.cluster.sharecc.persist.jdbc.url).",
 )  # fmt: skip
 
 
-def _manager(what: str, cluster: str, config: Path | None) -> Any:
-    if what != TABLE:
-        raise UsageError(f"dbmgr: {what!r} is not known; there is {TABLE}")
+def _check(what: str, *words: str) -> None:
+    if what not in words:
+        raise UsageError(f"dbmgr: {what!r} is not known here; there is {' and '.join(words)}")
+
+
+def _record(cluster: str, config: Path | None) -> Any:
+    """The shared table; raises UsageError."""
     from raybroker.actors.record_tables import TableManager
 
     try:
@@ -40,24 +62,169 @@ def _manager(what: str, cluster: str, config: Path | None) -> Any:
         raise UsageError(str(error)) from None
 
 
-@app.command()
-def create(what: What, config: ClusterFile = None, cluster: Cluster = "default") -> None:
-    """Make the table, with an empty record: raybroker dbmgr create sharecc_tbl --config cluster.toml"""
-    manager = _manager(what, cluster, config)
-    manager.create()
-    output.say(f"created table {manager.shown}")
+def _store(cluster: str, config: Path | None, broker: str | None) -> Any:
+    """The tables with messages; raises UsageError."""
+    from raybroker.actors.store_tables import StoreManager
+
+    try:
+        return StoreManager(Config.load(cluster_file=config), cluster, broker)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 @app.command()
-def delete(what: What, config: ClusterFile = None, force: Force = False, cluster: Cluster = "default") -> None:
-    """Remove the table and the record that is in it; brokers that run refuse changes from then on."""
-    _lose(_manager(what, cluster, config), cluster, "delete", "deleted", force, lambda manager: manager.delete())
+def create(
+    what: Annotated[str, _what(STORE, ALL, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
+    cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Make the tables, empty; with all also the database, by imq.persist.jdbc.postgresql.createdburl.
+
+    raybroker dbmgr create tbl --config cluster.toml
+    """
+    _check(what, STORE, ALL, TABLE)
+    if what == TABLE:
+        manager = _record(cluster, config)
+        manager.create()
+        output.say(f"created table {manager.shown}")
+        return
+    for made in _store(cluster, config, broker).create(database=what == ALL):
+        output.say(f"created tables {made}")
 
 
 @app.command()
-def recreate(what: What, config: ClusterFile = None, force: Force = False, cluster: Cluster = "default") -> None:
-    """An empty record instead of the one that there is; destinations stay on the brokers that have them."""
-    _lose(_manager(what, cluster, config), cluster, "recreate", "recreated", force, lambda manager: manager.recreate())
+def delete(
+    what: Annotated[str, _what(STORE, OLDER, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
+    force: Force = False, cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Remove the tables and what is in them; oldtbl: those that older releases have left.
+
+    Brokers that run and share the removed record refuse changes from then on.
+    """
+    _check(what, STORE, OLDER, TABLE)
+    if what == TABLE:
+        _lose(_record(cluster, config), cluster, "delete", "deleted", force, lambda manager: manager.delete())
+        return
+    manager = _store(cluster, config, broker)
+    if what == OLDER:
+        gone = manager.delete_older()
+        for one in gone or ["nothing: there are no tables of older versions"]:
+            output.say(f"deleted {one}")
+        return
+    _lose_messages(manager, cluster, "delete", force)
+    manager.delete(force=force)
+    output.say("\n".join(f"deleted tables {shown}" for shown in manager.shown))
+
+
+@app.command()
+def recreate(
+    what: Shared, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Empty tables instead of those that there are; of the record: destinations stay on the brokers that have them."""
+    _check(what, STORE, TABLE)
+    if what == TABLE:
+        _lose(_record(cluster, config), cluster, "recreate", "recreated", force, lambda manager: manager.recreate())
+        return
+    manager = _store(cluster, config, broker)
+    _lose_messages(manager, cluster, "recreate", force)
+    manager.recreate(force=force)
+    output.say("\n".join(f"recreated tables {shown}" for shown in manager.shown))
+
+
+@app.command()
+def query(
+    config: ClusterFile = None, broker: OfBroker = None, json: Json = False, cluster: Cluster = "default"
+) -> None:
+    """Show the tables with messages: version, id, address, user, whether they are there, hosts and sizes."""
+    rows = _store(cluster, config, broker).query()
+    if json:
+        output.as_json(rows)
+        return
+    for row in rows:
+        output.fields(without(row, "hosts"))
+        if "hosts" in row:
+            columns = {
+                "name": "host", "hosting": "hosting", "held": "open", "owner": "process", "blocks": "blocks",
+                "nbytes": "bytes",
+            }  # fmt: skip
+            output.table(row["hosts"], columns, empty="no host has stored anything yet")
+
+
+@app.command()
+def backup(
+    what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, cluster: Cluster = "default"
+) -> None:
+    """Write the record, or the messages of one broker, to a file: raybroker dbmgr backup tbl -f store.backup
+
+    Brokers may run meanwhile; the file has what was committed at one moment.
+    """
+    _check(what, STORE, TABLE)
+    check_new(file)
+    if what == TABLE:
+        data = _record(cluster, config).backup()
+        write_new(file, data)
+        output.say(f"wrote {len(data)} bytes to {file}")
+        return
+    hosts, blocks = _store(cluster, config, broker).backup(file)
+    output.say(f"wrote {blocks} blocks of {hosts} hosts, {file.stat().st_size} bytes, to {file}")
+
+
+@app.command()
+def restore(
+    what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Put a backup in place of what there is; tables are made where there are none.
+
+    Changes made since the backup are lost; of the record, also from 'backup cls': destinations that the backup does not
+    know keep their messages and are ORPHANED: adopt dst puts one into the record again, destroy dst drops it.
+    """
+    _check(what, STORE, TABLE)
+    if what == STORE:
+        if not file.is_file():
+            raise UsageError(f"-f {file}: there is no such file")
+        manager = _store(cluster, config, broker)
+        _lose_messages(manager, cluster, "restore", force)
+        hosts, blocks = manager.restore(file, force=force)
+        output.say(f"restored {blocks} blocks of {hosts} hosts to {manager.shown[0]}")
+        return
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"-f {file}: {error}") from None
+    manager = _record(cluster, config)
+    _check_stopped(cluster, "restore", force)
+    ask(force, f"restore table {manager.shown}? Changes made since the backup are lost.")
+    entries = manager.restore(data)
+    output.say(f"restored {entries} destinations and subscriptions to {manager.shown}")
+
+
+@app.command()
+def reset(
+    what: Annotated[str, _what(LOCK)], config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Clear the locks of the tables with messages, when the broker that has them is gone for good with its machine.
+
+    A host that lives all the same cannot write any more, and stops.
+    """
+    _check(what, LOCK)
+    manager = _store(cluster, config, broker)
+    _check_stopped(cluster, "reset", force, "a host whose lock is taken stops, and starts again")
+    ask(force, f"reset the locks of {', '.join(manager.shown)}? A broker that still uses them stops.")
+    broken = manager.reset_lock()
+    output.say(f"reset the locks of {', '.join(manager.shown)}; {', '.join(broken) or 'no host'} had them open")
+
+
+@app.command()
+def upgrade(
+    what: Annotated[str, _what(STORE)], config: ClusterFile = None, broker: OfBroker = None,
+    cluster: Cluster = "default",
+) -> None:  # fmt: skip
+    """Bring tables with messages that an older release made to the version of this one."""
+    _check(what, STORE)
+    for shown in _store(cluster, config, broker).upgrade() or ["nothing: the tables have the version of this release"]:
+        output.say(f"upgraded {shown}")
 
 
 def _lose(manager: Any, cluster: str, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:
@@ -67,40 +234,16 @@ def _lose(manager: Any, cluster: str, verb: str, done: str, force: bool, work: C
     output.say(f"{done} table {manager.shown}")
 
 
-def _check_stopped(cluster: str, verb: str, force: bool) -> None:
+def _lose_messages(manager: Any, cluster: str, verb: str, force: bool) -> None:
+    _check_stopped(cluster, verb, force, "a host whose tables are changed stops")
+    ask(force, f"{verb} tables {', '.join(manager.shown)}? All messages that are in them are lost.")
+
+
+def _check_stopped(cluster: str, verb: str, force: bool, then: str = "they take what the table has then") -> None:
     """Raises UsageError while brokers run that use the table, unless ``force``."""
     there = [] if force else connecting.running(cluster)
     if there:
         raise UsageError(
             f"dbmgr {verb}: brokers {', '.join(there)} of cluster {cluster} run and use the table; stop them first"
-            f" (raybroker down --name {cluster}), or say --force: they take what the table has then"
+            f" (raybroker down --name {cluster}), or say --force: {then}"
         )
-
-
-@app.command()
-def backup(what: What, file: File, config: ClusterFile = None, cluster: Cluster = "default") -> None:
-    """Write the record to a file: raybroker dbmgr backup sharecc_tbl -f record.backup"""
-    check_new(file)
-    data = _manager(what, cluster, config).backup()
-    write_new(file, data)
-    output.say(f"wrote {len(data)} bytes to {file}")
-
-
-@app.command()
-def restore(
-    what: What, file: File, config: ClusterFile = None, force: Force = False, cluster: Cluster = "default"
-) -> None:
-    """Make a backup the record, also one of 'backup cls'; the table is made where there is none.
-
-    Changes made since the backup are lost; destinations that the backup does not know keep their messages and are
-    ORPHANED: adopt dst puts one into the record again, destroy dst drops it.
-    """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"-f {file}: {error}") from None
-    manager = _manager(what, cluster, config)
-    _check_stopped(cluster, "restore", force)
-    ask(force, f"restore table {manager.shown}? Changes made since the backup are lost.")
-    entries = manager.restore(data)
-    output.say(f"restored {entries} destinations and subscriptions to {manager.shown}")

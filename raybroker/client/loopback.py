@@ -1,19 +1,20 @@
 """A whole broker inside this process: the same engine, protocol and handles, without Ray and without a network.
 
 For users' own unit tests and for trying things out. Without a directory nothing is kept; with one, it is the same
-journal that a cluster writes.
+journal that a cluster writes, or with ``imq.persist.store = sql`` the same tables.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.broker.broker import Broker
 from raybroker.client.blocking.connection import Connection
@@ -33,10 +34,15 @@ from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
+from raybroker.store.sql.address import URLS
+from raybroker.store.sql.opening import is_sql, open_store
+from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
+
+LOG: Final = logging.getLogger("raybroker.host")
 
 
 class LocalHost(HostService):
@@ -65,7 +71,11 @@ class LoopbackDirectory:
         clock = SystemClock()
         store: Store
         incarnation = 1
-        if self._store is None:
+        sql = is_sql(self._config)
+        if sql:
+            store = opened = await asyncio.to_thread(self._open_sql, clock)
+            incarnation = opened.incarnation
+        elif self._store is None:
             store = MemoryStore()
         else:
             store = Journal(
@@ -86,7 +96,7 @@ class LoopbackDirectory:
             forgotten=self._forget, lease=self._lease,
             paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
         )  # fmt: skip
-        await self._service.start(threaded=self._store is not None)
+        await self._service.start(threaded=sql or self._store is not None, inline=not sql)
         host = self._service
 
         async def make_host(hosting: str) -> LocalHost:
@@ -112,6 +122,19 @@ class LoopbackDirectory:
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
         self._io.settle(1)
+
+    def _open_sql(self, clock: SystemClock) -> SqlStore:
+        """Its messages are in a database: without a folder, in one that the properties name."""
+        if self._store is None and not any(self._config[url].strip() for url in URLS.values()):
+            raise ConfigError(
+                f"imq.persist.store = {self._config['imq.persist.store']}: give the loopback a folder for a file of"
+                f" SQLite (store=…), or say where the database is ({' or '.join(URLS.values())})"
+            )
+        return open_store(
+            self._config, self._store or Path(), cluster=LocalHost.key, broker=LocalHost.key, host=LocalHost.key,
+            hosting=LocalHost.hosting, holder="", monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
+            report=partial(LOG.warning, "%s"),
+        )  # fmt: skip
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.placement.forget(type, name)

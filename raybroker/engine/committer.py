@@ -161,7 +161,8 @@ class InlineCommitter:
 
 class ThreadCommitter:
     """Commits as the module says; ``soon`` runs a callable in the engine's thread later in its turn, ``post`` does so
-    from any thread.  ``release`` calls those who wait for one group, in order, in the engine's thread."""
+    from any thread.  ``release`` calls those who wait for one group, in order, in the engine's thread.  Without
+    ``inline`` every commit goes to the thread."""
 
     def __init__(
         self,
@@ -174,8 +175,10 @@ class ThreadCommitter:
         failed: Callable[[BrokerError], None],
         full: Callable[[StoreFullError], None],
         release: Callable[[Sequence[Done]], None] | None = None,
+        inline: bool = True,
     ) -> None:
         self._store = store
+        self._inline_ns_max = INLINE_NS_MAX if inline else -1
         self._release = release or release_each
         self._full = full
         self._stalled = False
@@ -251,7 +254,7 @@ class ThreadCommitter:
             not self._busy
             and not self._stalled
             and self.pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
-            and self._last_ns <= INLINE_NS_MAX
+            and self._last_ns <= self._inline_ns_max
             and self._inline_run < INLINE_RUN_MAX
             and self._inline_bytes < INLINE_RUN_BYTES
         )

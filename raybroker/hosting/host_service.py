@@ -115,8 +115,9 @@ class HostService(HostMessages):
         self._ticker: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
-    async def start(self, *, threaded: bool) -> None:
-        """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own."""
+    async def start(self, *, threaded: bool, inline: bool = True) -> None:
+        """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own; without
+        ``inline`` also those that would be quick."""
         loop = self._loop = asyncio.get_running_loop()
         committer: Committer
         if threaded:
@@ -129,6 +130,7 @@ class HostService(HostMessages):
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
+                inline=inline,
             )
             clock = self.host.clock
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)

@@ -24,6 +24,7 @@ from raybroker.model.setting import (
 from raybroker.model.setting_cluster import CLUSTER
 from raybroker.model.setting_factory import FACTORY
 from raybroker.model.setting_metrics import OBSERVING
+from raybroker.model.setting_store import STORE
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
@@ -49,9 +50,6 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.ping.interval", "seconds", 120, "broker",
             "How often the broker pings a silent client to find dead connections; 0 and -1 switch it off.",
             unit="s", low=0, high=86400, unlimited=True),
-    Setting("imq.persist.store", "enum", "file", "broker",
-            "Where persistent messages are kept: 'file' is our own journal; 'memory' keeps nothing past the process.",
-            choices=("file", "memory"), later=("jdbc", "sql")),
     Setting("imq.persist.file.sync.enabled", "bool", True, "broker",
             "Force every store operation to the device before it is acknowledged. MQ's default is false and can "
             "lose acknowledged messages at a power cut; group commit makes true affordable."),
@@ -361,7 +359,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             reload="fixed"),
 )
 
-ALL: Final[tuple[Setting, ...]] = BROKER + CLUSTER + OBSERVING + DESTINATION + FACTORY
+ALL: Final[tuple[Setting, ...]] = BROKER + STORE + CLUSTER + OBSERVING + DESTINATION + FACTORY
 
 LATER: Final = frozenset({
     "imq.instancename", "imqDefaultUsername", "imqDefaultPassword",
@@ -371,8 +369,8 @@ LATER: Final = frozenset({
     "imq.portmapper.hostname", "imq.portmapper.backlog", "imq.shared.connectionMonitor_limit",
     "imq.httpjms.http.pullPeriod", "imq.persist.file.message.max_record_size",
     "imq.persist.file.destination.message.filepool.limit", "imq.persist.file.message.filepool.cleanratio",
-    "imq.persist.file.message.cleanup", "imq.persist.file.newTxnLog.enabled", "imq.persist.jdbc.dbVendor",
-    "imq.brokerid", "imq.authentication.type", "imq.authentication.basic.user_repository",
+    "imq.persist.file.message.cleanup", "imq.persist.file.newTxnLog.enabled", "imq.authentication.type",
+    "imq.authentication.basic.user_repository",
     "imq.authentication.client.response.timeout", "imq.accesscontrol.enabled", "imq.accesscontrol.file.filename",
     "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
     "imq.cluster.hostname", "imq.txn.reapInterval", "imqSSLIsHostTrusted",

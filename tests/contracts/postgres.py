@@ -6,9 +6,11 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,9 +66,30 @@ class Server:
         # Its output must not be the pipe of the program that starts it, which would stay open.
         self._run("pg_ctl", "-D", str(self._data), "-l", str(self._log), "-w", "-o", options, "start")
 
+    def kill(self) -> None:
+        """SIGKILL of its process and of all that serve connections, at whatever they are doing."""
+        pids = [int((self._data / "postmaster.pid").read_text().split()[0])]
+        pids += [int(pid) for pid in Path(f"/proc/{pids[0]}/task/{pids[0]}/children").read_text().split()]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until_gone = time.monotonic() + TIMEOUT_S
+        while any(_lives(pid) for pid in pids):
+            assert time.monotonic() < until_gone, "it does not end"
+            time.sleep(0.01)
+        # Where nobody takes leave of dead processes, the file would seem to be of one that lives.
+        (self._data / "postmaster.pid").unlink()
+
     def stop(self) -> None:
         """At once, as when its machine is lost; what was committed comes back."""
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

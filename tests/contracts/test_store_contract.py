@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,11 +13,17 @@ from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import Journal
 from raybroker.store.journal.reserve import RESERVE_FILES
 from raybroker.store.memory import MemoryStore
+from raybroker.store.sql.address import Address
+from raybroker.store.sql.administration import StoreTables
+from raybroker.store.sql.database import Database
+from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
+from tests.contracts import postgres
 
 SEGMENT_BYTES = 16 << 10
-AnyStore = MemoryStore | Journal
+AnyStore = MemoryStore | Journal | SqlStore
 
 
 class MemoryHarness:
@@ -62,12 +69,65 @@ class RelaxedHarness(JournalHarness):
     sync = False
 
 
-Harness = MemoryHarness | JournalHarness
+class SqliteHarness:
+    def __init__(self, directory: Path) -> None:
+        self._url = f"sqlite:///{directory}/store.db"
+        self._id = "rig"
+        self._database = Database(self._address())
+        self.store: SqlStore | None = None
+
+    def _address(self) -> Address:
+        return Address("sqlite", self._url, embedded=True)
+
+    def open(self) -> AnyStore:
+        self.store = SqlStore(
+            self._database, self._id, "h1", owner=Owner("c", "b", "", "1"), monotonic_ns=SystemClock().monotonic_ns,
+            segment_bytes=SEGMENT_BYTES,
+        )  # fmt: skip
+        return self.store
+
+    def reopen(self, *, clean: bool) -> AnyStore:
+        assert self.store is not None
+        if not clean:
+            self.store._dead = "the process died"
+        self.store.close()
+        return self.open()
 
 
-@pytest.fixture(params=[MemoryHarness, JournalHarness, RelaxedHarness], ids=["memory", "journal", "journal-no-sync"])
+class PostgresHarness(SqliteHarness):
+    server: postgres.Server
+    numbers = itertools.count(1)
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        number = next(self.numbers)
+        self._id = f"rig{number}"
+        StoreTables(self._database, self._id, "c", "b").create()
+
+    def _address(self) -> Address:
+        return Address("postgresql", self.server.url)
+
+
+Harness = MemoryHarness | JournalHarness | SqliteHarness
+HARNESSES = {
+    "memory": MemoryHarness, "journal": JournalHarness, "journal-no-sync": RelaxedHarness, "sqlite": SqliteHarness,
+    "postgresql": PostgresHarness,
+}  # fmt: skip
+POSTGRES = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture(scope="module")
+def running_postgres() -> Iterator[None]:
+    with postgres.server() as found:
+        PostgresHarness.server = found
+        yield
+
+
+@pytest.fixture(params=[*list(HARNESSES)[:-1], pytest.param("postgresql", marks=[POSTGRES, pytest.mark.sweep])])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    made: Harness = request.param(tmp_path)
+    if request.param == "postgresql":
+        request.getfixturevalue("running_postgres")
+    made: Harness = HARNESSES[request.param](tmp_path)
     yield made
     if made.store is not None:
         made.store.close()

@@ -139,7 +139,8 @@ def test_what_is_wrong_is_said(raybroker: Any, place: Place, tmp_path: Path) -> 
     there = tmp_path / "there"
     there.write_text("kept")
     for arguments, code, said in (
-        (("create", "tbl", *place.arguments), 2, "there is sharecc_tbl"),
+        (("create", "lck", *place.arguments), 2, "there is tbl and all and sharecc_tbl"),
+        (("create", "tbl", *place.arguments), 2, "imq.persist.store is file (default)"),
         (("create", "sharecc_tbl", "--config", str(plain)), 2, "jdbc.url is not set"),
         (("create", "sharecc_tbl", "--config", str(master)), 2, "nomasterbroker is false"),
         (("create", "sharecc_tbl", "--config", str(tmp_path / "none.toml")), 2, "none.toml"),

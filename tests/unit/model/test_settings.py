@@ -133,7 +133,7 @@ def test_every_row_is_whole(setting: Setting) -> None:
         ("imq.transaction.message.maxConsecutiveRollbacks", -2, "or -1 for off"),
         ("expirationPolicy", "Keep", "one of Default, Discard, Log, Redirect"),
         ("deliveryModeOverride", "persist", "one of No-Delivery, Persistent, Non-Persistent"),
-        ("imq.persist.store", "jdbc", "not built yet"),
+        ("imq.persist.store", "tape", "one of file, memory, sql, jdbc"),
         ("isLocalOnly", "maybe", "true or false"),
         ("isLocalOnly", 1, "true or false"),
         ("raybroker.store.dir", 7, "not a text"),

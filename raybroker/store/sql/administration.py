@@ -1,0 +1,210 @@
+"""What administrators do with the tables of one broker's store: making, removing, looking, unlocking.
+
+The brokers need not run.  Whatever changes rows of a host that runs all the same makes its next commit fail, after
+which it stops: it never writes into tables that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
+from raybroker.store.sql.database import Database, size_bytes
+from raybroker.store.sql.lock import HostLock
+from raybroker.store.sql.registration import check_owner, create_tables, require_tables, versions
+from raybroker.store.sql.schema import NUMBER_MAX, PARTS, VERSION, key, table_name, tables_of
+
+
+class HostState(NamedTuple):
+    """``held``: a process has its store open now. ``owner``: the last one that did not close it."""
+
+    name: str
+    hosting: str
+    held: bool
+    owner: str
+    blocks: int
+    nbytes: int
+
+
+class StoreTables:
+    """The tables of a broker.  Every method raises StoreError when the database cannot be used, and ConfigError for
+    tables of another broker or version, and then has changed nothing."""
+
+    def __init__(self, database: Database, id: str, cluster: str, broker: str) -> None:  # noqa: A002 - as in Tables
+        self.database = database
+        self.tables = tables_of(database.sql, id)
+        self.cluster = cluster
+        self.broker = broker
+        self.shown = f"{self.tables.names} at {database.shown}"
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        connection = self.database.connect(autocommit=True)
+        try:
+            with self.database.errors():
+                yield connection
+        finally:
+            self.database.close(connection)
+
+    def versions(self) -> set[int]:
+        """The versions of which there are tables."""
+        if not self.database.exists():
+            return set()
+        with self._session() as connection:
+            return versions(self.database, connection, self.tables)
+
+    def require(self) -> str:
+        """The holder of the tables.  Raises ConfigError when there are none, or they are not this broker's."""
+        if not self.database.exists():
+            raise ConfigError(f"there are no tables {self.shown}: make them with raybroker dbmgr create tbl")
+        with self._session() as connection:
+            require_tables(self.database, connection, self.tables)
+            return check_owner(self.database, connection, self.tables, self.cluster, self.broker)
+
+    def create(self) -> None:
+        """Make the tables, empty.  Raises IllegalStateError when they are there, or newer ones."""
+        found = self.versions()
+        if VERSION in found or (found and max(found) > VERSION):
+            raise IllegalStateError(
+                f"there are tables {self.shown} already, of version {max(found)}; recreate them, or restore a backup"
+            )
+        with self.database.connected() as connection:
+            create_tables(self.database, connection, self.tables, self.cluster, self.broker)
+
+    def drop(self) -> None:
+        """Remove the tables and all that is in them."""
+        self.require()
+        names = self._host_names()
+        with self.database.connected() as connection:
+            self.tables.metadata.drop_all(connection)
+        with self._session() as connection:
+            for name in names:
+                self._lock(connection, name).remove()
+
+    def recreate(self) -> None:
+        """Empty tables instead of those that there are, in one transaction."""
+        self.require()
+        with self.database.connected() as connection:
+            self.replace(connection)
+
+    def replace(self, connection: Any) -> int:
+        """Empty tables instead of those that there are, in the caller's transaction; their ``next_host``."""
+        used = connection.scalar(self.database.sql.select(self.tables.store.c.next_host))
+        self.tables.metadata.drop_all(connection)
+        create_tables(self.database, connection, self.tables, self.cluster, self.broker, used)
+        return int(used)
+
+    def drop_older(self) -> list[int]:
+        """Remove tables of older versions; which there were."""
+        older = sorted(version for version in self.versions() if version < VERSION)
+        if older:
+            with self.database.connected() as connection:
+                quote = connection.dialect.identifier_preparer.quote
+                for version in older:
+                    for part in PARTS:
+                        name = table_name(part, self.tables.id, version)
+                        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quote(name)}")
+        return older
+
+    def upgrade(self) -> bool:
+        """Bring tables of an older version to this one; false when they are of this version.
+
+        Raises ConfigError: no older version was ever released.
+        """
+        found = self.versions()
+        if VERSION in found:
+            self.require()
+            return False
+        if not found:
+            raise ConfigError(f"there are no tables {self.shown}: make them with raybroker dbmgr create tbl")
+        raise ConfigError(
+            f"the tables {self.shown} are of version {max(found)}, which this release cannot bring to version {VERSION}"
+        )
+
+    def hosts(self) -> list[HostState]:
+        """The hosts that have rows."""
+        self.require()
+        sql, tables = self.database.sql, self.tables
+        rows, block = tables.host.c, tables.block.c
+        found = []
+        with self._session() as connection:
+            statement = sql.select(rows.id, rows.name, rows.hosting, rows.owner).order_by(rows.id)
+            for row in connection.execute(statement).all():
+                mine = block.id.between(key(row.id, 0), key(row.id, NUMBER_MAX))
+                count, nbytes = connection.execute(
+                    sql.select(sql.func.count(), sql.func.coalesce(sql.func.sum(block.nbytes), 0)).where(mine)
+                ).one()
+                held = self._lock(connection, row.name).held()
+                found.append(HostState(row.name, row.hosting, held, row.owner, count, int(nbytes)))
+        return found
+
+    def names(self) -> dict[str, str]:
+        """Host → its hosting, of those that have rows."""
+        rows = self.tables.host.c
+        with self._session() as connection:
+            found = connection.execute(self.database.sql.select(rows.name, rows.hosting).order_by(rows.id)).all()
+        return {row.name: row.hosting for row in found}
+
+    def size_bytes(self) -> int:
+        """What the tables take, of SQLite the whole file."""
+        file = self.database.address.file
+        if file is not None:
+            return size_bytes(file)
+        statement = self.database.sql.text("SELECT coalesce(pg_total_relation_size(to_regclass(:name)), 0)")
+        with self._session() as connection:
+            quote = connection.dialect.identifier_preparer.quote
+            names = [quote(table.name) for table in self.tables.metadata.sorted_tables]
+            return sum(int(connection.scalar(statement, {"name": name})) for name in names)
+
+    def check_closed(self) -> None:
+        """Raises IllegalStateError while a process has the store of a host open."""
+        held = [f"{host.name} (process {host.owner})" for host in self.hosts() if host.held]
+        if held:
+            raise IllegalStateError(f"the tables {self.shown} are open: {', '.join(held)}; stop the broker first")
+
+    def reset_lock(self) -> list[str]:
+        """Have the tables belong to nobody: sessions that hold their locks end, and whoever still has them open
+        cannot commit any more.  The hosts that were open.
+
+        Raises StoreError when a process of this machine has a file of SQLite open: its lock cannot be taken away.
+        """
+        self.require()
+        sql, tables = self.database.sql, self.tables
+        open_: list[str] = []
+        with self._session() as connection:
+            for name in self._host_names():
+                lock = self._lock(connection, name)
+                if not lock.held():
+                    continue
+                if self.database.sqlite:
+                    raise StoreError(f"host {name} of {self.shown} is open in a process that runs; stop it first")
+                lock.break_()
+                open_.append(name)
+        with self.database.connected() as connection:
+            connection.execute(sql.update(tables.store).values(holder=""))
+            rows = tables.host
+            connection.execute(sql.update(rows).values(incarnation=rows.c.incarnation + 1, owner=""))
+        return open_
+
+    def remove_host(self, name: str) -> None:
+        """Remove what a host has stored, which is over."""
+        sql, tables = self.database.sql, self.tables
+        rows = tables.host
+        with self.database.connected() as connection:
+            number = connection.scalar(sql.select(rows.c.id).where(rows.c.name == name))
+            if number is None:
+                return
+            connection.execute(sql.delete(rows).where(rows.c.id == number))
+            for table in (tables.log, tables.block):
+                mine = table.c.id.between(key(number, 0), key(number, NUMBER_MAX))
+                connection.execute(sql.delete(table).where(mine))
+        with self._session() as connection:
+            self._lock(connection, name).remove()
+
+    def _host_names(self) -> list[str]:
+        return list(self.names())
+
+    def _lock(self, connection: Any, host: str) -> HostLock:
+        return HostLock(self.database, connection, self.tables.id, host)

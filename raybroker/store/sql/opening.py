@@ -1,0 +1,69 @@
+"""Opening the SQL store of a host by its properties, with patience for a database that is not there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from raybroker.model.setting_store import SQL_STORES
+from raybroker.model.settings import ConfigView
+from raybroker.store.sql.address import address_of, store_id
+from raybroker.store.sql.database import Database, UnreachableError
+from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.store import SqlStore
+
+
+def is_sql(config: ConfigView) -> bool:
+    """Whether messages are kept in a database."""
+    return config["imq.persist.store"] in SQL_STORES
+
+
+def holder_of(token: bytes) -> str:
+    """Which installation of a broker has that token, without telling the token."""
+    return hashlib.sha256(b"raybroker store holder" + token).hexdigest()[:16]
+
+
+def open_store(
+    config: ConfigView,
+    directory: Path,
+    *,
+    cluster: str,
+    broker: str,
+    host: str,
+    hosting: str,
+    holder: str,
+    monotonic_ns: Callable[[], int],
+    sleep: Callable[[float], None],
+    report: Callable[[str], None],
+) -> SqlStore:
+    """The store of one host; blocks, and ``sleep`` s seconds between attempts to reach the database.
+
+    directory  of the broker, for a file of its own
+    holder     which installation of the broker this is, "" for any
+    report     told, once, that the database is waited for
+
+    Raises ConfigError for properties, tables and libraries that do not fit; UnreachableError after
+    imq.persist.jdbc.connection.retry.max attempts; StoreError when the store is open elsewhere.
+    """
+    database = Database(address_of(config, directory))
+    id = store_id(config, cluster, broker)  # noqa: A001 - as in Tables
+    owner = Owner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
+    most: int = config["imq.persist.jdbc.connection.retry.max"]
+    delay_s: float = config["imq.persist.jdbc.connection.retry.delay"] / 1000
+    failed = 0
+    while True:
+        try:
+            return SqlStore(
+                database, id, host, owner=owner, monotonic_ns=monotonic_ns, hosting=hosting,
+                segment_bytes=config["raybroker.store.segment_bytes"],
+            )  # fmt: skip
+        except UnreachableError as error:
+            if 0 <= most <= failed:
+                raise
+            if not failed:
+                report(f"{error}; trying again every {delay_s:g} s")
+            failed += 1
+            sleep(delay_s)
