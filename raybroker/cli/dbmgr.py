@@ -154,7 +154,7 @@ def query(
 def backup(
     what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, cluster: Cluster = "default"
 ) -> None:
-    """Write the record, or the messages of one broker, to a file: raybroker dbmgr backup tbl -f store.backup
+    """Write the record, or the messages of one broker, to a file: raybroker dbmgr backup tbl -f messages.backup
 
     Brokers may run meanwhile; the file has what was committed at one moment.
     """

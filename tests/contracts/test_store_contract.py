@@ -280,6 +280,18 @@ def test_freed_blocks_go_for_good_once_a_checkpoint_covers_them(
     assert len(ordinals) < 100
 
 
+def test_a_compaction_begins_with_a_checkpoint_and_keeps_what_lives(store: AnyStore) -> None:
+    store.commit([block(ordinal, bytes([ordinal]) * 1000) for ordinal in range(100)])
+    store.free(1, range(1, 100))
+    assert store.usage() == {1: (1, 1000)}
+    store.compact()
+    store.commit([checkpoint(b"state")])
+    reclaim(store)
+    assert not store.compacting
+    assert store.stats().used_bytes < 20_000
+    assert store.read(1, 0) == bytes(1000)
+
+
 def test_survivors_of_sparse_segments_are_kept_and_space_is_bounded(
     store: AnyStore, reopen: Callable[[], AnyStore]
 ) -> None:

@@ -128,21 +128,31 @@ class Database:
         finally:
             engine.dispose()
 
-    def vacuum(self, connection: Any, tables: Sequence[Any], budget_bytes: int) -> bool:
+    def vacuum(self, tables: Sequence[Any], budget_bytes: int) -> bool:
         """Give free space back: SQLite's to the file system, at most ``budget_bytes`` at a time, PostgreSQL's to the
-        tables.  ``connection`` commits by itself.  True when more is to be done."""
-        with self.errors():
-            if not self.sqlite:
-                for table in tables:
-                    quoted = connection.dialect.identifier_preparer.format_table(table)
-                    connection.exec_driver_sql(f"VACUUM {quoted}")
-                return False
-            pages = max(budget_bytes // connection.exec_driver_sql("PRAGMA page_size").scalar(), 1)
-            connection.exec_driver_sql(f"PRAGMA incremental_vacuum({pages})").all()
-            if connection.exec_driver_sql("PRAGMA freelist_count").scalar():
-                return True
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        tables.  True when more is to be done.  Raises StoreError."""
+        connection = self.connect(autocommit=True)
+        try:
+            with self.errors():
+                return self._vacuum(connection, tables, budget_bytes)
+        finally:
+            self.close(connection)
+
+    def _vacuum(self, connection: Any, tables: Sequence[Any], budget_bytes: int) -> bool:
+        if not self.sqlite:
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            for table in tables:
+                quoted = connection.dialect.identifier_preparer.format_table(table)
+                connection.exec_driver_sql(f"VACUUM {quoted}")
             return False
+        pages = max(budget_bytes // connection.exec_driver_sql("PRAGMA page_size").scalar(), 1)
+        before = connection.exec_driver_sql("PRAGMA freelist_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA incremental_vacuum({pages})").all()
+        after = connection.exec_driver_sql("PRAGMA freelist_count").scalar()
+        if 0 < after < before:
+            return True
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        return False
 
     def _make_file(self) -> None:
         """The file and its directory, for their owner alone."""

@@ -335,11 +335,10 @@ class SqlStore:
             return None if found is None else bytes(found)
 
     def _vacuum(self, budget_bytes: int) -> bool:
-        """The last step of a compaction; True when it is not done yet."""
-        try:
-            more = self._database.vacuum(self._reader, [self._tables.log, self._tables.block], budget_bytes)
-        except BaseException as error:  # noqa: BLE001 - as for a commit
-            raise self._died(error) from None
+        """The last step of a compaction; True when it is not done yet.  No row depends on it: an error ends it."""
+        more = False
+        with suppress(StoreError):
+            more = self._database.vacuum([self._tables.log, self._tables.block], budget_bytes)
         if not more:
             self._compaction = Compaction.NONE
         return more
