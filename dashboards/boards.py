@@ -324,6 +324,11 @@ STORE = Board(
             panel("Paged messages", (rate("paged_out_messages_total"), "out {{broker}}"),
                   (rate("paged_in_messages_total"), "in {{broker}}"), unit="cps"),
             by_broker("Hosts that cannot write paging files", total("paging_failing")),
+            panel("Memory level", (most("memory_level", "broker, process", B), "{{broker}} {{process}}"),
+                  note="0 green, 1 yellow: no copies of stored messages, 2 orange: producers are slowed, 3 red: nothing"
+                       " comes in."),
+            panel("Memory that counts", (most("memory_used_bytes", "broker, process", B), "{{broker}} {{process}}"),
+                  (most("memory_limit_bytes", "broker", B), "limit {{broker}}"), unit="bytes"),
         )),
     ),
 )  # fmt: skip

@@ -33,6 +33,7 @@ from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
+from raybroker.broker.memory import BrokerMemory
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
@@ -104,6 +105,7 @@ class BrokerActor:
         self._node = runtime.node_id()
         self._config = LiveConfig(spec.config, saved.properties)
         self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
+        self._memory = BrokerMemory(self._config, self._processes, broker=spec.broker)
         self._broker = Broker(
             self._config,
             make_host=self._make_host,
@@ -113,6 +115,7 @@ class BrokerActor:
             save_templates=partial(self._save, "templates"),
             save_properties=partial(self._save, "properties"),
             spares=lambda: cast("list[HostPort]", self._spare.hosts),
+            memory=self._memory,
         )
         self._adopted = False
         self._adopting = asyncio.Lock()
@@ -125,13 +128,13 @@ class BrokerActor:
             lambda: [*self._broker.registry.hosts, *self._spare.hosts], spec.config["raybroker.host.hung_ms"],
             self._observing.log_of,
         )  # fmt: skip
-        self._broker.measuring.own.append(lambda: {"host_restarts_total": watch.restarts})
+        self._broker.measuring.own += [lambda: {"host_restarts_total": watch.restarts}, self._memory.figures]
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
                 self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
                 self._signs.open(spec.config["raybroker.data.ports"]),
                 self._broker.publishing.run(), self._cluster.forwarding.run(),
-                self._cluster.agents.run(),
+                self._cluster.agents.run(), self._memory.run(),
             )
         ]  # fmt: skip
 
@@ -140,6 +143,12 @@ class BrokerActor:
         spec, token = self._spec, entropy.token(TOKEN_BYTES)
         hosts = hosts_of(spec.config, self._directory, spec.cluster, spec.broker, token)
         return Catalogue(token, next_id=1 + max((int(host[1:]) for host in hosts), default=0), hosts=hosts)
+
+    def _processes(self) -> dict[str, tuple[HostPort, int]]:
+        """Hosts with their process ids, as far as those are known."""
+        hosts = [*self._broker.registry.hosts, *cast("list[HostPort]", self._spare.hosts)]
+        found = ((host, self._watch.process_of(host.key)) for host in hosts)
+        return {host.key: (host, pid) for host, pid in found if pid is not None}
 
     def _join(self) -> ClusterBroker:
         """Take up the record and find the other brokers."""

@@ -99,6 +99,11 @@ class HostWatch:
             self._heard[host.key] = Heard(pid, now_ns, where)
             self._answered(host, known, pid, now_ns)
 
+    def process_of(self, key: str) -> int | None:
+        """The process id that a host had when it answered last."""
+        known = self._heard.get(key)
+        return None if known is None else known.pid
+
     def pong(self, key: str, payload: bytes) -> None:
         """A host has answered a ping; what does not belong to the last one is no sign of life now."""
         known, (number, _, pid) = self._heard.get(key), payload.partition(b" ")

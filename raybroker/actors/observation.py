@@ -17,6 +17,7 @@ from raybroker.actors.broker_peers import RayPaths
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.remote_broker import Peers
+from raybroker.hosting.host_memory import memory_limit
 from raybroker.logs.channels import Log, directory_of
 from raybroker.metrics import process
 from raybroker.metrics.discovery import target_groups
@@ -55,7 +56,7 @@ class Observing:
         measuring = local.measuring
         measuring.cluster = cluster
         measuring.facts = {"version": metadata.version("raybroker"), "ray": ray.__version__}
-        measuring.own += [lambda: process.row("broker"), self._row]
+        measuring.own += [lambda: process.row("broker", memory_limit(local.config)), self._row]
         self.cluster = cluster
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.destination_registry import Registry
 from raybroker.broker.destinations import Destinations
+from raybroker.broker.memory import Guarded, Unguarded
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
 from raybroker.broker.placement import Placement
@@ -54,7 +55,8 @@ class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
     ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker;
     ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it; ``spares``:
-    hosts that run and serve nothing yet, which count where processes are counted."""
+    hosts that run and serve nothing yet, which count where processes are counted; ``memory`` guards the memory of its
+    processes."""
 
     def __init__(
         self,
@@ -67,11 +69,13 @@ class Broker:
         save_templates: Save = keep_no_templates,
         save_properties: Keep = keep_nothing,
         spares: Spares = list,
+        memory: Guarded | None = None,
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
         self._spares = spares
+        self.memory: Guarded = memory or Unguarded()
         self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = Schedules(self.registry)
@@ -82,7 +86,7 @@ class Broker:
         self.placement = Placement(
             changing, self.registry, self.subscriptions, make_host, drop_host, self.properties.greet
         )
-        self.destinations = Destinations(changing, self.registry, self.placement, self.templates)
+        self.destinations = Destinations(changing, self.registry, self.placement, self.templates, self.memory)
         self.pools = BrokerPools(
             changing, lambda: self.registry.hosts, lambda: map(self.registry.host_key, self.registry.unasked),
             SystemClock().now_ms,
@@ -125,6 +129,7 @@ class Broker:
                     f"{kind} {name!r} does not exist and imq.autocreate.{kind} is false; create it with:"
                     f" raybroker create dst -t {kind[0]} -n {name}"
                 )
+            self.memory.require(f"{kind} {name!r} cannot be created")
         return await self.placement.create(key, auto_created(self.config, kind).as_dict(kind), automatic=True)
 
     async def create_temporary(self, type: str, owner: str) -> str:
@@ -136,6 +141,7 @@ class Broker:
         kind = check_destination_type(type)
         if not owner:
             raise ConfigError("owner: a temporary destination needs the id of the connection that it belongs to")
+        self.memory.require(f"no temporary {kind} can be created")
         name = temporary_name(kind, self.name, entropy.token(_UNIQUE_BYTES).hex())
         attributes = {**auto_created(self.config, kind).as_dict(kind), "hosting": "shared"}
         attributes["maxNumProducers"] = UNLIMITED
@@ -210,4 +216,7 @@ class Broker:
                 hosts.append({"host": host.key, "hosting": hosting, **await host.state()})
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": hosting, "failure": str(error)})
-        return {"destinations": len(self.registry.where), "changed": self.properties.row(), "hosts": hosts}
+        return {
+            "destinations": len(self.registry.where), **self.memory.row(), "changed": self.properties.row(),
+            "hosts": hosts,
+        }  # fmt: skip

@@ -71,6 +71,7 @@ class Definitions:
         if key in self._registry.where or self.recorded(key) is not None:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
         check_attribute_names(attributes, key[0])
+        self._destinations.require_memory(*key)
         given = self._templates.applied(attributes, key[0])
         checked = destination_attributes(given, self._config, key[0]).as_dict(key[0])
         if checked.get(ONLY_HERE):

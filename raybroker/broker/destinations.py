@@ -10,6 +10,7 @@ from raybroker.broker import host_listing
 from raybroker.broker.destination_registry import DMQ, Key, Registry
 from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.if_exists import create_or
+from raybroker.broker.memory import Guarded
 from raybroker.broker.placement import Placement
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
@@ -38,7 +39,10 @@ HOW_TO_ADOPT: Final = (
 class Destinations:
     """The destinations on the hosts of one broker."""
 
-    def __init__(self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates) -> None:
+    def __init__(
+        self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates, memory: Guarded
+    ) -> None:
+        self._memory = memory
         self._config = config
         self._registry = registry
         self._placement = placement
@@ -69,11 +73,16 @@ class Destinations:
         if (kind, name) in self._registry.where:
             raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
         self._registry.require_all_asked(f"{kind} {name!r}")
+        self.require_memory(kind, name)
         check_attribute_names(attributes, kind)
         checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
         async with self._alone:
             await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
             await self._placement.create((kind, name), checked.as_dict(kind))
+
+    def require_memory(self, kind: str, name: str) -> None:
+        """Raises MemoryLowError when there is none for a new destination."""
+        self._memory.require(f"{kind} {name!r} cannot be created")
 
     async def destroy_destination(self, type: str, name: str) -> None:
         """Remove a destination with its messages; a dedicated host ends with it.

@@ -117,6 +117,7 @@ class LoopbackDirectory:
             templates=kept.templates,
             save_templates=partial(save, "templates"),
             save_properties=partial(save, "properties"),
+            memory=host.host.memory,
         )
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()

@@ -53,6 +53,7 @@ class Send(NamedTuple):
     only        the one delivery queue of a topic that gets them, whatever its selector says; None: each that wants
     them.
                 Not for blocks of a transaction. Raises InvalidDestinationError when that delivery queue is gone
+    barred      why the host has no memory for it: then what is not held already is refused; "" it has
     """
 
     attachment: int
@@ -71,6 +72,7 @@ class Send(NamedTuple):
     moved: bool = False
     only: int | None = None
     turned_away: str = ""
+    barred: str = ""
 
 
 class AttachConsumer(NamedTuple):

@@ -28,8 +28,11 @@ class BlockCache:
     def __init__(self, store: Store, budget_bytes: int, pager: Pager | None = None) -> None:
         self._store = store
         self.pager = pager
-        self.budget_bytes = budget_bytes
+        self.budget_bytes = self._given_bytes = budget_bytes
         self._kept: dict[tuple[int, int], Buffer] = {}
+        """Blocks that are in no store, or may not be there yet."""
+        self._copies: dict[tuple[int, int], Buffer] = {}
+        """Blocks that are in the store, or on their way there."""
         self._opened: OrderedDict[tuple[int, int], Block] = OrderedDict()
         self._opened_bytes = 0
         self._newest: tuple[tuple[int, int], Block] | None = None
@@ -48,7 +51,7 @@ class BlockCache:
         if not stored and self.pager is not None:
             self.pager.put(key, block.view, topic=topic, fixed=staged)
             return False
-        self._kept[key] = block.view
+        (self._copies if stored else self._kept)[key] = block.view
         self.kept_bytes += block.view.nbytes
         return stored and self.kept_bytes > self.budget_bytes
 
@@ -59,7 +62,7 @@ class BlockCache:
             return self._newest[1]
         block = self._opened.get(key)
         if block is None:
-            data = self._kept.get(key)
+            data = self._copies.get(key) or self._kept.get(key)
             if data is None and self.pager is not None:
                 data = self.pager.get(key)
             if data is None:
@@ -73,19 +76,40 @@ class BlockCache:
     def check(self, destination: int, ordinal: int) -> None:
         """Read the block if that has to be done; raises as :meth:`get`."""
         key = destination, ordinal
-        if key in self._kept or key in self._opened or (self.pager is not None and self.pager.check(key)):
+        if key in self._copies or key in self._kept or key in self._opened:
+            return
+        if self.pager is not None and self.pager.check(key):
             return
         self._store.read(destination, ordinal)
 
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
+        key = destination, ordinal
         if self.pager is not None:
-            data = self.pager.take((destination, ordinal))
+            data = self.pager.take(key)
             if data is not None:
-                self._kept[destination, ordinal] = data
+                self._copies[key] = data
                 self.kept_bytes += memoryview(data).nbytes
         if self.kept_bytes > self.budget_bytes:
-            self._let_go((destination, ordinal))
+            self._let_go(key)
+        elif key in self._kept:
+            self._copies[key] = self._kept.pop(key)
+
+    def keep_copies(self, keep: bool) -> None:
+        """Whether persistent blocks are kept at all once the store has them."""
+        self.budget_bytes = self._given_bytes if keep else 0
+
+    def copies(self) -> list[tuple[int, int]]:
+        """Destination and ordinal of the blocks that are kept, and in the store or on their way there."""
+        return list(self._copies)
+
+    def drop(self, keys: Collection[tuple[int, int]]) -> None:
+        """The store has these blocks by now: their copies leave, and so do all opened blocks."""
+        for key in keys:
+            if key in self._copies:
+                self._let_go(key)
+        self._opened.clear()
+        self._opened_bytes = 0
 
     def retire(self, destination: int, ordinals: Collection[int], *, stored: bool) -> None:
         """Nobody will ask for these blocks again; those that are ``stored`` are durably known to be dead."""
@@ -104,7 +128,9 @@ class BlockCache:
 
     def _let_go(self, key: tuple[int, int]) -> None:
         """The bytes of a block leave, as they came."""
-        data = self._kept.pop(key, None)
+        data = self._copies.pop(key, None)
+        if data is None:
+            data = self._kept.pop(key, None)
         if data is not None:
             self.kept_bytes -= memoryview(data).nbytes
         elif self.pager is not None:

@@ -24,6 +24,7 @@ from raybroker.core.outcome import (
 from raybroker.engine.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.executor import Executor
+from raybroker.engine.memory_protection import LOW_MEMORY
 from raybroker.model.block import Block
 from raybroker.model.record import Buffer
 
@@ -37,13 +38,20 @@ class Usage(Protocol):
 
 
 class ClientEffects:
-    """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped."""
+    """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped.
 
-    def __init__(self, executor: Executor, attachments: Attachments, blocks: BlockReader, usage: Usage) -> None:
+    ``holds``: whether a producer, by attachment, is to wait although its destination would let it send.
+    """
+
+    def __init__(
+        self, executor: Executor, attachments: Attachments, blocks: BlockReader, usage: Usage,
+        holds: Callable[[int], bool],
+    ) -> None:  # fmt: skip
         self._executor = executor
         self._live = attachments.by_number
         self._blocks = blocks
         self._usage = usage
+        self._holds = holds
         self._picked: tuple[Block, int, tuple[Buffer, ...]] | None = None
         """The last selection of a block: subscribers with equal selectors get the same one after another."""
 
@@ -99,7 +107,8 @@ class ClientEffects:
     def _gate(self, home: Destination, effect: Gate) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
-            attachment.peer.gate(attachment.handle, effect.state, effect.until_ms)
+            state = LOW_MEMORY if effect.state == "open" and self._holds(effect.attachment) else effect.state
+            attachment.peer.gate(attachment.handle, state, effect.until_ms)
 
     def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
         """Drop waiting deliveries that are void, and tell the consumer of those that were sent."""

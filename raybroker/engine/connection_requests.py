@@ -11,6 +11,7 @@ from raybroker.core.destination import Destination
 from raybroker.engine.attachments import SEND_TIMEOUT_MS, Attachments
 from raybroker.engine.consumer_requests import kind_of
 from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.ports import Clock
 from raybroker.engine.session import Arguments, Operation, Session
 from raybroker.engine.sessions import Sessions
@@ -35,6 +36,7 @@ class ConnectionRequests:
         clock: Clock,
         found: Callable[[str], None],
         report: Callable[[str], None],
+        memory: MemoryProtection,
         *,
         armed: Callable[[Destination], bool],
         incarnation: int,
@@ -46,6 +48,7 @@ class ConnectionRequests:
         self._clock = clock
         self._found = found
         self._report = report
+        self._memory = memory
         self._incarnation = incarnation
 
     def operations(self) -> Mapping[str, Operation]:
@@ -86,6 +89,8 @@ class ConnectionRequests:
         timeout_ms = int(args.get("send_timeout_ms", SEND_TIMEOUT_MS))
         if not 0 <= timeout_ms <= INT_MAX:
             raise ProtocolError(f"a send timeout of {timeout_ms} ms; it is 0 to {INT_MAX}")
+        if not home.admission.producers.knows(producer):
+            self._memory.require(f"no producer for {kind} {home.name} can be opened")
         attachment = self._attachments.attach(home, session.peer, handle, session.outbox)
         attachment.send_timeout_ms = timeout_ms
         session.producers[handle] = attachment
@@ -99,6 +104,7 @@ class ConnectionRequests:
         attachment.obeys = bool(args.get("obeys"))
         if self._armed(home):
             answer["armed"] = True
+        self._memory.attached(attachment.number)
         session.peer.reply(request, answer)
 
 

@@ -42,6 +42,7 @@ from raybroker.engine.executor import Executor, unawaited
 from raybroker.engine.inspection import Inspection
 from raybroker.engine.life_cycle import LifeCycle
 from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.message_composition import MessageComposition
 from raybroker.engine.message_moves import MessageMoves
 from raybroker.engine.meters import Meters
@@ -50,7 +51,7 @@ from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
 from raybroker.engine.pools import Pools
-from raybroker.engine.ports import Clock, Codec, Committer, Forward, Peer, Store
+from raybroker.engine.ports import Clock, Codec, Committer, Forward, Memory, Peer, Store
 from raybroker.engine.producer_signals import ProducerSignals
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.schedule_requests import ScheduleRequests
@@ -80,6 +81,7 @@ class Host:
     forward   the way to destinations of other hosts
     report    takes a line for the log
     paging    where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
+    memory    what is protected by memory levels; None: nothing is
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Host:
         report: Callable[[str], None] | None = None,
         paging: PageFiles | None = None,
         buffer_bytes: int = 0,
+        memory: Memory | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -122,6 +125,7 @@ class Host:
         self._wakeups = Wakeups(alarm)
         self._compose_executor()
         self._compose_pools()
+        self._compose_memory(memory)
         self._compose_messages()
         self._compose_administration()
         self._compose_sessions()
@@ -152,6 +156,16 @@ class Host:
             self.executor, self.attachments, self._wakeups, now_ms, self.pools.ask_if_wanted
         )  # fmt: skip
 
+    def _compose_memory(self, memory: Memory | None) -> None:
+        """What guards the memory."""
+        homes = self.registry.destinations
+        self.memory = MemoryProtection(
+            memory, self.config, self.clock.now_ms, self.cache, self.attachments, self.executor, self._wakeups,
+            producers=lambda: [number for home in homes.values() for number in home.producers.attached],
+            gate_of=lambda producer: producer.home.admission.gate_state(),
+            report=self.report,
+        )  # fmt: skip
+
     def _compose_messages(self) -> None:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
         executor, registry, own, codec, clock = self.executor, self.registry, self.own, self.codec, self.clock
@@ -166,7 +180,9 @@ class Host:
         self.composition = MessageComposition(
             executor, registry, self.blocks, own, codec, full, self.dead_letters.move
         )  # fmt: skip
-        self.schedules = Schedules(executor, registry, self.cache, own, self._wakeups, codec, clock, self.report)
+        self.schedules = Schedules(
+            executor, registry, self.cache, own, self._wakeups, codec, clock, self.report, self.memory
+        )  # fmt: skip
         self.transactions = Transactions(
             executor, registry, self.attachments, self._wakeups, self.meters, clock, self.config, self.report
         )
@@ -174,7 +190,7 @@ class Host:
             executor, registry, self.transactions, self.cache, own, self._wakeups, codec, clock
         )  # fmt: skip
         self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
-        self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters)
+        self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters, self.memory.holds)
         self._effects.register(self.outgoing.handlers())
         self._effects.register({
             DeadLetter: self.dead_letters.died, Compose: self.composition.completed, Retire: self._retire,
@@ -218,7 +234,7 @@ class Host:
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
             self.sessions, self.registry, self.attachments, self.clock, self.temporary.found, self.report,
-            armed=self.meters.thresholds.armed, incarnation=self.incarnation,
+            self.memory, armed=self.meters.thresholds.armed, incarnation=self.incarnation,
         )  # fmt: skip
         consumers = ConsumerRequests(
             self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
@@ -230,7 +246,7 @@ class Host:
             **ScheduleRequests(self.schedules, self.attachments, self.clock).operations(),
             **WatchRequests(self.registry, self.watch).operations(),
         }
-        intake = BlockIntake(self.executor, self.registry, self.codec, self.clock)
+        intake = BlockIntake(self.executor, self.registry, self.codec, self.clock, self.memory)
         self._session_parts = SessionParts(
             self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
             self._blocked, operations, self.watch.left, self.temporary.lost,
@@ -272,7 +288,7 @@ class Host:
         self.temporary.tick(now_ms)
         self.transactions.tick(now_ms)
         self._blocked.tick(now_ms)
-        for part in (self.dead_letters, self.schedules, self.transfer, self.composition):
+        for part in (self.dead_letters, self.schedules, self.transfer, self.composition, self.memory):
             part.tick(now_ms)
         self._wakeups.remind()
 
@@ -286,6 +302,7 @@ class Host:
         self.settings.take()
         self.pools.configure()
         self.transactions.configure()
+        self.memory.configure()
 
     def state(self) -> dict[str, Any]:
         """The host's store and memory, for administrators."""
@@ -301,6 +318,7 @@ class Host:
             "cached_bytes": self.cache.kept_bytes,
             "read_back": self.cache.read_back,
             **(self.pager.row() if self.pager is not None else {}),
+            **self.memory.row(),
             "store": {name: getattr(stats, name) for name in stats.__slots__},
         }
 

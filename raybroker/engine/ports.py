@@ -15,7 +15,10 @@ from raybroker.model.block import Block
 from raybroker.model.record import Buffer, Entry, StoreStats
 from raybroker.model.settings import DestinationAttributes
 
-__all__ = ["Clock", "Codec", "Committer", "Death", "Forward", "Governed", "Named", "Notice", "Peer", "Refused", "Store"]
+__all__ = [
+    "Clock", "Codec", "Committer", "Death", "Forward", "Governed", "Memory", "Named", "Notice", "Peer", "Refused",
+    "Store",
+]
 
 
 class Named(Protocol):
@@ -127,6 +130,18 @@ class Committer(Protocol):
 
     def close(self) -> None:
         """Finish what waits, then end."""
+        ...
+
+
+class Memory(Protocol):
+    """The memory of the broker's processes."""
+
+    def usage(self) -> tuple[int, int]:
+        """Bytes that are used, and bytes that may be, 0 when that is not known; cheap."""
+        ...
+
+    def give_back(self, *, thorough: bool) -> None:
+        """Give freed memory back to the system; ``thorough``: look for more that nobody needs, which takes longer."""
         ...
 
 

@@ -27,6 +27,7 @@ from raybroker.engine import schedule_log
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Done, Executor, unawaited
+from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.overrides import overridden
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec
@@ -71,6 +72,7 @@ class Schedules:
         codec: Codec,
         clock: Clock,
         report: Callable[[str], None],
+        memory: MemoryProtection,
     ) -> None:
         self._executor = executor
         self._registry = registry
@@ -80,6 +82,7 @@ class Schedules:
         self._codec = codec
         self._clock = clock
         self._report = report
+        self._memory = memory
         self.log = ScheduleLog()
         self._when: dict[int, Recurrence] = {}
         self._due: dict[int, int] = {}
@@ -302,6 +305,8 @@ class Schedules:
             return "is halted"
         if not self._executor.has_room(block.view.nbytes):
             return "has no room on the disk"
+        if self._memory.barred:
+            return "has no memory left"
         if home.admission.slow or not home.admission.would_take(block.lengths):
             return "does not take it now"
         return ""

@@ -64,6 +64,10 @@ class HostPort(Protocol):
         """From now on exactly these properties differ from the configuration."""
         ...
 
+    async def memory_elsewhere(self, nbytes: int) -> None:
+        """What the other processes of the broker use counts against the limit of its memory, too."""
+        ...
+
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
         ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolShare, Room
+from raybroker.core.memory_level import Level
 from raybroker.core.subscription import Subscription
 from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
@@ -24,6 +25,7 @@ from raybroker.engine.ports import Clock, Committer, Notice, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.unit_figures import live_units
 from raybroker.hosting.block_codec import WireCodec
+from raybroker.hosting.host_memory import HostMemory, memory_limit
 from raybroker.hosting.host_port import Row
 from raybroker.hosting.message_administration import HostMessages
 from raybroker.hosting.paging import message_buffer_bytes
@@ -95,11 +97,13 @@ class HostService(HostMessages):
         self._alarm: asyncio.TimerHandle | None = None
         self._hosts = hosts
         self._paging = None if paging is None else paging(self._post)
+        self._memory = HostMemory(self._config)
         self.host = Host(
             store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
             paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
+            memory=self._memory,
         )  # fmt: skip
         self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self)
         self._lease = lease
@@ -161,7 +165,7 @@ class HostService(HostMessages):
         self._store.close()
 
     async def _tick(self) -> None:
-        ticks = 0
+        ticks, was_low = 0, False
         while True:
             await asyncio.sleep(TICK_S)
             self.host.tick()
@@ -169,14 +173,17 @@ class HostService(HostMessages):
             if self._slow_store is not None:
                 self._slow_store.tick()
             ticks += 1
-            if ticks % BUFFER_TICKS == 0:
+            low = self.host.memory.level > Level.GREEN
+            if ticks % BUFFER_TICKS == 0 or low is not was_low:
                 self._resize_buffer()
+            was_low = low
             if self.host.meters.timing and ticks % ROUND_TRIP_TICKS == 0:
                 self.service.measure()
 
     def _resize_buffer(self) -> None:
         if self.host.pager is not None:
-            self.host.pager.limit_bytes = message_buffer_bytes(self._config, self._hosts())
+            low = self.host.memory.level > Level.GREEN
+            self.host.pager.limit_bytes = 0 if low else message_buffer_bytes(self._config, self._hosts())
 
     def _post(self, action: Callable[[], None]) -> None:
         """Run something on the loop, from any thread."""
@@ -339,6 +346,10 @@ class HostService(HostMessages):
         self.host.reconfigured()
         self._resize_buffer()
 
+    async def memory_elsewhere(self, nbytes: int) -> None:
+        self._memory.elsewhere_bytes = nbytes
+        self.host.memory.look()
+
     async def metrics(self, names: str | None) -> Row:
         """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""
         host, total = self.host, metrics.Sum()
@@ -355,7 +366,10 @@ class HostService(HostMessages):
                 if names is not None and fnmatchcase(home.name, names) and home.number in host.registry.definitions:
                     rows.append({**host.metrics.destination_row(home), **disk})
             await asyncio.sleep(0)
-        own = {**host.metrics.host_row(self._committer), **self.service.metrics(), **process.row("host")}
+        own = {
+            **host.metrics.host_row(self._committer), **self.service.metrics(), **host.memory.figures(),
+            **process.row("host", memory_limit(self._config)),
+        }  # fmt: skip
         for more in self.more_metrics:
             own.update(more())
         age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9

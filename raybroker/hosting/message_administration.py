@@ -27,6 +27,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     StoreError,
 )
+from raybroker.model.names import is_metrics_topic
 
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")
@@ -114,10 +115,12 @@ class HostMessages(Durable):
     ) -> int:
         """All of these blocks or none, for one subscription of a topic (engine.subscription_keys) if it is named.
 
-        Raises ResourceAllocationError when the destination does not take them, InvalidDestinationError when the
-        subscription is gone or does not select them.
+        Raises ResourceAllocationError when the destination does not take them, MemoryLowError when the host has no
+        memory for them, InvalidDestinationError when the subscription is gone or does not select them.
         """
         home = self.host.registry.find(type, name)
+        if not is_metrics_topic(name):
+            self.host.memory.require(f"nothing is put into {type} {name}")
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
         if sizes and not home.admission.would_take(sizes) and not await self._room_for(home, sizes):
@@ -218,6 +221,7 @@ class HostMessages(Durable):
 
     async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
         home = self.host.registry.find(type, name)
+        self.host.memory.require(f"nothing is forwarded to {type} {name}")
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         key = bytes.fromhex(txn)
         await self.durable(lambda done: self.host.transfer.take(home, key, coordinator, found, done))

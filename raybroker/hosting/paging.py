@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from raybroker.metrics.process import memory_limit_bytes
+from raybroker.hosting.host_memory import memory_limit
 from raybroker.model.settings import ConfigView
 from raybroker.model.sizes import MIB, UNLIMITED
 
@@ -33,4 +33,4 @@ def message_buffer_bytes(config: ConfigView, hosts: int) -> int:
     configured: int = config["raybroker.paging.message_buffer_bytes"]
     if configured != UNLIMITED:
         return configured
-    return max(min(memory_limit_bytes() // MEMORY_PARTS, BUFFER_BYTES_MAX) // max(hosts, 1), BUFFER_BYTES_MIN)
+    return max(min(memory_limit(config) // MEMORY_PARTS, BUFFER_BYTES_MAX) // max(hosts, 1), BUFFER_BYTES_MIN)

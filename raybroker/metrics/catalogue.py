@@ -221,7 +221,15 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _counter("process_cpu_seconds_total", "seconds", "CPU time; process: broker or host.", "process"),
     _gauge("process_threads", "", "Threads; process: broker or host.", "process"),
     _gauge("process_open_files", "", "Open file descriptors; process: broker or host.", "process"),
-    _gauge("memory_limit_bytes", "bytes", "Memory that the processes of this machine may use.", merge="max"),
+    _gauge("memory_limit_bytes", "bytes",
+           "Memory that the broker and its hosts may use: raybroker.memory.limit_bytes, or what the control group "
+           "allows, or the machine has.", merge="max"),
+    _gauge("memory_level", "",
+           "Memory level: 0 green, 1 yellow, 2 orange, 3 red; process: broker, or host for the highest of its hosts.",
+           "process", merge="max"),
+    _gauge("memory_used_bytes", "bytes",
+           "Memory that counts against the limit: resident, of the broker and its hosts; process: broker, or host for "
+           "the largest figure that a host has.", "process", merge="max"),
     # ---- cluster
     _gauge("brokers", "", "Brokers as this one sees them; state: UP, SUSPECT or DOWN.", "state"),
     _gauge("master", "", "1 on the master broker."),

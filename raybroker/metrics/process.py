@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 COLLECTED: Final = {
@@ -14,19 +12,6 @@ COLLECTED: Final = {
     "process_open_fds": "process_open_files",
 }
 """Samples of prometheus_client's process collector, and their keys in the catalogue."""
-_CGROUP_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
-
-@cache
-def memory_limit_bytes() -> int:
-    """Memory that all processes here may use together: the limit of the container, or the machine's memory."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in _CGROUP_LIMITS:
-        try:
-            return min(machine, int(path.read_text()))
-        except (OSError, ValueError):
-            continue
-    return machine
 
 
 def threads() -> int:
@@ -37,13 +22,14 @@ def threads() -> int:
         return threading.active_count()
 
 
-def row(role: str) -> dict[str, Any]:
-    """The rows of one process; ``role``: broker or host. A figure that the system does not tell is left out."""
+def row(role: str, memory_limit_bytes: int) -> dict[str, Any]:
+    """The rows of one process; ``role``: broker or host; ``memory_limit_bytes``: what all processes of the broker may
+    use. A figure that the system does not tell is left out."""
     from prometheus_client import PROCESS_COLLECTOR  # It takes long to import.
 
     samples = [sample for family in PROCESS_COLLECTOR.collect() for sample in family.samples]
     return {
         **{COLLECTED[sample.name]: {role: sample.value} for sample in samples if sample.name in COLLECTED},
         "process_threads": {role: threads()},
-        "memory_limit_bytes": memory_limit_bytes(),
+        "memory_limit_bytes": memory_limit_bytes,
     }

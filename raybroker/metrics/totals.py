@@ -139,5 +139,12 @@ def gauges(all_rows: list[Rows]) -> Rows:
                 if key not in into:
                     into[key] = value
                 else:
-                    into[key] = max(into[key], value) if quantity.merge == "max" else plus(into[key], value)
+                    into[key] = _most(into[key], value) if quantity.merge == "max" else plus(into[key], value)
     return total
+
+
+def _most(a: Any, b: Any) -> Any:
+    """The larger value; of values by label, that of each label."""
+    if isinstance(a, dict):
+        return {label: max(a.get(label, 0), b.get(label, 0)) for label in {**a, **b}}
+    return max(a, b)

@@ -100,6 +100,10 @@ class QuotaExceededError(ResourceAllocationError):
     """The destination or the broker holds as many messages or bytes as it may."""
 
 
+class MemoryLowError(ResourceAllocationError):
+    """The broker's memory is out (level red): nothing comes in until consumers have made room."""
+
+
 class MessageTooLargeError(BrokerError):
     """One message is larger than the destination or the broker takes."""
 

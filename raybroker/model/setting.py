@@ -4,8 +4,9 @@ A :class:`Setting` turns what a user wrote into a typed value or raises a Config
 and what to do.  The table of all of them is ``setting_table.py``; looking them up is ``settings.py``.
 
 Every kind has one Python type: int, size (bytes), percent, seconds and millis are ``int``; bool is ``bool``; string and
-enum are ``str``; ports is a ``PortRange``.  Where -1 means "no limit" the setting says ``unlimited`` and its bounds
-speak of the other values, so that "0 is not allowed, -1 is" can be written down.
+enum are ``str``; ports is a ``PortRange``; levels, four integers with slashes between or nothing, is ``str``.  Where -1
+means "no limit" the setting says ``unlimited`` and its bounds speak of the other values, so that "0 is not allowed, -1
+is" can be written down.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 from raybroker.model.errors import ConfigError
 from raybroker.model.sizes import UNLIMITED, format_size_bytes, parse_size_bytes
 
-Kind = Literal["int", "bool", "size", "percent", "enum", "string", "seconds", "millis", "ports"]
+Kind = Literal["int", "bool", "size", "percent", "enum", "string", "seconds", "millis", "ports", "levels"]
 Scope = Literal["broker", "destination", "factory"]
 Reload = Literal["start", "live", "fixed"]
 
@@ -49,6 +50,8 @@ _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 _STRING_CHARS_MAX = 4096
 _PORT_MAX = 65535
+_LEVELS = 4
+"""Memory levels: green, yellow, orange and red."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Setting:
     minus_one  what -1 means, in words
     only       'queue' or 'topic': the attribute is refused for the other type; '' for both
     choices    of an enum
+    example    a value of kind levels, for error texts
     later      choices that the design has and this version has not
     reload     'start': read at start; 'live': an update takes effect at once; 'fixed': never changes after creation
     """
@@ -82,6 +86,7 @@ class Setting:
     minus_one: str = "no limit"
     only: Literal["", "queue", "topic"] = ""
     choices: tuple[str, ...] = ()
+    example: str = ""
     later: tuple[str, ...] = ()
     reload: Reload = "start"
 
@@ -99,6 +104,8 @@ class Setting:
                 return self._string(value)
             case "ports":
                 return self._ports(value)
+            case "levels":
+                return self._levels(value)
             case "size":
                 return self._bounded(self._size(value), value)
             case _:
@@ -121,6 +128,8 @@ class Setting:
                 return "one of " + ", ".join(self.choices)
             case "string":
                 return f"text of at most {_STRING_CHARS_MAX} characters"
+            case "levels":
+                return f"four integers of {self.low} to {self.high}, with slashes between, such as {self.example}"
             case "ports":
                 return "a port or a range of ports such as 20000-20999, or 0 for any free port"
         show = format_size_bytes if self.kind == "size" else str
@@ -184,6 +193,15 @@ class Setting:
         if len(value) > _STRING_CHARS_MAX or "\0" in value:
             raise self._refuse(value, "is too long or contains a NUL")
         return value
+
+    def _levels(self, value: object) -> str:
+        text = self._string(value).strip()
+        if not text:
+            return ""
+        parts = [part.strip() for part in text.split("/")]
+        if len(parts) != _LEVELS:
+            raise self._refuse(value, f"is not one number for each of {_LEVELS} levels")
+        return "/".join(str(self._bounded(self._integer(part), value)) for part in parts)
 
     def _ports(self, value: object) -> PortRange:
         text = str(value) if isinstance(value, int | PortRange) and not isinstance(value, bool) else value

@@ -23,6 +23,7 @@ from raybroker.model.setting import (
 )
 from raybroker.model.setting_cluster import CLUSTER
 from raybroker.model.setting_factory import FACTORY
+from raybroker.model.setting_memory import MEMORY
 from raybroker.model.setting_metrics import OBSERVING
 from raybroker.model.setting_store import STORE
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
@@ -359,13 +360,11 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             reload="fixed"),
 )
 
-ALL: Final[tuple[Setting, ...]] = BROKER + STORE + CLUSTER + OBSERVING + DESTINATION + FACTORY
+ALL: Final[tuple[Setting, ...]] = BROKER + STORE + MEMORY + CLUSTER + OBSERVING + DESTINATION + FACTORY
 
 LATER: Final = frozenset({
     "imq.instancename", "imqDefaultUsername", "imqDefaultPassword",
-    "imq.green.threshold", "imq.yellow.threshold", "imq.orange.threshold", "imq.red.threshold",
-    "imq.resource_state.threshold", "imq.resource_state.count", "imq.green.count", "imq.yellow.count",
-    "imq.orange.count", "imq.red.count", "imq.service.activelist", "imq.hostname", "imq.portmapper.port",
+    "imq.service.activelist", "imq.hostname", "imq.portmapper.port",
     "imq.portmapper.hostname", "imq.portmapper.backlog", "imq.shared.connectionMonitor_limit",
     "imq.httpjms.http.pullPeriod", "imq.persist.file.message.max_record_size",
     "imq.persist.file.destination.message.filepool.limit", "imq.persist.file.message.filepool.cleanratio",

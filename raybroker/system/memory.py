@@ -1,8 +1,9 @@
-"""The allocator of this process."""
+"""The allocator of this process: memory that is kept, and memory that is given back."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -23,3 +24,13 @@ def keep_freed_memory(keep_bytes: int = KEEP_BYTES) -> bool:
     except (OSError, AttributeError):
         return False
     return bool(told)
+
+
+def give_back_memory(*, thorough: bool) -> None:
+    """Give freed memory back to the system, as far as the C library can; ``thorough``: collect garbage before."""
+    if thorough:
+        gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return

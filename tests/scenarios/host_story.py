@@ -14,6 +14,7 @@ A story of a host begins with the verb ``host``; everything is durable at the en
     ack|fail|reject|putback X a [reason=…]
     browse NAME [selector="…"]          what a browser sees; ``dead NAME`` with the record of each death
     begin X N | stage X N a … | prepare X N | decide X N commit|rollback      a branch of a distributed transaction
+    memory MIB                          so much of 1000 MiB of memory is used, and the host looks
     transactions | settle ID commit|rollback                                  what an administrator sees and does
     lost X | tick SECONDS | restart [property=value …] | held NAME …
 
@@ -29,8 +30,9 @@ from typing import Any
 from raybroker.content.death_records import deaths_of
 from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT
 from raybroker.core.invariants import check
+from raybroker.engine.memory_protection import LOOK_MS
 from raybroker.model.errors import BrokerError
-from tests.unit.engine.rig import DMQ, Client, Rig
+from tests.unit.engine.rig import DMQ, Client, FakeMemory, Rig
 from tests.unit.engine.scheduling import asked
 
 _KNOWN = frozenset(("priority", "ttl", "delay", "txn"))
@@ -83,7 +85,7 @@ class HostStory:
     # ---- host and destinations -------------------------------------------------------------------------------------
 
     def host(self, words: list[str], options: dict[str, Any]) -> None:
-        self.rig = Rig(**{key.replace(".", "__"): value for key, value in options.items()})
+        self.rig = Rig(memory=FakeMemory(), **{key.replace(".", "__"): value for key, value in options.items()})
 
     def queue(self, words: list[str], options: dict[str, Any]) -> None:
         self.rig.create(words[0], owner=options.pop("owner", None), **options)
@@ -116,6 +118,12 @@ class HostStory:
         self.rig = self.rig.restart(**{key.replace(".", "__"): value for key, value in options.items()})
         self.clients.clear()
         self._heard = 0
+
+    def memory(self, words: list[str], options: dict[str, Any]) -> str:
+        assert self.rig.memory is not None
+        self.rig.memory.used = int(words[0])
+        self.rig.tick(LOOK_MS)
+        return self.rig.host.memory.level.name.lower()
 
     def held(self, words: list[str], options: dict[str, Any]) -> str:
         return ", ".join(f"{name} {self.rig.held(name)}" for name in words)
@@ -254,7 +262,7 @@ _VERBS: dict[str, Callable[[HostStory, list[str], dict[str, Any]], object]] = {
         for name in (
             "host", "queue", "topic", "dmq", "destroy", "update", "pause", "tick", "restart", "held", "producer",
             "consume", "send", "ack", "browse", "dead", "lost", "begin", "stage", "prepare", "decide", "transactions",
-            "settle", "forget", "part", "resume", "purge", "schedule", "schedules", "unschedule",
+            "settle", "memory", "forget", "part", "resume", "purge", "schedule", "schedules", "unschedule",
         )
     },
     "client": HostStory.new_client,

@@ -28,6 +28,7 @@ from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import (
     DestinationPausedError,
     IllegalStateError,
+    MemoryLowError,
     QuotaExceededError,
     ResourceAllocationError,
 )
@@ -85,7 +86,7 @@ class Admission:
                 refused += [limits.out_of_order(a, b) for a, b in pk.runs_of(late)]
         if command.dedup_ids is not None and policy.attributes.duplicateWindowMs > 0:
             return self._admit_each_once(command, command.dedup_ids, offered, refused), refused
-        usual = not (policy.paused or index.dead or self._works.enabled or policy.account) and (
+        usual = not (policy.paused or index.dead or self._works.enabled or policy.account or command.barred) and (
             command.room or not command.persistent
         )
         if usual and policy.limits.take_all(index.messages, index.bytes_held, command.sizes, count):
@@ -98,6 +99,9 @@ class Admission:
         paused = self._paused() if self._policy.paused else None
         if paused is not None:
             refused += [Refused(a, b, DestinationPausedError.code, paused) for a, b in pk.runs_of(offered)]
+            return 0
+        if command.barred:
+            refused += [Refused(a, b, MemoryLowError.code, command.barred) for a, b in pk.runs_of(offered)]
             return 0
         if command.persistent and not command.room:
             refused += [limits.store_full(a, b) for a, b in pk.runs_of(offered)]

@@ -41,6 +41,10 @@ class ProducerSequences:
         """How many are attached beside this one, which may be attached over a connection that it has lost."""
         return sum(p != producer for p in self.attached.values())
 
+    def knows(self, producer: int) -> bool:
+        """Whether the producer has been attached, and was not closed."""
+        return producer in self.taken
+
     def attach(self, attachment: int, producer: int, generation: int = 0) -> None:
         """From now on this attachment is the producer's only one."""
         assert attachment not in self.attached

@@ -53,6 +53,22 @@ class SlowCommitter:
     def close(self) -> None: ...
 
 
+class FakeMemory:
+    """Per mille of a limit of 1000 MiB that are ``used``; ``given_back``: how often freed memory was asked for."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.looks = 0
+        self.given_back: list[bool] = []
+
+    def usage(self) -> tuple[int, int]:
+        self.looks += 1
+        return self.used << 20, 1000 << 20
+
+    def give_back(self, *, thorough: bool) -> None:
+        self.given_back.append(thorough)
+
+
 class RecordingPeer:
     """Remembers what it is told; ``full`` is a connection that takes no more."""
 
@@ -192,8 +208,9 @@ class Rig:
 
     def __init__(
         self, store: MemoryStore | None = None, incarnation: int = 1, clock: Clock | None = None, *,
-        forwards: bool = False, **config: Any,
+        forwards: bool = False, memory: FakeMemory | None = None, **config: Any,
     ) -> None:  # fmt: skip
+        self.memory = memory
         self.store = store or MemoryStore()
         self.clock = clock or Clock()
         self.config = config
@@ -210,6 +227,7 @@ class Rig:
             codec=WireCodec(), incarnation=incarnation, identity=99, broker="b1", failed=self.failures.append,
             idle=self._idle, alarm=self.alarms.append,
             forward=self._forward if forwards else None, report=self.reports.append,
+            memory=memory,
         )  # fmt: skip
         self.committer = SlowCommitter(self.store)
         self.host.start(self.committer)

@@ -100,3 +100,27 @@ def test_what_its_transaction_stored_is_the_caches_from_then_on() -> None:
     assert cache.pager is not None
     assert not cache.pager.held_bytes
     assert bytes(cache.get(1, 1).view) == data
+def test_copies_of_what_the_store_has_are_dropped_and_the_rest_stays() -> None:  # B-17
+    data = block(3)
+    cache, _ = filled(3, data, budget_bytes=1 << 20)
+    cache.put(1, 4, Block(data), stored=False)
+    cache.get(1, 1)
+    cache.keep_copies(False)
+    assert sorted(cache.copies()) == [(1, 1), (1, 2), (1, 3)]
+    cache.retire(1, [2], stored=False)
+    cache.drop([(1, 1), (1, 2), (1, 3)])
+    assert (cache.copies(), cache.kept_bytes, cache._opened) == ([], len(data), {})
+    assert bytes(cache.get(1, 3).view) == data
+    assert bytes(cache.get(1, 4).view) == data
+    assert cache.read_back == 1
+    assert cache.put(1, 5, Block(data), stored=True), "it leaves as soon as the store has it"
+    cache.keep_copies(True)
+    assert not cache.put(1, 6, Block(data), stored=True)
+
+
+def test_what_a_commit_has_stored_is_a_copy_from_then_on() -> None:
+    cache = BlockCache(MemoryStore(), 1 << 20)
+    cache.put(1, 1, Block(block(1)), stored=False)
+    cache.demote(1, 1)
+    assert cache.copies() == [(1, 1)]
+    assert cache.get(1, 1).count == 1

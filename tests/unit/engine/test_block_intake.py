@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from tests.unit.engine.rig import made
 class Intake(Desk):
     def __init__(self) -> None:
         super().__init__()
-        self.intake = BlockIntake(self.executor, self.registry, self.codec, self.clock)
+        self.used_up: list[int] = []
+        self.memory: Any = SimpleNamespace(left=10, left_bytes=1000, barred="", used_up=self.used_up.append)
+        self.intake = BlockIntake(self.executor, self.registry, self.codec, self.clock, self.memory)
 
     def command(self, home: Destination, block: Block, txn: int = 0) -> tuple[cmd.Send, Block]:
         return self.intake.command(
@@ -46,6 +49,25 @@ def test_only_messages_that_are_stored_need_room_in_the_store() -> None:
     world.executor.room = False
     assert world.command(home, made("a"))[0].room is False
     assert world.command(home, made("a", persistent=False))[0].room is True
+
+
+def test_blocks_count_for_the_next_look_at_the_memory() -> None:
+    world = Intake()
+    home = world.add()
+    for _ in range(10):
+        world.command(home, made("a"))
+    assert (world.memory.left, world.used_up) == (0, [])
+    world.command(home, made("a", "b"))
+    assert (world.memory.left, world.used_up) == (-2, [5])
+    world.memory.left = 10
+    world.command(home, made("a" * 1000))
+    assert world.used_up == [5, 5], "few large ones are as many"
+
+
+def test_while_memory_is_out_the_destination_is_told_so() -> None:
+    world = Intake()
+    world.memory.barred = "no memory"
+    assert world.command(world.add(), made("a"))[0].barred == "no memory"
 
 
 @pytest.mark.parametrize(("kind", "txn", "reads"), [("queue", 0, False), ("queue", 8, True), ("topic", 0, True)])

@@ -50,7 +50,10 @@ class Telling(Desk):
         self.peer = Peer()
         self.attachments = Attachments(1)
         self.one: Attachment = self.attachments.attach(self.home, self.peer, HANDLE, Outbox(), eager=eager)
-        self.effects = ClientEffects(self.executor, self.attachments, self.executor, self)  # type: ignore[arg-type]
+        self.held: set[int] = set()
+        self.effects = ClientEffects(
+            self.executor, self.attachments, self.executor, self, self.held.__contains__  # type: ignore[arg-type]
+        )  # fmt: skip
         self.handlers: dict[type[Effect], Callable[..., None]] = self.effects.handlers()
 
     def stored(self, attachment: Attachment, *counted: int) -> None:
@@ -91,6 +94,16 @@ def test_each_effect_is_told_with_the_handle_of_its_client() -> None:
     assert world.tell(Drained(number, 3, 1)) == [("drained", HANDLE, number, 3)]
     assert world.tell(Ready(number, 1)) == [("ready", HANDLE, number)]
     assert world.usage == [("stored", 4, 2)]
+
+
+def test_a_producer_that_is_to_wait_is_not_told_to_go_on() -> None:
+    world = Telling()
+    number = world.one.number
+    world.held.add(number)
+    assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "low_memory", 0)]
+    assert world.tell(Gate(number, "paused", 5)) == [("gate", HANDLE, "paused", 5)]
+    world.held.clear()
+    assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
 
 
 def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:

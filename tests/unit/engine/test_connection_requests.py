@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,13 @@ from raybroker.core import command as cmd
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.connection_requests import SKEW_MS_MAX, ConnectionRequests, checks_of
 from raybroker.engine.sessions import Sessions
-from raybroker.model.errors import IllegalStateError, InvalidClientIDError, ProtocolError, SecurityError
+from raybroker.model.errors import (
+    IllegalStateError,
+    InvalidClientIDError,
+    MemoryLowError,
+    ProtocolError,
+    SecurityError,
+)
 from raybroker.model.settings import destination_attributes
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
@@ -57,12 +64,18 @@ class Asking(Desk):
         super().__init__()
         self.sessions = Sessions()
         self.found: list[str] = []
+        self.memory: Any = SimpleNamespace(require=self._require, attached=lambda number: None)
+        self.memory_is_out = False
         requests = ConnectionRequests(
             self.sessions, self.registry, Attachments(INCARNATION), self.clock, self.found.append, self.lines.append,
-            armed=lambda home: False, incarnation=INCARNATION,
+            self.memory, armed=lambda home: False, incarnation=INCARNATION,
         )  # fmt: skip
         self.operations: Any = requests.operations()
         self.session = self.connected()
+
+    def _require(self, what: str) -> None:
+        if self.memory_is_out:
+            raise MemoryLowError(what)
 
     def connected(self) -> FakeSession:
         session = FakeSession(self.executor)
@@ -131,6 +144,17 @@ def test_a_producer_is_a_number_of_64_bits(producer: int) -> None:
     world.add()
     with pytest.raises(ProtocolError, match="64 bits"):
         world.ask("open_producer", handle=1, name="q", type="queue", producer=producer)
+
+
+def test_without_memory_only_producers_that_were_there_before_are_opened() -> None:
+    world = Asking()
+    world.add()
+    world.ask("open_producer", handle=1, name="q", type="queue", producer=7)
+    world.memory_is_out = True
+    world.ask("open_producer", handle=2, name="q", type="queue", producer=7)
+    with pytest.raises(MemoryLowError, match="no producer for queue q can be opened"):
+        world.ask("open_producer", handle=3, name="q", type="queue", producer=8)
+    assert list(world.session.producers) == [1, 2]
 
 
 def test_a_destination_of_metrics_has_no_producers() -> None:

@@ -32,9 +32,11 @@ class Planned(Desk):
             retire=lambda number, ordinals, stored: self.freed.extend(ordinals),
         )  # fmt: skip
         self.wakeups = Wakeups()
+        self.memory: Any = SimpleNamespace(barred="")
         self.schedules = Schedules(
-            self.executor, self.registry, cache, self.own, self.wakeups, self.codec, self.clock, self.lines.append
-        )
+            self.executor, self.registry, cache, self.own, self.wakeups, self.codec, self.clock, self.lines.append,
+            self.memory,
+        )  # fmt: skip
 
     def _template(self, number: int, ordinal: int) -> Any:
         if self.damaged:

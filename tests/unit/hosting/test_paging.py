@@ -14,11 +14,11 @@ from raybroker.model.sizes import MIB
 
 def test_a_broker_takes_a_third_of_the_memory_at_most_and_its_hosts_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config.of({})
-    monkeypatch.setattr(paging, "memory_limit_bytes", lambda: 900 * MIB)
+    monkeypatch.setattr(paging, "memory_limit", lambda config: 900 * MIB)
     assert message_buffer_bytes(config, 1) == 300 * MIB
     assert message_buffer_bytes(config, 3) == 100 * MIB
     assert message_buffer_bytes(config, 1_000) == paging.BUFFER_BYTES_MIN
-    monkeypatch.setattr(paging, "memory_limit_bytes", lambda: 64_000 * MIB)
+    monkeypatch.setattr(paging, "memory_limit", lambda config: 64_000 * MIB)
     assert message_buffer_bytes(config, 2) == 256 * MIB
 
 

@@ -10,7 +10,7 @@ from raybroker.metrics.catalogue import QUANTITIES
 
 
 def test_all_figures_are_there_by_the_keys_of_the_catalogue() -> None:
-    row = process.row("host")
+    row = process.row("host", 1 << 50)
     expected = {key for key in QUANTITIES if key.startswith("process_")} | {"memory_limit_bytes"}
     assert row.keys() == expected
     assert all(row[key].keys() == {"host"} for key in expected if key != "memory_limit_bytes")
@@ -19,11 +19,11 @@ def test_all_figures_are_there_by_the_keys_of_the_catalogue() -> None:
 
 
 def test_a_thread_and_an_open_file_count(tmp_path: Path) -> None:
-    before, over = process.row("broker"), threading.Event()
+    before, over = process.row("broker", 1), threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
     with (tmp_path / "file").open("w"):
-        after = process.row("broker")
+        after = process.row("broker", 1)
     over.set()
     thread.join()
     assert after["process_threads"]["broker"] == before["process_threads"]["broker"] + 1

@@ -104,7 +104,8 @@ def test_every_row_is_whole(setting: Setting) -> None:
     assert bool(setting.choices) == (setting.kind == "enum")
     numeric = setting.kind in ("int", "size", "percent", "seconds", "millis")
     assert bool(setting.unit) == numeric
-    assert (setting.low is not None and setting.high is not None) == numeric
+    assert (setting.low is not None and setting.high is not None) == (numeric or setting.kind == "levels")
+    assert bool(setting.example) == (setting.kind == "levels")
     if numeric:
         low, high = setting.low or 0, setting.high or 0
         assert (setting.parse(low), setting.parse(high)) == (low, high)

@@ -190,6 +190,18 @@ def test_a_full_store_refuses_persistent_messages_only() -> None:
     assert home.core.block_index.messages == 1
 
 
+def test_without_memory_everything_is_refused_but_what_is_held_already() -> None:  # B-17
+    home = Home()
+    producer = home.producer()
+    home.send(producer, [1], first=1)
+    assert refusals(home.send(producer, [1], first=1, barred="no memory")) == []
+    for persistent in (True, False):
+        (refused,) = refusals(home.send(producer, [1, 1], first=2, barred="no memory", persistent=persistent))
+        assert refused == (0, 2, "memory_low", "no memory")
+    assert home.core.block_index.messages == 1
+    assert home.core.counters.refused == 4
+
+
 @pytest.mark.parametrize("which", ["production", "insertion"])
 def test_a_paused_destination_refuses_new_messages(which: str) -> None:  # W-123, W-124
     home = Home()
