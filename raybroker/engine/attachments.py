@@ -20,8 +20,8 @@ class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
     __slots__ = (
-        "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number", "obeys", "outbox",
-        "peer", "send_timeout_ms",
+        "answers", "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number",
+        "obeys", "outbox", "peer", "send_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
@@ -39,6 +39,8 @@ class Attachment:
         self.broker = ""
         """Home broker of a consumer's connection; "" where there is one broker."""
         self.meter: ProducerMeter | ConsumerMeter | None = None
+        self.answers = False
+        """A producer that is told what becomes of messages that are not persistent too."""
         self.obeys = False
         """A producer that is to hear when its destination is over a threshold."""
         self.send_timeout_ms = SEND_TIMEOUT_MS

@@ -101,7 +101,7 @@ class ConnectionRequests:
             del session.producers[handle], session.producer_ids[handle]
             raise
         answer = {"epoch": attachment.number, **checks_of(home.attributes)}
-        attachment.obeys = bool(args.get("obeys"))
+        attachment.obeys, attachment.answers = bool(args.get("obeys")), bool(args.get("answers"))
         if self._armed(home):
             answer["armed"] = True
         self._memory.attached(attachment.number)

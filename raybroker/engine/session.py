@@ -124,14 +124,14 @@ class Session:
         """A block from a producer. One for a handle that is not attached is told so, message by message."""
         attachment = self.producers.get(handle)
         if attachment is None or attachment.number not in self._live:
-            if block.persistent or txn_number:
+            if block.persistent or txn_number or (attachment is not None and attachment.answers):
                 self._refuse(handle, block, InvalidDestinationError.code, "the destination was destroyed")
             return
         producer = self.producer_ids[handle]
         if block.producer != producer:
             raise ProtocolError(f"a block of producer {block.producer:#x} came from producer {producer:#x}")
         home = attachment.home
-        confirm = block.persistent or txn_number > 0
+        confirm = block.persistent or txn_number > 0 or attachment.answers
         number = 0
         if txn_number:
             transaction = self.transaction(txn_number)
@@ -139,7 +139,7 @@ class Session:
                 return
             transaction.homes[home] = None
             number = transaction.number
-        elif confirm:
+        elif block.persistent:
             self._meters.sending(attachment, block.first_seq, block.count)
         origin = self.connection, self.client_id or ""
         command, block = self._command(

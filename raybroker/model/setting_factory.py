@@ -137,6 +137,16 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("FlowSteps", "int", 10, "factory",
             "Steps that FlowInterval is cut into: downwards by a constant ratio, upwards by equal amounts.",
             unit="steps", low=1, high=INT_MAX),
+    Setting("OneWaySendMode", "enum", "buffered", "factory",
+            "Which sends of non-persistent messages wait for the broker's decision. buffered: none. disabled: all. "
+            "enabled: one of OneWaySendWindowSize. topicOnly: one of as many to topics, and all to queues. WebLogic's "
+            "default is disabled; ours is buffered, which refuses by events and counters. Messages with units and "
+            "those to distributed destinations are always waited for, but in mode buffered.",
+            choices=("buffered", "disabled", "enabled", "topicOnly")),
+    Setting("OneWaySendWindowSize", "int", 1, "factory",
+            "Of so many one-way sends of a producer the last one waits for the broker, and so for all of them; 1: "
+            "every one. A first value to try is 300. With more than 1, and OneWaySendMode enabled or topicOnly, "
+            "FlowControlEnabled has no effect.", unit="messages", low=1, high=INT_MAX),
     Setting("acknowledgePolicy", "enum", "All", "factory",
             "What acknowledge() of a message covers in a session with client acknowledgement: All that the session has "
             "received, or Previous: up to that message.", choices=("All", "Previous")),

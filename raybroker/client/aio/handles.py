@@ -107,7 +107,8 @@ class Producer(ProducerBase, HeaderHints):
 
         A persistent message: returns when the broker has stored it; raises RequestTimeoutError after
         imqAckTimeout, QuotaExceededError or MessageTooLargeError when it is refused. Another: returns when it is handed
-        over; so does any message in a transacted session, where commit() tells of a refusal.
+        over, or waits as OneWaySendMode says; so does any message in a transacted session, where commit() tells of a
+        refusal.
 
         destination  where to, for a producer that was made without; IllegalStateError for another
         dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
@@ -132,7 +133,9 @@ class Producer(ProducerBase, HeaderHints):
             return await self.session._run(work)
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
-        if not shared.persistent or self._core.transacted:
+        if (not shared.persistent or self._core.transacted) and (
+            target.one_way is None or not target.one_way.is_two_way(shared.unit, header)
+        ):
             sent = target.put(body, header, shared, None, urgent=False, block=False)
             return sent or await put(target, body, header, shared, None, self._timeout_s, urgent=False)
         return await stored(target, body, header, shared, self._timeout_s)

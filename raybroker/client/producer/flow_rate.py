@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from raybroker.client.producer.one_way import regulates
 from raybroker.model.errors import ConfigError
 
 SECOND_NS: Final = 1_000_000_000
@@ -64,24 +65,28 @@ class FlowRates(NamedTuple):
 
 
 def flow_rates(attributes: Attributes) -> FlowRates | None:
-    """What a connection's producers obey; None where FlowControlEnabled is false.
+    """What a connection's producers obey; None where FlowControlEnabled is false, or one-way sends are regulated by
+    their window.
 
     Raises ConfigError when FlowMinimum is more than FlowMaximum.
     """
-    most, least = attributes["FlowMaximum"], attributes["FlowMinimum"]
-    if least > most:
-        raise ConfigError(
-            f"FlowMinimum = {least} is more than FlowMaximum = {most}; lower the one or raise the other"
-        )
-    if not attributes["FlowControlEnabled"]:
+    _check(attributes)
+    if not attributes["FlowControlEnabled"] or regulates(attributes):
         return None
-    return FlowRates(most, least, attributes["FlowInterval"] * SECOND_NS, attributes["FlowSteps"])
+    interval_ns = attributes["FlowInterval"] * SECOND_NS
+    return FlowRates(attributes["FlowMaximum"], attributes["FlowMinimum"], interval_ns, attributes["FlowSteps"])
+
+
+def _check(attributes: Attributes) -> None:
+    most, low = attributes["FlowMaximum"], attributes["FlowMinimum"]
+    if low > most:
+        raise ConfigError(f"FlowMinimum = {low} is more than FlowMaximum = {most}; lower the one or raise the other")
 
 
 def check_rates(values: Mapping[str, Any]) -> None:
     """Raises ConfigError for a FlowMinimum that is more than the FlowMaximum beside it; either may be missing."""
     if "FlowMinimum" in values and "FlowMaximum" in values:
-        flow_rates({"FlowControlEnabled": False, **values})
+        _check(values)
 
 
 def least(limits: Iterable[float | None]) -> float | None:

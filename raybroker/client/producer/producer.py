@@ -30,6 +30,7 @@ from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.compression import compressed, too_large
 from raybroker.client.producer.flow_rate import FlowRates
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
+from raybroker.client.producer.one_way import one_way_sends
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.send_room import SendRoom
@@ -153,6 +154,9 @@ class ProducerCore(Endpoint):
         """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
         self.encode = encode
         self._state = ProducerState(producer)
+        self.one_way = one_way_sends(attributes, destination.kind, transacted=transactions is not None)
+        """Which non-persistent sends wait; None: none does."""
+        self._state.answered = self.one_way is not None
         self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
@@ -370,7 +374,7 @@ class ProducerCore(Endpoint):
             buffers: list[Buffer] = []
             while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
                 buffers.extend(wire.send(self._handle, batch.floor, batch.data))
-                if not batch.shared.persistent:
+                if not (batch.shared.persistent or state.answered):
                     done.append(batch)
                 if len(buffers) >= 32:
                     channel.link.write(*buffers)
@@ -449,6 +453,7 @@ class ProducerCore(Endpoint):
         args = {
             "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
             "generation": self._generation, "obeys": self._obeys,
+            "answers": self.one_way is not None,
             "send_timeout_ms": self._connection.attributes["SendTimeout"],
         }  # fmt: skip
         try:
@@ -497,9 +502,12 @@ class ProducerCore(Endpoint):
                     self._schedule(everything=False)
             if batch is not None:
                 complete(batch, state.producer, rows)
+                if self.one_way is not None:
+                    self.one_way.refusing = bool(rows) and first_fault(rows) is not None
             if rows:
                 self.duplicates += duplicates_in(rows)
-                self._lost_some(unheard(batch, rows) if batch is not None and batch.shared.persistent else rows)
+                heard = batch is not None and (batch.shared.persistent or state.answered)
+                self._lost_some(unheard(batch, rows) if batch is not None and heard else rows)
         elif isinstance(frame, wire.Event):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
@@ -521,7 +529,7 @@ class ProducerCore(Endpoint):
         """The limits of its destination have changed."""
         with self._lock:
             self._state.credit = credit
-            if not credit:
+            if not credit and not self._state.answered:
                 self._state.forget_volatile()
             self._room.changed()
         self._flush()
@@ -553,11 +561,25 @@ class ProducerCore(Endpoint):
 
     def on_lost(self) -> None:
         channel, self._channel = self._channel, None
+        if self._state.answered:
+            self._lose_unanswered()
         self._owner.member_turned()
         if self._transactions is not None:
             self._transactions.lose(f"the connection to {self.name} was lost", channel)
         if not self.closed:
             self._connection.attachments.recover(self)
+
+    def _lose_unanswered(self) -> None:
+        """What was written and is not persistent is not sent again: whoever waits for it is told, and so are others."""
+        with self._lock:
+            batches = self._state.forget_volatile()
+            self._room.changed()
+        if batches:
+            error = unknown_outcome(ConnectionLostError(f"the connection of the producer for {self.name} was lost"))
+            refuse_all(batches, error)
+            count = sum(batch.unawaited for batch in batches)
+            if count:
+                self._count_refused(count, error)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""

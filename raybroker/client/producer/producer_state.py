@@ -160,8 +160,8 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_broker", "_open", "_written", "credit", "held_bytes", "next_seq", "producer", "ready", "unsettled",
-        "unsettled_bytes", "unsettled_messages",
+        "_broker", "_open", "_written", "answered", "credit", "held_bytes", "next_seq", "producer", "ready",
+        "unsettled", "unsettled_bytes", "unsettled_messages",
     )  # fmt: skip
 
     def __init__(self, producer: int) -> None:
@@ -178,6 +178,8 @@ class ProducerState:
         self.credit = 0
         """Messages that may be written and not settled, 0 for no limit: then those that are not persistent are settled
         by the broker as well."""
+        self.answered = False
+        """What is not persistent is settled by the broker too, whatever the credit."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
         self._written = 0
@@ -262,7 +264,7 @@ class ProducerState:
         del self.ready[0]
         batch.floor = self.unsettled[0].first_seq if self.unsettled else batch.first_seq
         self._written = max(self._written - 1, 0)
-        if batch.shared.persistent or self.credit:
+        if batch.shared.persistent or self.credit or self.answered:
             self.unsettled.append(batch)
             self.unsettled_bytes += batch.size
             self.unsettled_messages += batch.count
@@ -278,10 +280,13 @@ class ProducerState:
         waiting = sum(batch.count for batch in self.ready) + (self._open.count if self._open is not None else 0)
         return self.unsettled_messages + waiting >= self.credit
 
-    def forget_volatile(self) -> None:
-        """What was written and is not persistent will not be settled: the connection or the credit has gone."""
-        for batch in [batch for batch in self.unsettled if not batch.shared.persistent]:
+    def forget_volatile(self) -> list[Batch]:
+        """What was written and is not persistent will not be settled: the connection or the credit has gone; returns
+        it."""
+        gone = [batch for batch in self.unsettled if not batch.shared.persistent]
+        for batch in gone:
             self.settle(batch.first_seq)
+        return gone
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""

@@ -17,6 +17,7 @@ from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.flow_rate import least
+from raybroker.client.producer.one_way import one_way_sends
 from raybroker.client.producer.producer import (
     ProducerConnection,
     ProducerCore,
@@ -53,6 +54,8 @@ class PatternProducer(ProducerOwner):
         self._encode = encode
         self._session = session
         self._members: dict[Key, ProducerCore] = {}
+        self.one_way = one_way_sends(connection.attributes, pattern.kind, transacted=self.transacted)
+        """As ProducerCore; one for all members."""
         self._topics = BrokerMembers(
             connection.directory, connection.tasks, pattern, "", self._members, self._join
         )  # fmt: skip
@@ -68,6 +71,8 @@ class PatternProducer(ProducerOwner):
             self._connection, topic, self.shared, encode=self._encode, session=self._session, create=create
         )
         member.belong_to(self)
+        if self.one_way is not None:
+            member.one_way = self.one_way
         self._members[broker, topic.name] = member
 
     def member_failed(self, member: ProducerCore) -> None:

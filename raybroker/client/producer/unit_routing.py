@@ -27,6 +27,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
+from raybroker.client.producer.one_way import OneWay
 from raybroker.client.producer.producer import ProducerCore, ProducerOwner, ProducerSession, open_producer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
@@ -68,6 +69,8 @@ class RoutedProducer(ProducerOwner):
         self.home: ProducerCore
         self._balance: MemberBalance | None = None
         """The members of a distributed destination."""
+        self.one_way: OneWay | None = None
+        """As ProducerCore; one for all members."""
         self._connection = connection
         self._encode = encode
         self._session = session
@@ -91,12 +94,15 @@ class RoutedProducer(ProducerOwner):
         self.home = await open_producer(
             self._connection, self.destination, self.shared, encode=self._encode, session=self._session, create=create
         )
+        self.one_way = self.home.one_way
         default = self.home.traits.get("unitOfOrder")
         if default:  # Its messages without a unit get the destination's, and have to be in one place too.
             self._default = default_unit(self.destination.kind, self.name)
         self._composes = self.home.traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery"
         self._remembers = bool(self.home.traits.get("duplicateWindowMs")) and not self.home.traits.get(ONLY_HERE)
         if self.home.traits.get("distributed"):
+            if self.one_way is not None:
+                self.one_way.window = 1
             self._balance = MemberBalance(self._connection, self.home, self._open)
             await self._balance.open()
         self._connection.brokers.listeners.append(self._brokers_changed)
@@ -205,6 +211,8 @@ class RoutedProducer(ProducerOwner):
             self._connection, self.destination, self.shared, encode=self._encode, session=self._session,
             create=create, broker=broker, bound=bound,
         )  # fmt: skip
+        if self.one_way is not None:
+            member.one_way = self.one_way
         transactions = self._session.transactions
         if transactions is not None and transactions.current is None:
             member.refuse_sends(transactions.nothing_open())

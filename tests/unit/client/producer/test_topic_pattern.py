@@ -15,6 +15,7 @@ from raybroker.client.producer import topic_pattern
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.topic_pattern import PatternProducer
+from raybroker.config import Config
 from raybroker.content.bodies import encode_body
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError
 
@@ -74,7 +75,7 @@ class World:
 
         monkeypatch.setattr(topic_pattern, "open_producer", open_producer)
         connection: Any = SimpleNamespace(
-            directory=SimpleNamespace(matching=matching), forget_producer=self.forgotten.append,
+            attributes=Config.of(), directory=SimpleNamespace(matching=matching), forget_producer=self.forgotten.append,
             tasks=SimpleNamespace(with_retry=with_retry, spawn=lambda work: work.close()),
         )  # fmt: skip
         self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, session=None)

@@ -13,6 +13,7 @@ import pytest
 
 from raybroker.client.destinations import Queue
 from raybroker.client.producer import unit_routing
+from raybroker.client.producer.one_way import OneWay
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
@@ -37,6 +38,7 @@ class Member(ProducerCore):
         self.got: list[Any] = []
         self.failure = None
         self.transacted = False
+        self.one_way = traits.get("one_way")
         self.duplicates, self.refused = 1, 2
         self.ended = False
 
@@ -51,6 +53,11 @@ class Member(ProducerCore):
 
     def has_room(self) -> bool:
         return True
+
+    def room_future(self) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     async def close(self) -> None:
         self.ended = True
@@ -128,6 +135,27 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     yield world
     for one in made:
         one.end()
+
+
+class Balance:
+    """The balance over the members of a distributed destination, without any."""
+
+    def __init__(self, *args: Any) -> None:
+        self.members: dict[str, Member] = {}
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("distributed", [True, False])
+def test_a_distributed_destination_has_no_one_way_sends(
+    make: Callable[..., World], monkeypatch: pytest.MonkeyPatch, distributed: bool
+) -> None:
+    monkeypatch.setattr(unit_routing, "MemberBalance", Balance)
+    world = make(distributed=distributed, one_way=OneWay(300))
+    assert world.producer.one_way is not None
+    assert world.producer.one_way.window == (1 if distributed else 300)
 
 
 def test_a_message_without_a_unit_goes_to_the_home_broker(make: Callable[..., World]) -> None:

@@ -1,0 +1,111 @@
+"""One-way sends: who waits for which, and what becomes of those that were on their way (W-99 to W-106)."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from raybroker.client.producer.flow_rate import flow_rates
+from raybroker.client.producer.one_way import OneWay, one_way_sends
+from raybroker.config import Config
+from raybroker.content.headers import encode_header
+from raybroker.errors import ConnectionLostError, ResourceAllocationError
+from raybroker.wire.native import frames as wire
+from tests.unit.client.fakes import PERSISTENT, Scripted, run, turns
+
+VOLATILE = PERSISTENT._replace(persistent=False)
+ENABLED: dict[str, object] = {"OneWaySendMode": "enabled", "OneWaySendWindowSize": 100}
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "window"),
+    [
+        ("buffered", "queue", None), ("disabled", "topic", 1), ("enabled", "queue", 5), ("enabled", "topic", 5),
+        ("topicOnly", "topic", 5), ("topicOnly", "queue", 1),
+    ],
+)  # fmt: skip
+def test_the_mode_and_the_type_of_the_destination_say_how_many_go_unanswered(
+    mode: str, kind: str, window: int | None
+) -> None:
+    attributes = Config.of({"OneWaySendMode": mode, "OneWaySendWindowSize": 5})
+    one_way = one_way_sends(attributes, kind, transacted=False)
+    assert (one_way and one_way.window) == window
+    assert one_way_sends(attributes, kind, transacted=True) is None, "the commit answers"
+
+
+def test_every_nth_waits_and_so_do_messages_with_units_and_all_while_some_are_refused() -> None:
+    one_way = OneWay(3)
+    assert [one_way.is_two_way(None, b"") for _ in range(7)] == [False, False, True] * 2 + [False]
+    part = encode_header({"JMS_BEA_UnitOfWork": "w"}, None, None, None)
+    assert [one_way.is_two_way("u", b""), one_way.is_two_way(None, part)] == [True, True]
+    one_way = OneWay(100)
+    one_way.refusing = True
+    assert [one_way.is_two_way(None, b"") for _ in range(3)] == [True] * 3
+    assert [OneWay(1).is_two_way(None, b"") for _ in range(3)] == [True] * 3, "a window of one is none"
+
+
+@pytest.mark.parametrize(
+    ("mode", "window", "obeys"), [("buffered", 9, True), ("disabled", 9, True), ("enabled", 1, True),
+                                  ("enabled", 2, False), ("topicOnly", 2, False)],
+)  # fmt: skip
+def test_a_window_takes_the_place_of_flow_control_by_rate(mode: str, window: int, obeys: bool) -> None:
+    attributes = Config.of({"OneWaySendMode": mode, "OneWaySendWindowSize": window})
+    assert (flow_rates(attributes) is not None) is obeys
+
+
+def test_what_is_not_persistent_waits_for_its_answer_and_the_producer_learns_of_refusals() -> None:
+    async def work() -> None:
+        scripted = Scripted(**ENABLED)
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        assert producer.one_way is not None
+        host.confirms = False
+        waiter: Future[str] = Future()
+        producer.put("one way", b"", VOLATILE, None, urgent=True)
+        producer.put("two way", b"", VOLATILE, waiter, urgent=True)
+        await turns()
+        assert not waiter.done()
+        refused = [(0, 2, ResourceAllocationError.code, "full")]
+        host.link.write(wire.refused(1, 1, 2, refused))  # type: ignore[arg-type]
+        await turns()
+        assert isinstance(waiter.exception(), ResourceAllocationError)
+        assert (producer.refused, producer.one_way.refusing) == (1, True), "that of the other is raised"
+        host.confirms = True
+        taken: Future[str] = Future()
+        producer.put("taken", b"", VOLATILE, taken, urgent=True)
+        await turns()
+        assert (bool(taken.result(0)), producer.one_way.refusing) == (True, False)
+
+    run(work)
+
+
+def test_what_was_on_its_way_when_the_connection_is_lost_is_told_and_what_had_not_left_goes_with_the_next() -> None:
+    async def work() -> None:
+        scripted = Scripted(**ENABLED)
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        host.confirms = False
+        waiter: Future[str] = Future()
+        producer.put("one way", b"", VOLATILE, None, urgent=True)
+        producer.put("two way", b"", VOLATILE, waiter, urgent=True)
+        await turns()
+        producer.on_lost()
+        fault = waiter.exception(0)
+        assert isinstance(fault, ConnectionLostError)
+        assert (fault.definite, producer.refused, producer._state.held_bytes) == (False, 1, 0)
+
+    run(work)
+
+
+def test_without_the_mode_nobody_waits() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        host.confirms = False
+        sent: Future[str] = Future()
+        producer.put("x", b"", VOLATILE, sent, urgent=True)
+        await turns()
+        assert (bool(sent.result(0)), producer.one_way, producer._state.held_bytes) == (True, None, 0)
+
+    run(work)
+
+
