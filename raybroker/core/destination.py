@@ -150,8 +150,8 @@ class Destination(ABC):
 
     @property
     def selective(self) -> bool:
-        """Somebody here has a selector, so that headers are needed."""
-        return any(queue.plain.selector_index.selectors for queue in self.queues.values())
+        """Somebody here has a selector, or the order is by headers, so that these are needed."""
+        return any(queue.plain.selector_index.selectors or queue.plain.needs_headers for queue in self.queues.values())
 
     def new_queue(self, number: int, subscription: Subscription | None = None) -> DeliveryQueue:
         """A delivery queue of this destination."""

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from raybroker.core.blocks import ranges
-from raybroker.core.delivery.backlog import ANY, UNSORTED, Bucket
+from raybroker.core.delivery.backlog import Bucket
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import position
+from raybroker.core.delivery.sorted_backlog import SortedBacklog
 from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_order.invariants import check_units
@@ -26,10 +27,12 @@ def check(home: Destination) -> None:
     _check_block_index(home)
     for queue in home.queues.values():
         backlog = queue.plain.backlog
-        for bucket in backlog.buckets.values():
-            _check_bucket(bucket)
-        buckets = backlog.buckets.values()
-        waiting = sum(run.count for bucket in buckets for run in (*bucket.all_fresh(), *bucket.returned))
+        if isinstance(backlog, SortedBacklog):
+            backlog.check()
+        else:
+            for bucket in backlog.buckets.values():
+                _check_bucket(bucket)
+        waiting = sum(run.count for run in backlog.runs())
         assert waiting == backlog.count, f"{backlog.count} messages are counted as waiting, {waiting} are"
         _check_places(home, queue)
         for attachment, consumer in queue.consumers.by_attachment.items():
@@ -145,16 +148,12 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
     assert len({id(consumer) for consumer in turn}) == len(turn), "a consumer has two turns"
     for consumer in turn:
         assert consumer.queued
-    buckets = queue.plain.backlog.buckets.values()
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
             if "consumption" in home.paused:
                 continue
-            for_him = [
-                s for s in buckets
-                if consumer.selector == ANY or (s.signature != UNSORTED and s.signature >> consumer.selector & 1)
-            ]  # fmt: skip
+            for_him = queue.plain.backlog.has_for(consumer.selector)
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
-from raybroker.core.delivery.backlog import ANY, UNSORTED
+from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 
@@ -34,9 +34,9 @@ def _unmatched(queue: DeliveryQueue, held: Mapping[int, BlockEntry]) -> int:
         return 0
     return sum(
         (run.mask & held[run.ordinal].ordered).bit_count()
-        for bucket in queue.plain.backlog.buckets.values()
-        if bucket.signature != UNSORTED and not any(bucket.signature >> number & 1 for number in wanted)
-        for run in bucket.runs()
+        for signature, runs in queue.plain.backlog.by_signature()
+        if not any(signature >> number & 1 for number in wanted)
+        for run in runs
     )
 
 

@@ -16,6 +16,7 @@ from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_des
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_table import ALL, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
+from raybroker.model.sort_keys import parse_sort_keys
 
 __all__ = [
     "INT_MAX", "Kind", "PortRange", "Reload", "Scope", "Setting", "Value", "SETTINGS", "ConfigView",
@@ -134,6 +135,7 @@ class DestinationAttributes:
     forwardDelay: int = UNLIMITED
     resetDeliveryCountOnForward: bool = True
     forwardingPolicy: str = "Replicated"
+    destinationKeys: str = ""
     unitOfWorkHandlingPolicy: str = "PassThrough"
     incompleteWorkExpirationTime: int = UNLIMITED
     maxNumSchedules: int = 100
@@ -280,6 +282,8 @@ def _overridden(
     for one, other in _EXCLUSIVE:
         if all(getattr(found, key) == value for key, value in (one, other)):
             raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    if found.destinationKeys:
+        parse_sort_keys(found.destinationKeys)
     if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":
         raise ConfigError(
             "duplicateWindowMs and unitOfOrderRouting=PathService exclude each other: a unit that is used again may go"

@@ -373,6 +373,12 @@ class Backlog:
         self.count -= sum(run.mask.bit_count() for run in removed)
         return removed
 
+    def by_signature(self) -> Iterator[tuple[int, Iterator[Run]]]:
+        """The runs that were compared with the selectors, by what they match."""
+        for bucket in self.buckets.values():
+            if bucket.signature != UNSORTED:
+                yield bucket.signature, bucket.runs()
+
     # ---- selectors -------------------------------------------------------------------------------------------------
 
     def unsort(self) -> None:

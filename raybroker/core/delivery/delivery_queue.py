@@ -22,6 +22,8 @@ from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.redelivery import dead_of, delay_ms, is_over, with_failure
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
+from raybroker.core.delivery.sort_order import SortOrder
+from raybroker.core.delivery.sorted_pending import SortedPending
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.durable import records
 from raybroker.core.outcome import Deliver, Drained, Ready
@@ -34,6 +36,7 @@ from raybroker.core.unit_of_order.revocation import void
 from raybroker.core.unit_of_order.unit import Unit
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.failure import parted
+from raybroker.model.sort_keys import parse_sort_keys
 
 
 class DeliveryQueue:
@@ -77,7 +80,7 @@ class DeliveryQueue:
         self.durable = subscription is None or subscription.durable
         self.owes: dict[int, int] | None = None if subscription is None else {}
         self.consumers = Consumers()
-        self.plain = PlainPending(self.consumers, SelectorIndex(step.peek))
+        self.plain = _plain(policy, self.consumers, step)
         self.pending: Pending = self.plain
         self.delayed = Delayed()
         self.hidden: list[tuple[Run, bool]] = []
@@ -420,3 +423,12 @@ class DeliveryQueue:
         for consumer in self.consumers.by_attachment.values():
             for item in consumer.unsettled:
                 yield "delivered", item.run
+
+
+def _plain(policy: Policy, consumers: Consumers, step: Step) -> PlainPending:
+    """Where messages without units of order wait: in the order of arrival and priority, or sorted."""
+    keys = parse_sort_keys(policy.attributes.destinationKeys)
+    selector_index = SelectorIndex(step.peek)
+    if keys:
+        return SortedPending(consumers, selector_index, SortOrder(keys), step)
+    return PlainPending(consumers, selector_index)

@@ -9,6 +9,7 @@ from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.pending import Handing
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, SelectorIndex
+from raybroker.core.delivery.sorted_backlog import SortedBacklog
 from raybroker.core.selector.content import Content
 
 Classify = Callable[[Run], list[tuple[int, int]]]
@@ -17,16 +18,20 @@ Classify = Callable[[Run], list[tuple[int, int]]]
 class PlainPending:
     """A backlog and the selectors of its consumers. ``unfinished``: a step left work that the next has to go on with.
 
+    ``by_keys``: the destination is sorted; ``needs_headers``: by what only the headers of messages say.
+
     Nothing depends on what is with a consumer, in a transaction or at rest, so most of ``Pending`` is empty here.
     """
 
-    __slots__ = ("backlog", "consumers", "selector_index", "unfinished")
+    __slots__ = ("backlog", "by_keys", "consumers", "needs_headers", "selector_index", "unfinished")
+
+    backlog: Backlog | SortedBacklog
 
     def __init__(self, consumers: Consumers, selector_index: SelectorIndex) -> None:
         self.backlog = Backlog()
         self.consumers = consumers
         self.selector_index = selector_index
-        self.unfinished = False
+        self.unfinished = self.by_keys = self.needs_headers = False
 
     @property
     def count(self) -> int:

@@ -15,6 +15,7 @@ from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.pending import Handing
 from raybroker.core.delivery.run import Run
+from raybroker.core.delivery.sorted_backlog import Position, SortedBacklog
 from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Owner, Unit
 from raybroker.model.block import BLOCK_MESSAGES_MAX
@@ -47,7 +48,7 @@ class UnitPending(UnitState):
                 without.clear()
                 continue
             consumer, room = turn
-            run = take(self, consumer, room)
+            run = take(self, consumer, room) if not self.plain.by_keys else take_by_keys(self, consumer, room)
             if run is not None:
                 handed = [(consumer, run)]
             elif unopened and budget > 0:
@@ -131,6 +132,37 @@ def take(order: UnitState, consumer: Consumer, room: int) -> Run | None:
     if packed & mask:
         order.take_batch(owner, packed & mask)
     return first._replace(mask=mask)
+
+
+def take_by_keys(order: UnitState, consumer: Consumer, room: int) -> Run | None:
+    """As :func:`take`, of a sorted destination: what its session has next of any unit, or what anybody may have.
+
+    Blocks are opened as soon as possible there, so that nothing waits in owner batches.
+    """
+    owner, backlog, selector = order.owner_of(consumer), order.plain.backlog, consumer.selector
+    assert isinstance(backlog, SortedBacklog)
+    if order.unopened:
+        return None
+    head = backlog.first(selector)
+    if head is None and not backlog.keyed:
+        return None
+    best: tuple[Position, Unit, Run] | None = None
+    for unit in owner.listed(selector):
+        front = unit.front()
+        assert front is not None, f"unit {unit.name} has nothing that is ready"
+        run = front._replace(mask=front.mask & -front.mask)
+        found = backlog.position(run), unit, run
+        if best is None or found[0] < best[0]:
+            best = found
+    if best is not None and (head is None or best[0] < backlog.position_of_next(selector)):
+        _, unit, run = best
+        unit.listed = None
+        _take_part(order, owner, unit, run.mask)
+        return run
+    taken = backlog.take(room, selector)
+    if taken is not None:
+        _take_heads(order, owner, taken, taken.mask, taken.mask)
+    return taken
 
 
 def _rank(run: Run) -> tuple[int, int, int]:

@@ -85,7 +85,7 @@ class UnitState:
     @property
     def hasty(self) -> bool:
         """Whether blocks have to be opened as soon as possible."""
-        return self.unopened.mixed or bool(self.plain.selector_index)
+        return self.unopened.mixed or self.plain.by_keys or bool(self.plain.selector_index)
 
     def names(self, run: Run) -> Iterator[str]:
         """The unit of each message of a run, of those that have one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
@@ -68,6 +68,14 @@ class Owner:
         if empty:
             self.ready = {key: heap for key, heap in self.ready.items() if heap}
         return best
+
+    def listed(self, selector: int) -> Iterator[Unit]:
+        """All units that have more for a consumer with that selector, in no certain order."""
+        for key, heap in self.ready.items():
+            if selector == ANY or key[1] >> selector & 1:
+                for entry in heap:
+                    if entry[4].listed is entry:
+                        yield entry[4]
 
     def pop(self, entry: Entry) -> None:
         """Take out what :meth:`first` has just returned."""
