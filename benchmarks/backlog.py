@@ -1,0 +1,150 @@
+"""``python -m benchmarks.backlog``: memory, disk and time that a long queue takes, in one process with its broker.
+
+    paging      non-persistent messages beyond the message buffer: their bodies are paged, and come back in order
+    plain       persistent messages, alike
+    selector    … with a property each, and a consumer whose selector wants the last of them
+    units       … of 1,000 units of order
+    priorities  … of ten priorities, mixed
+
+Messages are sent in blocks.  Memory is what the process grew by, client and caches included, so a host of its own needs
+less.  Stored messages are then opened by a new process: ``restart`` is the time until its consumer has the first one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, process_time
+from typing import Any, Final
+
+KINDS: Final = ("paging", "plain", "selector", "units", "priorities")
+CHUNK: Final = 10_000
+UNITS: Final = 1_000
+PATIENCE_S: Final = 300.0
+MB: Final = 1e6
+SELECTOR: Final = "last = TRUE"
+QUEUE: Final = "backlog"
+
+
+def memory_bytes() -> int:
+    """Resident memory of this process."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def opened(folder: Path) -> Any:
+    import raybroker as rb
+
+    return rb.loopback(folder / "store")
+
+
+def options(kind: str, first: int, count: int, last: int) -> dict[str, Any]:
+    """What ``send_many`` is given beside the bodies of messages ``first …``, of which ``last`` is the last of all."""
+    numbers = range(first, first + count)
+    if kind == "selector":
+        return {"properties": [{"last": n == last} for n in numbers]}
+    if kind == "units":
+        return {"unit_of_order": [f"unit-{n % UNITS}" for n in numbers]}
+    return {"priority": [n * 7 % 10 for n in numbers]} if kind == "priorities" else {}
+
+
+def fill(folder: Path, kind: str, messages: int, size: int) -> dict[str, float]:
+    """Send all messages; of what is paged, receive them again."""
+    with opened(folder) as connection:
+        admin = connection.admin()
+        admin.create_destination("queue", QUEUE, maxNumMsgs=-1, maxTotalMsgBytes=-1, consumerFlowLimit=2 * CHUNK)
+        before = memory_bytes()
+        producer = connection.session().producer(QUEUE, persistent=kind != "paging")
+        rest = b"x" * max(size - 8, 0)
+        began, used = monotonic(), process_time()
+        for first in range(0, messages, CHUNK):
+            count = min(CHUNK, messages - first)
+            bodies = [n.to_bytes(8, "little") + rest for n in range(first, first + count)]
+            producer.send_many(bodies, **options(kind, first, count, messages - 1))
+        found = {"sent_s": monotonic() - began, "sent_cpu_s": process_time() - used}
+        found["memory_mb"] = (memory_bytes() - before) / MB
+        host = admin.query_broker()["hosts"][0]
+        found["paged_mb"] = host.get("paged_bytes", 0) / MB
+        if kind == "paging":
+            found |= drained(connection, messages)
+            found["peak_mb"] = max(found["memory_mb"], found.pop("memory_after_mb") - before / MB)
+    return found
+
+
+def drained(connection: Any, messages: int) -> dict[str, float]:
+    """Receive everything and check the order."""
+    consumer = connection.session(ack="client").consumer(QUEUE, prefetch=2 * CHUNK)
+    began, got, most = monotonic(), 0, 0
+    while got < messages:
+        batch = consumer.receive_many(max=CHUNK, timeout=PATIENCE_S)
+        for message in batch:
+            if int.from_bytes(message.body[:8], "little") != got:
+                raise RuntimeError(f"message {got} did not come in its order")
+            got += 1
+        if not batch:
+            raise TimeoutError(f"{got} of {messages} messages came")
+        batch[-1].acknowledge()
+        most = max(most, memory_bytes())
+    return {"received_s": monotonic() - began, "memory_after_mb": most / MB}
+
+
+def restart(folder: Path, kind: str, messages: int, size: int) -> dict[str, float]:
+    """Open the store and receive one message."""
+    import raybroker as rb
+
+    with rb.loopback():  # What is imported and made once is not counted.
+        before = memory_bytes()
+    began = monotonic()
+    with opened(folder) as connection:
+        found = {"open_s": monotonic() - began, "opened_mb": (memory_bytes() - before) / MB}
+        consumer = connection.session().consumer(QUEUE, selector=SELECTOR if kind == "selector" else None, prefetch=100)
+        if consumer.receive(timeout=PATIENCE_S) is None:
+            raise TimeoutError("nothing came after the restart")
+        found |= {"restart_s": monotonic() - began, "served_mb": (memory_bytes() - before) / MB}
+    return found
+
+
+def _child(work: Callable[..., dict[str, float]], pipe: Any, *args: Any) -> None:
+    try:
+        pipe.send(work(*args))
+    finally:
+        pipe.close()
+
+
+def alone(work: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]:
+    """``work`` in a new process."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(work, theirs, *args))
+    process.start()
+    theirs.close()
+    try:
+        found: dict[str, float] = ours.recv()
+        return found
+    finally:
+        process.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--folder", type=Path, default=None, help="where stores and paging files are made")
+    given = parser.parse_args()
+    for kind in given.kinds:
+        with tempfile.TemporaryDirectory(prefix="rbb", dir=given.folder) as folder:
+            args = (Path(folder), kind, given.messages, given.size)
+            found = alone(fill, *args)
+            if kind != "paging":
+                found |= alone(restart, *args)
+        print(json.dumps({"kind": kind, **{name: round(value, 2) for name, value in found.items()}}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
