@@ -329,6 +329,12 @@ STORE = Board(
                        " comes in."),
             panel("Memory that counts", (most("memory_used_bytes", "broker, process", B), "{{broker}} {{process}}"),
                   (most("memory_limit_bytes", "broker", B), "limit {{broker}}"), unit="bytes"),
+            panel("Messages and the broker's limit", (total("system_messages"), "{{broker}}"),
+                  (most("system_limit_messages", "broker", B), "limit {{broker}}")),
+            panel("Bytes and the broker's limit", (total("system_message_bytes"), "{{broker}}"),
+                  (most("system_limit_bytes", "broker", B), "limit {{broker}}"), unit="bytes"),
+            panel("At the broker's limits", (total("blocked_sends"), "blocks that wait {{broker}}"),
+                  (rate("system_refused_messages_total"), "refused {{broker}}")),
         )),
     ),
 )  # fmt: skip

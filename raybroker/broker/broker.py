@@ -208,7 +208,9 @@ class Broker:
         return await getattr(self.registry.host_of(kind, name), verb)(check_destination_type(kind), name, *more)
 
     async def query_broker(self) -> Row:
-        """The broker's hosts and what they hold."""
+        """The broker's hosts and what they hold; ``limits``: imq.system.max_count and max_size with the messages and
+        bytes that count for them, the blocks whose senders wait for room, and the messages refused; empty without
+        such limits."""
         hosts = []
         serving = [(host, host.hosting) for host in self.registry.hosts]
         for host, hosting in [*serving, *((host, "spare") for host in self._spares())]:
@@ -216,7 +218,12 @@ class Broker:
                 hosts.append({"host": host.key, "hosting": hosting, **await host.state()})
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": hosting, "failure": str(error)})
+        limits: Row = {}
+        for row in (host.pop("limits", None) or {} for host in hosts):
+            limits = {key: limits.get(key, 0) + value for key, value in row.items()} or limits
+        if limits:
+            limits = {name: self.config[name] for name in ("imq.system.max_count", "imq.system.max_size")} | limits
         return {
             "destinations": len(self.registry.where), **self.memory.row(), "changed": self.properties.row(),
-            "hosts": hosts,
+            "limits": limits, "hosts": hosts,
         }  # fmt: skip

@@ -284,7 +284,8 @@ def query_bkr(
         show_list(connecting.explain(cluster, broker), columns, empty="no properties", json=json)
         return
     found = admin.query_broker()
-    show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr")
+    show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr",
+             limits="limits of the broker")  # fmt: skip
     for host in found["hosts"] if not json else ():
         output.fields(without(host, "host"), title=f"host {host['host']}")
 

@@ -315,6 +315,7 @@ class Host:
             "transactions": len(self.transactions.by_number),
             "messages": sum(home.block_index.messages for home in homes),
             "bytes": sum(home.block_index.bytes_held for home in homes),
+            "limits": self.pools.system_row(),
             "cached_bytes": self.cache.kept_bytes,
             "read_back": self.cache.read_back,
             **(self.pager.row() if self.pager is not None else {}),

@@ -186,13 +186,35 @@ class Pools:
                 told.full, told.at_ms = False, -TOLD_EVERY_MS
                 self._report(Notice(f"[B1153] {share.limits.owner} has room for messages again ({_maxima(share)})"))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a pool, for administrators and metrics."""
-        return [
-            {"pool": name, "messages": share.used_messages, "bytes": share.used_bytes, "lease": tuple(share.lease),
-             "waiting": len(share.waiting), "refused": share.refused}
-            for name, share in self.shares.items()
-        ]  # fmt: skip
+    # ---- figures ---------------------------------------------------------------------------------------------------
+
+    def system_row(self) -> dict[str, int]:
+        """Of the limits of the whole broker, this host's part: messages and bytes held, blocks that wait, messages
+        refused; empty when there are no limits."""
+        share = self.shares.get(SYSTEM)
+        if share is None:
+            return {}
+        return {
+            "messages": share.used_messages, "bytes": share.used_bytes, "waiting": len(share.waiting),
+            "refused": share.refused,
+        }  # fmt: skip
+
+    def metrics(self) -> dict[str, int]:
+        """See the catalogue of metrics."""
+        share = self.shares.get(SYSTEM)
+        if share is None:
+            return {}
+        row = {
+            "system_messages": share.used_messages,
+            "system_message_bytes": share.used_bytes,
+            "blocked_sends": len(share.waiting),
+            "system_refused_messages_total": share.refused,
+        }
+        if share.limits.messages >= 0:
+            row["system_limit_messages"] = share.limits.messages
+        if share.limits.bytes >= 0:
+            row["system_limit_bytes"] = share.limits.bytes
+        return row
 
 
 def _maxima(share: PoolShare) -> str:

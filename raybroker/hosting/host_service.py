@@ -367,8 +367,8 @@ class HostService(HostMessages):
                     rows.append({**host.metrics.destination_row(home), **disk})
             await asyncio.sleep(0)
         own = {
-            **host.metrics.host_row(self._committer), **self.service.metrics(), **host.memory.figures(),
-            **process.row("host", memory_limit(self._config)),
+            **host.metrics.host_row(self._committer), **host.pools.metrics(), **self.service.metrics(),
+            **host.memory.figures(), **process.row("host", memory_limit(self._config)),
         }  # fmt: skip
         for more in self.more_metrics:
             own.update(more())

@@ -33,6 +33,9 @@ def test_all_destinations_together_hold_as_much_as_the_broker_may_and_no_more(ma
     one.send("g"), one.send("h")
     with pytest.raises(QuotaExceededError, match=r"imq\.system\.max_size=5"):
         one.send("i")
+    limits = connection.admin().query_broker()["limits"]
+    assert (limits["imq.system.max_size"], limits["messages"], limits["bytes"]) == (5, 5, 5)
+    assert limits["refused"] == 3
 
 
 @pytest.mark.parametrize("make_broker", ["sockets"], indirect=True)

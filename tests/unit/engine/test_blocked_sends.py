@@ -208,3 +208,15 @@ def test_without_limits_there_is_no_pool() -> None:
     rig.create()
     assert rig.host.pools.shares == {}
     assert rig.home().policy.account is None
+
+
+def test_metrics_show_what_counts_who_waits_and_what_was_refused() -> None:
+    rig, client, producer = full_rig()
+    client.send(producer, "refused")
+    rig.tick(10)
+    client.send(producer, "waits")
+    assert rig.host.pools.metrics() == {
+        "system_messages": 2, "system_message_bytes": 2, "blocked_sends": 1, "system_refused_messages_total": 1,
+        "system_limit_messages": 2,
+    }  # fmt: skip
+    assert rig.host.state()["limits"] == {"messages": 2, "bytes": 2, "waiting": 1, "refused": 1}
