@@ -310,6 +310,10 @@ STORE = Board(
                                                    "{{broker}}"), unit="percentunit",
                   note="Low for long: space is not given back, because little of many segments lives."),
             by_broker("Segments", total("store_segments")),
+            panel("Free on the disk", (most("disk_free_bytes", "broker", B), "{{broker}}"), unit="bytes"),
+            panel("Disk alarms", (total("disk_low"), "nearly full {{broker}}"),
+                  (total("store_slow"), "slow {{broker}}"),
+                  note="Hosts whose disk is nearly full, or slow: one of a hundred commits takes longer than 100 ms."),
         )),
         Row("Memory", (
             panel("Bodies in memory", (total("block_cache_bytes"), "{{broker}}"),

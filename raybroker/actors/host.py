@@ -108,7 +108,7 @@ class DataPlane(threading.Thread):
                 with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
                 paging=self._paging(), hosts=self._hosts,
-                lease=self._lease,
+                lease=self._lease, disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
             )  # fmt: skip
             await self.service.start(
                 threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)

@@ -9,6 +9,7 @@ import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.objects import Cluster, Json
+from raybroker.model.sizes import MIB
 from raybroker.system.clock import SystemClock
 
 COLUMNS: Final = {
@@ -23,7 +24,10 @@ def top(
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Show destinations live: messages, rates in and out, consumers, unacknowledged. End with Ctrl-C."""
+    """Show destinations live: messages, rates in and out, consumers, unacknowledged. End with Ctrl-C.
+
+    Below them stands what hampers a host: its disk is slow or nearly full, memory is low.
+    """
     with connecting.administering(cluster) as admin:
         looks = Looks(admin)
         looks.take()
@@ -36,6 +40,8 @@ def top(
                     output.as_json(rows)
                 else:
                     output.table(rows, COLUMNS, empty="no destinations")
+                    for line in alarms(admin.query_broker()):
+                        output.say(line)
                 if once:
                     return
         _live(looks, interval, pause, cluster)
@@ -49,16 +55,34 @@ def _live(looks: Looks, interval: float, pause: threading.Event, cluster: str) -
             while True:
                 pause.wait(interval)
                 rows = sorted(looks.take(), key=lambda row: -(row["in_per_second"] + row["out_per_second"]))
-                live.update(output.rich_table(rows, COLUMNS, title=f"cluster {cluster}"), refresh=True)
+                table = output.rich_table(rows, COLUMNS, title=f"cluster {cluster}")
+                table.caption = "\n".join(alarms(looks.admin.query_broker())) or None
+                live.update(table, refresh=True)
         except KeyboardInterrupt:
             return
+
+
+def alarms(broker: dict[str, Any]) -> list[str]:
+    """What hampers the hosts of a broker, a line each; ``broker``: what query bkr has."""
+    lines = []
+    for host in broker["hosts"]:
+        level = host.get("memory_level", "GREEN")
+        if host.get("disk_slow"):
+            lines.append(f"host {host['host']}: the disk is slow, one of a hundred commits takes longer than 100 ms")
+        if host.get("disk_low"):
+            free, total = host["disk_free_bytes"] // MIB, host["disk_total_bytes"] // MIB
+            lines.append(f"host {host['host']}: the disk is nearly full, {free} of {total} MiB are free")
+        if level != "GREEN":
+            used, limit = host["memory_used_bytes"] // MIB, host["memory_limit_bytes"] // MIB
+            lines.append(f"host {host['host']}: memory level {level}, {used} of {limit} MiB are used")
+    return lines
 
 
 class Looks:
     """Counts of destinations, one look after the other; rates are what changed between two."""
 
     def __init__(self, admin: Any) -> None:
-        self._admin = admin
+        self.admin = admin
         self._clock = SystemClock()
         self._before: dict[tuple[Any, str], tuple[int, dict[str, Any]]] = {}
 
@@ -66,7 +90,7 @@ class Looks:
         """One row a destination, with ``in_per_second`` and ``out_per_second`` since the last look."""
         now_ns = self._clock.monotonic_ns()
         rows = []
-        for row in self._admin.list_destinations():
+        for row in self.admin.list_destinations():
             rates = {"in_per_second": 0.0, "out_per_second": 0.0}
             key = row.get("type"), row["name"]
             before = self._before.get(key)

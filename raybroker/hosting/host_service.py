@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from raybroker.config.live import live
@@ -18,6 +20,7 @@ from raybroker.core.memory_level import Level
 from raybroker.core.subscription import Subscription
 from raybroker.engine import metrics
 from raybroker.engine.committer import InlineCommitter, ThreadCommitter
+from raybroker.engine.disk_alarm import DiskAlarm
 from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
 from raybroker.engine.pager import PageFiles
@@ -38,6 +41,7 @@ from raybroker.model.settings import ConfigView, DestinationAttributes, destinat
 from raybroker.model.xid import Xid
 from raybroker.services.native import NativeService
 from raybroker.system import entropy
+from raybroker.system.disk_space import disk_space
 
 LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0
@@ -85,6 +89,7 @@ class HostService(HostMessages):
         forwarder: Forwarder | None = None,
         paging: Callable[[Post], PageFiles] | None = None,
         hosts: Callable[[], int] = lambda: 1,
+        disk: Path | None = None,
         lease: Lease | None = None,
     ) -> None:
         super().__init__()
@@ -114,6 +119,7 @@ class HostService(HostMessages):
         self._store = store
         self._committer: Committer | None = None
         self._slow_store: SlowStoreLog | None = None
+        self._disk = None if disk is None else DiskAlarm(partial(disk_space, disk), self._config, str(disk), _report)
         self.more_metrics: list[Callable[[], Row]] = []
         """Rows of whoever runs the host."""
         self._ticker: asyncio.Task[None] | None = None
@@ -172,6 +178,8 @@ class HostService(HostMessages):
             self.host.count()
             if self._slow_store is not None:
                 self._slow_store.tick()
+            if self._disk is not None:
+                self._disk.tick()
             ticks += 1
             low = self.host.memory.level > Level.GREEN
             if ticks % BUFFER_TICKS == 0 or low is not was_low:
@@ -336,7 +344,9 @@ class HostService(HostMessages):
         return self.host.inspection.consumers(type, name)
 
     async def state(self) -> dict[str, Any]:
-        return self.host.state()
+        disk = self._disk.row() if self._disk is not None else {}
+        slow = {"disk_slow": self._slow_store.slow} if self._slow_store is not None else {}
+        return {**self.host.state(), **disk, **slow}
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
         return {"incarnation": self.host.incarnation, **self.host.pools.recall(pool, Room(*owed))}
@@ -369,6 +379,8 @@ class HostService(HostMessages):
         own = {
             **host.metrics.host_row(self._committer), **host.pools.metrics(), **self.service.metrics(),
             **host.memory.figures(), **process.row("host", memory_limit(self._config)),
+            **(self._disk.figures() if self._disk is not None else {}),
+            **({"store_slow": int(self._slow_store.slow)} if self._slow_store is not None else {}),
         }  # fmt: skip
         for more in self.more_metrics:
             own.update(more())

@@ -204,6 +204,12 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _histogram("commit_bytes", "bytes", h.BATCH_BYTES, "Bytes of one group commit."),
     _histogram("commit_batches", "", h.BATCH, "Batches that became durable with one commit."),
     _gauge("commit_pending_bytes", "bytes", "What waits to become durable."),
+    _gauge("store_slow", "",
+           "Hosts whose disk is slow: one of a hundred commits of the last minute took longer than 100 ms."),
+    _gauge("disk_low", "",
+           "Hosts whose disk is nearly full (raybroker.store.low_free_percent, raybroker.store.low_free_bytes)."),
+    _gauge("disk_free_bytes", "bytes", "Free space on the disk of the stores; of several disks the largest.",
+           merge="max"),
     _gauge("store_overloaded", "", "Hosts that read nothing more from producers until the disk has caught up."),
     # ---- memory and processes
     _gauge("block_cache_bytes", "bytes", "Bodies of persistent messages kept in memory."),

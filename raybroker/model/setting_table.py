@@ -146,6 +146,12 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.store.segment_bytes", "size", 64 * MIB, "broker",
             "Size of one journal segment; space is preallocated and freed in this unit.",
             unit="bytes", low=MIB, high=1024 * MIB),
+    Setting("raybroker.store.low_free_percent", "percent", 10, "broker",
+            "The disk of a store is called nearly full, in the log, in metrics and by query bkr, when less of it is "
+            "free; 0: never. It is an alarm and refuses nothing.", unit="%", low=0, high=100, reload="live"),
+    Setting("raybroker.store.low_free_bytes", "size", 0, "broker",
+            "The same, when fewer bytes are free, whatever part of the disk that is.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, reload="live"),
     Setting("raybroker.data.ports", "ports", PortRange(0, 0), "broker",
             "TCP ports for the data sockets of the hosts, one a host, and UDP ports for signs of life, one a host and"
             " one a broker (where none comes through, Ray carries them); 0: any free port."),

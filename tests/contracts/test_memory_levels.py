@@ -1,15 +1,19 @@
-"""Memory levels as applications see them: the limit is changed while they run, and red comes and goes."""
+"""Memory levels as applications see them: the limit is changed while they run, and red comes and goes; and what
+administrators see of a disk."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import raybroker as rb
 from raybroker.errors import MemoryLowError
 from tests.contracts.conftest import ONE_FACE, MakeBroker
+from tests.contracts.handles import until
 
 LIMIT = "raybroker.memory.limit_bytes"
 
@@ -52,6 +56,18 @@ def test_at_red_nothing_comes_in_and_what_is_there_goes_out(
     session.producer("other").send("x")
     told = [record.getMessage() for record in caplog.records if "B1089" in record.getMessage()]
     assert ["is RED" in told[0], "is GREEN" in told[1], len(told)] == [True, True, 2]
+
+
+def test_administrators_see_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+    with rb.loopback(tmp_path / "store", properties={"raybroker.store.low_free_percent": 100}) as connection:
+        admin = connection.admin()
+        until(lambda: admin.query_broker()["hosts"][0]["disk_low"])
+        (host,) = admin.query_broker()["hosts"]
+        assert 0 < host["disk_free_bytes"] < host["disk_total_bytes"]
+        assert host["disk_slow"] is False
+        own = admin.metrics()[0]["own"]
+        assert (own["disk_low"], own["store_slow"], own["memory_level"]) == (1, 0, {"host": 0})
+        connection.session().producer("q").send("it is an alarm and refuses nothing")
 
 
 FILLING = """

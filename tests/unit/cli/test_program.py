@@ -12,7 +12,7 @@ import pytest
 
 from raybroker.bench import LoadPlan, LoadReport
 from raybroker.cli import connecting
-from raybroker.cli.top import Looks
+from raybroker.cli.top import Looks, alarms
 from raybroker.demo.run import DemoPlan
 
 
@@ -81,6 +81,18 @@ def test_the_demo_s_verdict_is_the_exit_code(raybroker: Any, monkeypatch: Any, g
     result = raybroker("demo", "--rows", "30", "--producers", "1", "--consumers", "2", "--no-kill", "--store", "s")
     assert result.exit_code == code
     assert found == [(DemoPlan(rows=30, producers=1, consumers=2, kill=False, store=Path("s")), False)]
+
+
+def test_top_tells_what_hampers_a_host() -> None:
+    quiet = {"host": "b1/h1", "memory_level": "GREEN", "disk_slow": False, "disk_low": False}
+    figures = {"disk_free_bytes": 5 << 20, "disk_total_bytes": 100 << 20, "memory_used_bytes": 9 << 20,
+               "memory_limit_bytes": 10 << 20}  # fmt: skip
+    loud = {"host": "b1/h2", "memory_level": "ORANGE", "disk_slow": True, "disk_low": True, **figures}
+    assert alarms({"hosts": [quiet, {"host": "b1/h3", "failure": "it is gone"}, loud]}) == [
+        "host b1/h2: the disk is slow, one of a hundred commits takes longer than 100 ms",
+        "host b1/h2: the disk is nearly full, 5 of 100 MiB are free",
+        "host b1/h2: memory level ORANGE, 9 of 10 MiB are used",
+    ]
 
 
 def test_top_shows_rates_between_two_looks(raybroker: Any, broker: Any) -> None:

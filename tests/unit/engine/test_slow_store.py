@@ -7,7 +7,7 @@ from typing import Any
 
 from raybroker.engine.committer import SLOW_S, CommitMeter
 from raybroker.engine.ports import Notice
-from raybroker.engine.slow_store import TOLD_EVERY_S, SlowStoreLog
+from raybroker.engine.slow_store import TOLD_EVERY_S, WINDOW_COMMITS_MIN, WINDOW_S, SlowStoreLog
 
 
 class Disk:
@@ -72,3 +72,28 @@ def test_producers_that_are_not_read_are_told_and_when_they_are_again() -> None:
     (line,) = disk.tick()
     assert line == "[B1163] the disk has caught up after 6 s: producers are read again"
     assert isinstance(line, Notice), "it is for information"
+
+
+def test_the_disk_is_slow_while_one_of_a_hundred_commits_takes_long() -> None:
+    disk = Disk()
+    for took_s in [0.01] * 99 + [0.2]:
+        disk.commit(took_s)
+    assert disk.tick(WINDOW_S) == []
+    assert not disk.log.slow, "exactly one of a hundred is not more"
+    for took_s in [0.01] * 98 + [0.2, 0.3]:
+        disk.commit(took_s)
+    assert disk.tick(WINDOW_S / 2) == []
+    (line,) = disk.tick(WINDOW_S / 2)
+    assert line == (
+        "[B2164] the disk is slow: 2 of 100 commits of the last 60 s took longer than 100 ms, which is more than one of"
+        " a hundred; sends wait for it"
+    )
+    assert disk.log.slow
+    assert disk.tick(WINDOW_S) == []
+    assert disk.log.slow, "without commits nothing is known"
+    for _ in range(WINDOW_COMMITS_MIN):
+        disk.commit(0.1)
+    (line,) = disk.tick(1)
+    assert isinstance(line, Notice)
+    assert line == "[B1164] the disk is quick again: 0 of 10 commits of the last 61 s took longer than 100 ms"
+    assert not disk.log.slow
