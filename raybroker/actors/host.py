@@ -34,6 +34,7 @@ from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
+from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
 from raybroker.store.sql.database import UnreachableError
@@ -161,6 +162,7 @@ class DataPlane(threading.Thread):
             Path(self.spec.directory),
             sync=config["imq.persist.file.sync.enabled"],
             segment_bytes=config["raybroker.store.segment_bytes"],
+            own_files=OwnFileOptions.of(config),
             monotonic_ns=SystemClock().monotonic_ns,
             entropy=entropy.token,
         )

@@ -169,7 +169,8 @@ class AdminVerbs:
     def query_store(self, /) -> Listing:
         """One row a store, which is a host's: host, hosting, reserved_bytes (its files), used_bytes (what is written in
         them), live_bytes (of messages that are there), garbage_bytes, ratio (live in percent of used),
-        advice, segments, and ``destinations``: type, name, blocks and bytes of each, the largest first.
+        advice, segments, large_files and large_bytes (messages in files of their own), free_files and free_bytes (files
+        kept for such messages), and ``destinations``: type, name, blocks and bytes of each, the largest first.
         """
 
     @verb(By.ROWS)

@@ -32,6 +32,7 @@ from raybroker.model.names import check_cluster_name
 from raybroker.model.settings import lookup
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
+from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
 from raybroker.store.sql.address import URLS
@@ -82,6 +83,7 @@ class LoopbackDirectory:
                 self._store,
                 sync=self._config["imq.persist.file.sync.enabled"],
                 segment_bytes=self._config["raybroker.store.segment_bytes"],
+                own_files=OwnFileOptions.of(self._config),
                 monotonic_ns=clock.monotonic_ns,
                 entropy=entropy.token,
             )

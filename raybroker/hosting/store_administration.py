@@ -87,5 +87,6 @@ def figures(stats: StoreStats) -> Row:
         advice = "compact it" if ratio < COMPACT_PERCENT else "compact it if that stays"
     return {
         "reserved_bytes": stats.reserved_bytes, "used_bytes": used, "live_bytes": live, "garbage_bytes": used - live,
-        "ratio": ratio, "advice": advice, "segments": stats.segments,
+        "ratio": ratio, "advice": advice, "segments": stats.segments, "large_files": stats.own_files,
+        "large_bytes": stats.own_bytes, "free_files": stats.free_files, "free_bytes": stats.free_bytes,
     }  # fmt: skip

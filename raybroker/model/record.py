@@ -45,6 +45,12 @@ class StoreStats:
     used_bytes: int = 0
     live_bytes: int = 0
     segments: int = 0
+    own_files: int = 0
+    """Blocks in files of their own."""
+    own_bytes: int = 0
+    free_files: int = 0
+    """Files that are kept for such blocks."""
+    free_bytes: int = 0
     commits: int = 0
     syncs: int = 0
     sync_ns: int = 0

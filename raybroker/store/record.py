@@ -13,7 +13,6 @@ beside the file is held as long as the file is open: two processes never write i
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 import zlib
@@ -39,10 +38,7 @@ _HEAD_BYTES: Final = _BATCH.size + _U32.size
 
 
 class RecordIO(FileIO):
-    """The journal's system calls and those that only a record needs; tests fail and record them."""
-
-    def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
+    """The journal's system calls; tests fail and record them."""
 
 
 class RecordFile:

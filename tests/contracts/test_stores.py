@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.errors import IllegalStateError, InvalidDestinationError
 from tests.contracts.conftest import OneStore
-from tests.contracts.handles import create, take
+from tests.contracts.handles import DMQ, create, take
 
 
 def test_compaction_gives_back_what_nobody_needs_and_keeps_every_message(store: OneStore) -> None:
@@ -42,3 +42,32 @@ def test_compaction_gives_back_what_nobody_needs_and_keeps_every_message(store: 
     connection = store.crash().connect()
     connection.admin().resume_destination("queue", few)
     assert [message.body[0] for message in take(connection.session().consumer(few), 60)] == list(range(60))
+
+
+def test_a_large_message_has_a_file_of_its_own_until_it_is_consumed(store: OneStore) -> None:
+    """P-07, P-09: through transactions, dead-lettering and a crash."""
+    properties = {"imq__persist__file__message__max_record_size": "100k", "imq__persist__file__message__cleanup": True}
+    connection = store.open(**properties).connect()
+    name = create(connection, "large")
+    session = connection.session(transacted=True)
+    for number in range(3):
+        session.producer(name).send(bytes([number]) * 300_000)
+        session.producer(name).send(bytes([number]) * 100)
+    session.commit()
+    (row,) = connection.admin().query_store()
+    assert row["large_files"] == 3
+    assert 900_000 <= row["large_bytes"] <= row["destinations"][0]["bytes"] < 910_000
+    connection = store.crash(**properties).connect()
+    session = connection.session(ack="client")
+    first, *rest = take(session.consumer(name), 6)
+    assert [(len(message.body), message.body[0]) for message in (first, *rest)] == [
+        (size, number) for number in range(3) for size in (300_000, 100)
+    ]
+    first.reject("too large")
+    rest[-1].acknowledge()
+    (dead,) = take(connection.session().consumer(DMQ), 1)
+    assert dead.body == bytes(300_000)
+    connection.admin().pause_destination("queue", name)
+    connection.admin().compact_destination("queue", name)
+    (row,) = connection.admin().query_store()
+    assert (row["large_files"], row["free_files"]) == (1, 0), "the dead one, whose consumer has it in hand"

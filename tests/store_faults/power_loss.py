@@ -114,6 +114,12 @@ class RecordingIO(FileIO):
         super().unlink(path)
         self.calls.append(Call("unlink", self._file_of_name.pop(path.name), path.name))
 
+    def rename(self, old: Path, new: Path) -> None:
+        """As two changes of names, of which each may be durable alone: more than a file system does to it."""
+        super().rename(old, new)
+        file = self._file_of_name[new.name] = self._file_of_name.pop(old.name)
+        self.calls += [Call("create", file, new.name), Call("unlink", file, old.name)]
+
     def started(self, number: int) -> None:
         self.calls.append(Call("started", number=number))
 

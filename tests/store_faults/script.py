@@ -17,6 +17,7 @@ from pathlib import Path
 
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import FileIO, Journal
+from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
@@ -35,13 +36,17 @@ class UnsyncedIO(FileIO):
         pass
 
 
-def open_journal(directory: Path, io: FileIO | None = None, *, sync: bool = True) -> Journal:
+def open_journal(
+    directory: Path, io: FileIO | None = None, *, sync: bool = True, record_bytes: int = 2500
+) -> Journal:
+    """``record_bytes``: larger payloads have files of their own, which is about every tenth; -1: none has."""
     return Journal(
         directory,
         monotonic_ns=SystemClock().monotonic_ns,
         entropy=token,
         sync=sync,
         segment_bytes=SEGMENT_BYTES,
+        own_files=OwnFileOptions(record_bytes, pool_limit=4, clean_percent=50),
         io=io,
     )
 

@@ -61,6 +61,12 @@ class FullIO(UnsyncedIO):
         self._sizes.pop(path, None)
         super().unlink(path)
 
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self._sizes.pop(new, None)
+        if old in self._sizes:
+            self._sizes[new] = self._sizes.pop(old)
+
     def free_bytes(self, path: Path) -> int:
         return self.room - self.used + (1 << 20) - 8 * SECTOR_BYTES
 

@@ -243,7 +243,7 @@ class FullIO(UnsyncedIO):
 
 def full_disk(directory: Path, io: FileIO) -> None:
     """Fill the store until producers are refused; acknowledge, reclaim, and go on."""
-    journal = open_journal(directory, io)
+    journal = open_journal(directory, io, record_bytes=-1)
     list(journal.recover())
     stored = fill(journal, 0)
     assert stored > 20
@@ -270,7 +270,7 @@ def full_disk(directory: Path, io: FileIO) -> None:
     assert again - stored > stored // 2
     journal.close()
     assert verify(directory).sound
-    journal = open_journal(directory, io)
+    journal = open_journal(directory, io, record_bytes=-1)
     found = [entry.ordinal for entry in journal.recover() if entry.kind == BLOCK]
     assert found[-(again - stored) :] == list(range(stored, again))
     journal.close()

@@ -27,7 +27,10 @@ from raybroker.store.journal.format import SECTOR_BYTES, FormatError
 MANIFEST_NAMES: Final = ("manifest.0", "manifest.1")
 MARK_NAME: Final = "commit.mark"
 
-_MANIFEST_MAGIC: Final = b"RBmanif1"
+_MANIFEST_MAGIC: Final = b"RBmanif"
+_PLAIN: Final = b"1"
+_OWN_FILES: Final = b"2"
+"""The format of a store in which blocks have had files of their own; releases that know only 1 refuse it."""
 _MANIFEST = struct.Struct("<8sQ16sIIQII")
 _SEALED: Final = 1
 _RELAXED: Final = 1
@@ -63,7 +66,8 @@ class SegmentRecord:
 class Manifest:
     """The segments of the log, oldest first.
 
-    ``base_seq`` is the first sequence number of this incarnation; ``relaxed`` says that it does not sync its commits.
+    ``base_seq`` is the first sequence number of this incarnation; ``relaxed`` says that it does not sync its commits;
+    ``own_files`` that there may be rows with the flag OWN_FILE.
     """
 
     generation: int
@@ -72,11 +76,12 @@ class Manifest:
     base_seq: int
     relaxed: bool
     segments: tuple[SegmentRecord, ...]
+    own_files: bool = False
 
     def encode(self) -> bytes:
         parts = [
             _MANIFEST.pack(
-                _MANIFEST_MAGIC,
+                _MANIFEST_MAGIC + (_OWN_FILES if self.own_files else _PLAIN),
                 self.generation,
                 self.store,
                 self.incarnation,
@@ -112,8 +117,13 @@ class Manifest:
     @staticmethod
     def decode(data: bytes) -> Manifest:
         """Raises FormatError; bytes behind the checksum are of no meaning."""
-        if len(data) < _MANIFEST.size or data[:8] != _MANIFEST_MAGIC:
+        if len(data) < _MANIFEST.size or data[:7] != _MANIFEST_MAGIC:
             raise FormatError("no manifest")
+        form = data[7:8]
+        if form not in (_PLAIN, _OWN_FILES):
+            raise FormatError(
+                f"it has the format {form.decode('ascii', 'replace')!r}, of a newer release; this one reads 1 and 2"
+            )
         _, generation, store, incarnation, flags, base_seq, count, _ = _MANIFEST.unpack_from(data)
         end = _MANIFEST.size + count * _ROW.size
         if len(data) < end + 4 or _CRC.unpack_from(data, end)[0] != crc32(data[:end]):
@@ -127,7 +137,8 @@ class Manifest:
                     *summary,
                 )
             )  # fmt: skip
-        return Manifest(generation, store, incarnation, base_seq, bool(flags & _RELAXED), tuple(found))
+        relaxed, own_files = bool(flags & _RELAXED), form == _OWN_FILES
+        return Manifest(generation, store, incarnation, base_seq, relaxed, tuple(found), own_files)
 
 
 def manifest_bytes(segments: int) -> int:

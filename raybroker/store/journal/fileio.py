@@ -75,6 +75,9 @@ class FileIO:
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
     def free_bytes(self, path: Path) -> int:
         """Free space of the file system for this user."""
         found = os.statvfs(path)

@@ -34,6 +34,9 @@ SEGMENT_MAGIC: Final = b"RBsegmt1"
 RELOCATED: Final = 1
 """Row flag: a copy of a block that lives on; not a new block."""
 
+OWN_FILE: Final = 2
+"""Row flag: the payload is a reference to the file that has the block's payload, see ``own_files``."""
+
 HEAD_BYTES_MAX: Final = 1 << 30
 SEGMENT_BYTES_MAX: Final = (1 << 32) - 1
 """Offsets within a segment are kept in 32 bits."""
@@ -44,6 +47,8 @@ _BATCH_START = struct.Struct("<8sQQQIIIII")
 _BATCH_UNCHAINED: Final = _BATCH_START.size
 _CHAIN = struct.Struct("<I")
 _ROW = struct.Struct("<BBHIQIII")
+_FLAGS_AT: Final = 1
+"""Where the flags are in a row."""
 _SEGMENT = struct.Struct("<8s16sQIIQQII")
 _SUMMARY_ROW = struct.Struct("<QIIIIII")
 
@@ -130,6 +135,18 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
         rows.append(_ROW.pack(kind, flags, 0, entry.destination, entry.ordinal, len(meta), nbytes, crc))
         metas.append(meta)
     return Packed(len(rows), b"".join((*rows, *metas)), payloads, offset, blocks, checkpoint=checkpoint)
+
+
+def with_flag(packed: Packed, entries: Sequence[int], blocks: Sequence[int], flag: int) -> Packed:
+    """The same batch, with a flag in the rows of some entries: by their place among all, and among the blocks."""
+    body = bytearray(packed.body)
+    for entry in entries:
+        body[entry * ROW_BYTES + _FLAGS_AT] |= flag
+    packed.body = bytes(body)
+    for block in blocks:
+        row = packed.blocks[block]
+        packed.blocks[block] = row._replace(flags=row.flags | flag)
+    return packed
 
 
 def batch_head(packed: Packed, segment: int, incarnation: int, first_seq: int, chain: int) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ This file is the Store contract (``raybroker.engine.ports``) and the index of li
       manifest.0, .1      which segments there are; the newer valid one counts
       commit.mark         how far the log was durable at least
       segment-NNNNNN      segments and free files
+      body-, free-…       payloads of large blocks, and free files for them: ``own_files``
 
 Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; ``read``, ``free`` and the rest to any.
 """
@@ -15,25 +16,29 @@ Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; ``read``, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from raybroker.model.block import BLOCK_BYTES_MAX
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import CHECKPOINT, Entry, StoreStats
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
+    OWN_FILE,
     SECTOR_BYTES,
     SEGMENT_BYTES_MAX,
     Packed,
     pack_entries,
     padded,
+    with_flag,
 )
 from raybroker.store.journal.locations import Locations, location_parts
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
+from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
 from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
@@ -55,6 +60,7 @@ class Journal:
                    the end of the log (``imq.persist.file.sync.enabled``)
     segment_bytes  size of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a larger batch gets a file
                    of its own
+    own_files      which blocks have files of their own, and what becomes of those files
 
     Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
     not there, StoreFullError if a new store has no room for its first segment.
@@ -68,6 +74,7 @@ class Journal:
         entropy: Callable[[int], bytes],
         sync: bool = True,
         segment_bytes: int = SEGMENT_BYTES,
+        own_files: OwnFileOptions = OwnFileOptions(),  # noqa: B008 - a tuple
         io: FileIO | None = None,
     ) -> None:
         segment_bytes = padded(min(max(segment_bytes, 8 * SECTOR_BYTES), SEGMENT_BYTES_MAX - SECTOR_BYTES))
@@ -79,6 +86,10 @@ class Journal:
         self._closed = False
         self._full_notice = ""
         self._compaction_asked = False
+        self._record_bytes = own_files.record_bytes if own_files.record_bytes >= 0 else BLOCK_BYTES_MAX
+        self._own = OwnFiles(self._io, directory, own_files)
+        self._own_files_due = False
+        """A checkpoint would free own files worth a segment."""
         self._bytes_since_checkpoint = 0
         self._checkpoint_bytes = 0
         try:
@@ -115,6 +126,7 @@ class Journal:
         except (OSError, StoreDamagedError) as error:
             self._log.dead = f"the store {self.directory} cannot be read: {error}"
             raise error if isinstance(error, StoreError) else StoreError(self._log.dead) from error
+        self._adopt_own_files()
         self._recovery.forget_tail()
         self._ready = True
         self._estimate.written(self._recovery.replayed_bytes, blocks=True)
@@ -137,10 +149,19 @@ class Journal:
         if not entries:
             return
         packed = pack_entries(entries)
+        references: dict[tuple[int, int], Reference] = {}
+        if packed.payload_bytes > self._record_bytes:
+            packed, references = self._put_out(entries, packed)
         blocks, index = packed.blocks, self._index
         for block in blocks:
             assert block.ordinal not in index.get(block.destination, ()), f"stored already: {block[:2]}"
-        segment, base = self._append(packed)
+        try:
+            segment, base = self._append(packed)
+        except StoreFullError:
+            self._give_up(references)
+            raise
+        for key, reference in references.items():
+            self._own.put(key, reference)
         if blocks:
             prefix = segment.number << 96
             with self._lock:
@@ -153,6 +174,8 @@ class Journal:
                 segment.live_bytes += packed.payload_bytes
         if packed.checkpoint:
             self._checkpoint = LastCheckpoint(segment.number, segment.next_seq - packed.count)
+            if self._own or self._reclaimer.compact_before:
+                self._collect_own_files()
             self._checkpoint_bytes = packed.nbytes
             self._bytes_since_checkpoint = 0
             self._estimate.checkpoint(packed.nbytes)
@@ -176,7 +199,11 @@ class Journal:
         self._check()
         with self._lock:
             number, offset, nbytes, crc = location_parts(self._index[destination][ordinal])
+            own = self._own.get((destination, ordinal))
             segment = self._log.segments[number]
+        if own is not None:
+            return self._own.read((destination, ordinal), own)
+        with self._lock:
             try:
                 fd = self._files.pin(segment.slot)
             except OSError as error:
@@ -194,7 +221,10 @@ class Journal:
         self._check()
         with self._lock:
             number, offset, nbytes, _ = location_parts(self._index[destination][ordinal])
+            own = self._own.get((destination, ordinal))
             slot = self._log.segments[number].slot
+        if own is not None:
+            return self._own.read((destination, ordinal), own, verified=False)
         try:
             fd = self._files.pin(slot)
             try:
@@ -209,6 +239,7 @@ class Journal:
         self._check()
         segments = self._log.segments
         now = self._log.active.next_seq
+        own = self._own or None
         with self._lock:
             known = self._index.get(destination)
             if known is None:
@@ -220,9 +251,13 @@ class Journal:
                     segment.live_blocks -= 1
                     segment.live_bytes -= value >> 32 & 0xFFFFFFFF
                     segment.freed_seq = now
+                    if own is not None:
+                        own.free((destination, ordinal), now)
             if not known:
                 del self._index[destination]
             self._work = True
+        if own is not None and own.freed_bytes >= self._segment_bytes:
+            self._own_files_due = True
 
     def checkpoint_due(self) -> bool:
         """True once the log has gone on to another segment since the last checkpoint.
@@ -230,7 +265,7 @@ class Journal:
         A checkpoint larger than a segment does not ask for the next one at once: twice its size has to be written.
         On a full disk there is no such wait, because only a checkpoint frees segments.
         """
-        if self._refused and self._frees_segments():
+        if self._own_files_due or (self._refused and (self._own.freed_bytes > 0 or self._frees_segments())):
             return True
         if self._log.active.number == self._checkpoint.segment:
             return False
@@ -267,21 +302,24 @@ class Journal:
         for destination in list(self._index):
             with self._lock:
                 known = self._index.get(destination)
-                if known is not None:
-                    found[destination] = known.usage()
+                if known is None:
+                    continue
+                blocks, nbytes = known.usage()
+            found[destination] = blocks, nbytes + (self._own.usage(destination) if self._own else 0)
         return found
 
     def has_room(self, nbytes: int) -> bool:
         """True when a batch of about ``nbytes`` with blocks would be taken now and leave the reserve whole."""
         needed = -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES
         missing = self._files.missing_bytes(self._estimate.reserve_bytes(nbytes >> 4))
-        if not missing:
+        if not missing and nbytes <= self._record_bytes:
             active = self._log.active
             if active.data_end + active.summary_bytes + needed <= active.size_bytes:
                 return True
             if needed + SECTOR_BYTES <= self._segment_bytes and self._files.free:
                 return True
         space = self._io.free_bytes(self.directory) + len(self._files.free) * self._segment_bytes
+        space += self._own.pool()[1]
         room = space > missing + max(self._segment_bytes, needed) + (1 << 20)
         self._refused = not room
         return room
@@ -295,11 +333,17 @@ class Journal:
         log = self._log
         with self._lock:
             segments = list(log.segments.values())
+        (own_files, own_bytes), (free_files, free_bytes) = self._own.live(), self._own.pool()
+        own_used = own_bytes + self._own.freed_bytes
         return StoreStats(
-            reserved_bytes=self._files.reserved_bytes(),
-            used_bytes=sum([s.data_end + (s.summary_bytes if s.sealed else 0) for s in segments]),
-            live_bytes=sum([s.live_bytes for s in segments]),
+            reserved_bytes=self._files.reserved_bytes() + own_used + free_bytes,
+            used_bytes=sum([s.data_end + (s.summary_bytes if s.sealed else 0) for s in segments]) + own_used,
+            live_bytes=sum([s.live_bytes for s in segments]) + own_bytes,
             segments=len(segments),
+            own_files=own_files,
+            own_bytes=own_bytes,
+            free_files=free_files,
+            free_bytes=free_bytes,
             commits=log.commits,
             syncs=log.syncs,
             sync_ns=log.sync_ns,
@@ -321,6 +365,9 @@ class Journal:
         self._closed = True
         try:
             self._log.close()
+            self._own.close()
+        except OSError as error:
+            raise self._log.died(error) from error
         finally:
             self._log.dead = self._log.dead or f"the store {self.directory} is closed"
             self._release()
@@ -335,9 +382,74 @@ class Journal:
         try:
             return self._log.append(packed, use)
         except StoreFullError:
-            if not self._reclaimer.retire(self._checkpoint):
+            if not self._drop_own_pool() | self._reclaimer.retire(self._checkpoint):
                 raise
         return self._log.append(packed, use)
+
+    def _put_out(
+        self, entries: Sequence[Entry], packed: Packed
+    ) -> tuple[Packed, dict[tuple[int, int], Reference]]:
+        """Write large payloads of a batch to files of their own: the batch with references instead, and those."""
+        references: dict[tuple[int, int], Reference] = {}
+        if all(row.nbytes <= self._record_bytes for row in packed.blocks):
+            return packed, references
+        self._log.declare_own_files()
+        rows = iter(packed.blocks)
+        changed = list(entries)
+        at: list[int] = []
+        among_blocks: list[int] = []
+        blocks = 0
+        try:
+            for place, entry in enumerate(entries):
+                if entry.kind != BLOCK:
+                    continue
+                row = next(rows)
+                if row.nbytes > self._record_bytes:
+                    reference = self._own.write(entry.payload, row.nbytes, row.crc)
+                    references[entry.destination, entry.ordinal] = reference
+                    changed[place] = entry._replace(payload=(reference.encode(),))
+                    at.append(place)
+                    among_blocks.append(blocks)
+                blocks += 1
+        except StoreFullError:
+            self._give_up(references)
+            raise
+        except OSError as error:
+            raise self._log.died(error) from error
+        return with_flag(pack_entries(changed), at, among_blocks, OWN_FILE), references
+
+    def _drop_own_pool(self) -> bool:
+        """Give up the free own files, whose room is needed; true when there were any."""
+        try:
+            return self._own.drop_pool()
+        except OSError as error:
+            raise self._log.died(error) from error
+
+    def _give_up(self, references: Mapping[tuple[int, int], Reference]) -> None:
+        """Own files that were written, and that nothing will refer to, are free."""
+        try:
+            self._own.give_up(references.values())
+        except OSError as error:
+            raise self._log.died(error) from error
+
+    def _adopt_own_files(self) -> None:
+        """Know the own files that recovery found references to; the others are free."""
+        found, whole = self._recovery.references()
+        try:
+            self._own.adopt(self.incarnation, found, whole=whole)
+        except OSError as error:
+            raise self._log.died(error) from error
+
+    def _collect_own_files(self) -> None:
+        """A checkpoint is durable: own files of blocks that were dead before it are free."""
+        self._own_files_due = False
+        try:
+            self._log.sync()
+            self._own.collect(self._checkpoint.seq)
+            if self._reclaimer.compact_before:
+                self._own.drop_pool()
+        except OSError as error:
+            raise self._log.died(error) from error
 
     def _begin_compaction(self) -> None:
         """The checkpoint that comes goes into a new segment, so that all before it can be reclaimed."""
@@ -354,7 +466,7 @@ class Journal:
         if self._estimate.reserve_bytes() > files.reserve_bytes:
             files.reserve_bytes = self._estimate.roomy_bytes()
         try:
-            return files.fill_reserve()
+            return files.fill_reserve() or (self._own.drop_pool() and files.fill_reserve())
         except OSError as error:
             raise self._log.died(error) from error
 

@@ -171,6 +171,26 @@ class LogWriter:
         except BaseException as error:
             raise self.died(error) from error
 
+    def declare_own_files(self) -> None:
+        """Before the first row with the flag OWN_FILE: the store has a format that says so."""
+        self.check()
+        manifest = self.manifest
+        if not manifest.own_files:
+            try:
+                self._manifests.write(replace(manifest, generation=manifest.generation + 1, own_files=True))
+                self._write_mark()
+            except OSError as error:
+                raise self.died(error) from error
+
+    def sync(self) -> None:
+        """Sync what was appended, unless that is done already."""
+        if not self._sync:
+            try:
+                self._io.fdatasync(self._fd)
+                self._durable_seq = self.active.next_seq
+            except OSError as error:
+                raise self.died(error) from error
+
     def trim(self) -> None:
         """Give free files back to the file system."""
         try:

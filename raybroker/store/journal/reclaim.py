@@ -19,7 +19,7 @@ from typing import Final
 
 from raybroker.model.errors import StoreDamagedError, StoreFullError
 from raybroker.model.record import BLOCK, Entry
-from raybroker.store.journal.format import RELOCATED, pack_entries
+from raybroker.store.journal.format import OWN_FILE, RELOCATED, pack_entries, with_flag
 from raybroker.store.journal.locations import location
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.recovery import Index, Recovery
@@ -179,6 +179,9 @@ class Reclaimer:
     def _append(self, source: Segment, rows: list[tuple[_Block, bytes]]) -> None:
         entries = [Entry(BLOCK, row[1], row[0], row[5], (payload,)) for row, payload in rows]
         packed = pack_entries(entries, RELOCATED)
+        references = [at for at, (row, _) in enumerate(rows) if row[6] & OWN_FILE]
+        if references:
+            packed = with_flag(packed, references, references, OWN_FILE)
         try:
             segment, base = self._log.append(packed, Use.BLOCKS)
         except StoreFullError:

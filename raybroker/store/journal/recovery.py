@@ -30,6 +30,7 @@ from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
 from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
+    OWN_FILE,
     RELOCATED,
     SECTOR_BYTES,
     SUMMARY_ROW_BYTES,
@@ -42,6 +43,7 @@ from raybroker.store.journal.format import (
     padded,
 )
 from raybroker.store.journal.locations import Locations, location, location_parts
+from raybroker.store.journal.own_files import Reference
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles
 
@@ -80,6 +82,8 @@ class Recovery:
     index: Index = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     tail: list[tuple[int, list[Row]]] = field(default_factory=list)
+    own: set[tuple[int, int]] = field(default_factory=set)
+    """Blocks whose payload is a reference to a file of its own."""
     replayed_bytes: int = 0
     """Rows and metas behind the last checkpoint, as far as they make the next one larger."""
     log_bytes: int = 0
@@ -104,11 +108,15 @@ class Recovery:
         start = self._checkpoint()
         before = [s for s in self.segments.values() if start is not None and s.number <= start[0]]
         replay: list[tuple[Segment, int, Row]] = list(self._since(start))
-        fresh = {(row.destination, row.ordinal) for _, _, row in replay if row.kind == BLOCK and not row.flags}
+        fresh = {
+            (row.destination, row.ordinal) for _, _, row in replay if row.kind == BLOCK and not row.flags & RELOCATED
+        }
         moved: dict[tuple[int, int], bytes] = {}
         for segment, base, row in replay:
             if row.kind == BLOCK:
                 self._put(segment, row.destination, row.ordinal, base + row.offset, row.nbytes, row.crc)
+                if row.flags & OWN_FILE:
+                    self.own.add((row.destination, row.ordinal))
                 if row.flags & RELOCATED and (row.destination, row.ordinal) not in fresh:
                     moved[row.destination, row.ordinal] = row.meta
         if start is not None:
@@ -164,6 +172,19 @@ class Recovery:
                 f" destination {destination}, block {ordinal}) are damaged: {reason}"
             )
         return data
+
+    def references(self) -> tuple[list[tuple[tuple[int, int], Reference]], bool]:
+        """The references to own files after recovery, and whether all of them could be read."""
+        found, whole = [], True
+        for key in sorted(self.own):
+            number, offset, nbytes, crc = location_parts(self.index[key[0]][key[1]])
+            try:
+                found.append((key, Reference.decode(self.payload(self.segments[number], *key, offset, nbytes, crc))))
+            except StoreDamagedError as error:
+                whole = False
+                self.notices.append(f"{error}; files that nothing refers to are kept")
+        self.own.clear()
+        return found, whole
 
     def forget_tail(self) -> None:
         """Drop what was read for recovery, which is over."""
@@ -309,7 +330,7 @@ class Recovery:
         index = self.index
         prefix = segment.number << 96
         blocks = nbytes_live = 0
-        for ordinal, destination, offset, nbytes, crc, meta, _ in rows:
+        for ordinal, destination, offset, nbytes, crc, meta, flags in rows:
             known = index.get(destination)
             if known is None:
                 known = index[destination] = Locations()
@@ -322,6 +343,8 @@ class Recovery:
                     continue
                 self._drop(old)
             known[ordinal] = prefix | offset << 64 | nbytes << 32 | crc
+            if flags & OWN_FILE:
+                self.own.add((destination, ordinal))
             blocks += 1
             nbytes_live += nbytes
             if old is None:

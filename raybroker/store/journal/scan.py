@@ -47,6 +47,10 @@ class SegmentScan:
         """The rows of the batch at ``offset`` whose payload does not match its checksum."""
         return [row for row in rows if row.nbytes and crc32(self._bytes(offset + row.offset, row.nbytes)) != row.crc]
 
+    def payload(self, row: Row, offset: int) -> bytes:
+        """The payload of a row of the batch at ``offset``, not verified."""
+        return bytes(self._bytes(offset + row.offset, row.nbytes))
+
     def later_batches(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """Every batch with a valid head behind ``offset``, wherever it starts, whether or not it follows another."""
         wanted = BATCH_MAGIC + self._number.to_bytes(8, "little")

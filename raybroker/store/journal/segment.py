@@ -17,7 +17,7 @@ from typing import Final
 
 from raybroker.model.errors import StoreFullError
 from raybroker.store.journal.anchors import SegmentRecord
-from raybroker.store.journal.fileio import FileIO, write_all
+from raybroker.store.journal.fileio import FileIO, read_exact, write_all
 from raybroker.store.journal.format import (
     ROW_BYTES,
     SECTOR_BYTES,
@@ -164,6 +164,17 @@ class SegmentFiles:
 
     def path(self, slot: int) -> Path:
         return self._directory / segment_name(slot)
+
+    def other(self, name: str) -> bytes | None:
+        """What is in another file of the directory; None when there is none of that name."""
+        try:
+            fd = self._io.open(self._directory / name, write=False)
+        except FileNotFoundError:
+            return None
+        try:
+            return read_exact(self._io, fd, self._io.size(fd), 0)
+        finally:
+            self._io.close(fd)
 
     def discover(self) -> dict[int, int]:
         """slot → size of every segment file there is."""

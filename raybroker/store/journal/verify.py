@@ -23,8 +23,9 @@ from raybroker.store.journal.anchors import (
     mark_bytes,
 )
 from raybroker.store.journal.fileio import FileIO, read_exact
-from raybroker.store.journal.format import SECTOR_BYTES, FormatError, Row, SegmentHeader, padded
+from raybroker.store.journal.format import OWN_FILE, SECTOR_BYTES, FormatError, Row, SegmentHeader, padded
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
+from raybroker.store.journal.own_files import Reference, body_name
 from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles, segment_name
@@ -136,7 +137,7 @@ def _verify_segments(io: FileIO, files: SegmentFiles, manifest: Manifest, mark: 
             report.add(name, size, 0, f"{size} bytes instead of {segment.size_bytes}")
         _verify_header(io, fd, manifest, segment, report)
         if segment.sealed:
-            _verify_sealed(io, fd, segment, report)
+            _verify_sealed(io, files, fd, segment, report)
         files.unpin(segment.slot)
         if not segment.sealed:
             _verify_tail(io, files, manifest, mark, report)
@@ -153,14 +154,14 @@ def _verify_header(io: FileIO, fd: int, manifest: Manifest, segment: Segment, re
         report.add(name, 0, SECTOR_BYTES, str(error))
 
 
-def _verify_sealed(io: FileIO, fd: int, segment: Segment, report: Report) -> None:
+def _verify_sealed(io: FileIO, files: SegmentFiles, fd: int, segment: Segment, report: Report) -> None:
     name = segment_name(segment.slot)
     at = SECTOR_BYTES
     scan = SegmentScan(io, fd, segment.number, segment.data_end)
     chain = segment.first_chain
     try:
         for offset, header, rows in scan.batches(SECTOR_BYTES, segment.first_chain, segment.first_seq):
-            _verify_batch(scan, name, offset, rows, report)
+            _verify_batch(scan, files, name, offset, rows, report)
             chain = header.chain
             at = offset + padded(header.nbytes)
         if chain != segment.chain:
@@ -190,16 +191,33 @@ def _verify_tail(io: FileIO, files: SegmentFiles, manifest: Manifest, mark: Mark
     fd = files.pin(record.slot)
     scan = SegmentScan(io, fd, record.number, segment.data_end)
     for offset, rows in reader.tail:
-        _verify_batch(scan, name, offset, rows, report)
+        _verify_batch(scan, files, name, offset, rows, report)
     files.unpin(record.slot)
     report.next_seq = segment.next_seq
 
 
-def _verify_batch(scan: SegmentScan, name: str, offset: int, rows: list[Row], report: Report) -> None:
+def _verify_batch(
+    scan: SegmentScan, files: SegmentFiles, name: str, offset: int, rows: list[Row], report: Report
+) -> None:
     """The payloads of a batch whose head is good."""
     report.cover(name, offset, rows[-1].offset + rows[-1].nbytes)
     report.batches += 1
     report.blocks += sum(row.kind == BLOCK for row in rows)
-    for row in scan.bad_payloads(rows, offset):
+    bad = scan.bad_payloads(rows, offset)
+    for row in bad:
         what = f"payload of destination {row.destination}, block {row.ordinal}"
         report.add(name, offset + row.offset, row.nbytes, what)
+    for row in rows:
+        if row.flags & OWN_FILE and row not in bad:
+            _verify_own_file(files, Reference.decode(scan.payload(row, offset)), row, report)
+
+
+def _verify_own_file(files: SegmentFiles, reference: Reference, row: Row, report: Report) -> None:
+    """A file that a row refers to.  One that is not there belonged to a block that is dead, as far as the row tells."""
+    name, nbytes = body_name(reference.number), reference.nbytes
+    data = files.other(name)
+    if data is None:
+        return
+    report.cover(name, 0, nbytes)
+    if len(data) < nbytes or crc32(memoryview(data)[:nbytes]) != reference.crc:
+        report.add(name, 0, nbytes, f"payload of destination {row.destination}, block {row.ordinal}")
