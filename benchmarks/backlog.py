@@ -18,7 +18,7 @@ import multiprocessing
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, process_time
+from time import monotonic, process_time, sleep
 from typing import Any, Final
 
 KINDS: Final = ("paging", "plain", "selector", "units", "priorities")
@@ -53,26 +53,29 @@ def options(kind: str, first: int, count: int, last: int) -> dict[str, Any]:
     return {"priority": [n * 7 % 10 for n in numbers]} if kind == "priorities" else {}
 
 
-def fill(folder: Path, kind: str, messages: int, size: int) -> dict[str, float]:
-    """Send all messages; of what is paged, receive them again."""
+def fill(folder: Path, kind: str, messages: int, size: int, rate: int) -> dict[str, float]:
+    """Send all messages, at most ``rate`` a second (0: as fast as it goes); of what is paged, receive them again."""
     with opened(folder) as connection:
         admin = connection.admin()
         admin.create_destination("queue", QUEUE, maxNumMsgs=-1, maxTotalMsgBytes=-1, consumerFlowLimit=2 * CHUNK)
         before = memory_bytes()
         producer = connection.session().producer(QUEUE, persistent=kind != "paging")
         rest = b"x" * max(size - 8, 0)
-        began, used = monotonic(), process_time()
+        began, used, most = monotonic(), process_time(), before
         for first in range(0, messages, CHUNK):
             count = min(CHUNK, messages - first)
             bodies = [n.to_bytes(8, "little") + rest for n in range(first, first + count)]
             producer.send_many(bodies, **options(kind, first, count, messages - 1))
+            most = max(most, memory_bytes())
+            if rate:
+                sleep(max(began + (first + count) / rate - monotonic(), 0))
         found = {"sent_s": monotonic() - began, "sent_cpu_s": process_time() - used}
         found["memory_mb"] = (memory_bytes() - before) / MB
         host = admin.query_broker()["hosts"][0]
         found["paged_mb"] = host.get("paged_bytes", 0) / MB
         if kind == "paging":
             found |= drained(connection, messages)
-            found["peak_mb"] = max(found["memory_mb"], found.pop("memory_after_mb") - before / MB)
+        found["peak_mb"] = (max(most, found.pop("most", 0)) - before) / MB
     return found
 
 
@@ -90,7 +93,7 @@ def drained(connection: Any, messages: int) -> dict[str, float]:
             raise TimeoutError(f"{got} of {messages} messages came")
         batch[-1].acknowledge()
         most = max(most, memory_bytes())
-    return {"received_s": monotonic() - began, "memory_after_mb": most / MB}
+    return {"received_s": monotonic() - began, "most": most}
 
 
 def restart(folder: Path, kind: str, messages: int, size: int) -> dict[str, float]:
@@ -135,12 +138,13 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--rate", type=int, default=0, help="messages a second that are sent; 0: as many as go")
     parser.add_argument("--folder", type=Path, default=None, help="where stores and paging files are made")
     given = parser.parse_args()
     for kind in given.kinds:
         with tempfile.TemporaryDirectory(prefix="rbb", dir=given.folder) as folder:
             args = (Path(folder), kind, given.messages, given.size)
-            found = alone(fill, *args)
+            found = alone(fill, *args, given.rate)
             if kind != "paging":
                 found |= alone(restart, *args)
         print(json.dumps({"kind": kind, **{name: round(value, 2) for name, value in found.items()}}), flush=True)

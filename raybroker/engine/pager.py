@@ -27,8 +27,11 @@ from raybroker.model.columns import HEAD
 from raybroker.model.record import Buffer
 
 BATCH_BYTES: Final = 4 << 20
-"""Blocks go out by so much, or one by one if they are larger; less than that waits for company."""
+"""Less than that waits for company."""
 BATCH_BLOCKS: Final = 4_096
+WRITE_BYTES: Final = 32 << 20
+WRITE_BLOCKS: Final = 32_768
+"""One write takes at most so many, and at least one, so that it catches up with what came during the last one."""
 BLOCK_OVERHEAD_BYTES: Final = 512
 """What keeping a block in memory costs beside its bytes; counts for the buffer."""
 RETRY_MS: Final = 5_000
@@ -179,10 +182,10 @@ class Pager:
             ))  # fmt: skip
         rows: list[tuple[int, int, Buffer]] = []
         nbytes = 0
-        for key, view in islice(self._leaving.items(), BATCH_BLOCKS):
+        for key, view in islice(self._leaving.items(), WRITE_BLOCKS):
             rows.append((*key, view))
             nbytes += memoryview(view).nbytes
-            if nbytes >= BATCH_BYTES:
+            if nbytes >= WRITE_BYTES:
                 break
         self._writing = [(destination, ordinal) for destination, ordinal, _ in rows]
         self._files.write(rows, self._written)
