@@ -49,6 +49,8 @@ class Twin:
         self.top: dict[int, int] = {}
         self.unwritten: dict[int, list[int]] = {}
         self.paused: dict[str, int] = {}
+        self.pool_used = 0
+        """Messages of its pool before the step."""
         self.values: list[int] = []
         """Which messages the host itself sends next: their values."""
         self.made: dict[int, int] = {}

@@ -35,7 +35,7 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
         return {Sent: told}  # Its transaction is told, so that it does not commit without the message.
     count = len(command.sizes)
     values = twin.values if own else [value_of(command.producer, command.first_seq + i) for i in range(count)]
-    accepted, refused = _sort(twin, command, values)
+    accepted, refused = _sort(twin, command, values, _without_room(twin, command, out))
     _accept(twin, command, values, accepted, out)
     gates = twin.gates
     gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
@@ -53,7 +53,21 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     return {Sent: [told]}
 
 
-def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int]]:
+def _without_room(twin: Twin, command: cmd.Send, out: Outcome) -> set[int]:
+    """Which messages were refused for a pool, which a twin does not see; it has to be full, or others came first."""
+    account = twin.home.policy.account
+    if account is None:
+        return set()
+    rows = [row for e in (*out.immediate, *out.after_durable) if isinstance(e, Sent) for row in e.refused]
+    found = {index for row in rows if "imq.system" in row.text for index in range(row.start, row.end)}
+    full = 0 <= account.share.limits.messages < twin.pool_used + len(command.sizes)
+    assert not found or command.turned_away or full, "there was room"
+    return found
+
+
+def _sort(
+    twin: Twin, command: cmd.Send, values: list[int], without_room: set[int]
+) -> tuple[list[int], list[int]]:  # fmt: skip
     """Which messages are taken, and which are refused; the others are here already."""
     limits = twin.home.attributes
     rejecting = limits.limitBehavior == "REJECT_NEWEST"
@@ -70,6 +84,7 @@ def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], 
             (checked and value < top)
             or (command.persistent and not command.room)
             or paused
+            or index in without_room
             or 0 <= limits.maxBytesPerMsg < size
             or (rejecting and (0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes))
         ):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raybroker.content.death_records import DELIVERY_COUNT
 from raybroker.content.headers import BlockContent, decode_header
 from raybroker.core import command as cmd
+from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.durable.records import REJECTED
@@ -136,6 +137,8 @@ class Watch:
         if isinstance(command, cmd.Send) and not (command.persistent or command.confirm):
             first = value_of(command.producer, command.first_seq)
             self.unawaited.update(range(first, first + len(command.sizes)))
+        if home.policy.account is not None:
+            twin.pool_used = home.policy.account.share.used_messages
         out = Destination.step(home, command, now_ms=now_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
@@ -148,6 +151,8 @@ class Watch:
             self._add_all("enqueue", twin.values, kind="invoke")
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms)
+        if home.policy.account is not None:
+            self._check_pool(home.policy.account.share, command)
         if isinstance(command, cmd.SettleDeadLetters):
             assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
             self.codec.moved = {}
@@ -161,6 +166,16 @@ class Watch:
             check(home)
         self._log(home, twin)
         return out
+
+    def _check_pool(self, share: PoolShare, command: cmd.Command) -> None:
+        """All destinations of the host hold no more than their pool, after whatever a client has sent."""
+        assert self.world.host is not None
+        homes = self.world.host.registry.destinations.values()
+        held = sum(home.block_index.messages for home in homes if home.name != DMQ)
+        assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
+        if isinstance(command, cmd.Send) and command.attachment:
+            assert held <= share.limits.messages, f"{held} messages are held of {share.limits.messages}"
+            self.seen["pool full"] += held == share.limits.messages
 
     def _check_only(self, home: Destination, command: cmd.Send) -> None:
         """What died in one subscription goes back to that alone."""

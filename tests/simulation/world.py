@@ -6,7 +6,7 @@ First the faults that the plan drew happen at random; then they end, producers s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from raybroker.config import Config
@@ -36,10 +36,11 @@ SWEEP = 200 * MS
 class World:
     """``run`` raises AssertionError, or whatever the broker raises, when the seed finds something.
 
-    ``decisions``: what was decided about prepared transactions, by key; ``active``: keys whose client sees to them.
+    ``decisions``: what was decided about prepared transactions, by key; ``active``: keys whose client sees to them;
+    ``properties``: of the broker, beside those that the seed chooses.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, properties: Mapping[str, object] | None = None) -> None:
         self.rng = Random(seed)
         self.plan = draw(self.rng)
         self.loop = Loop()
@@ -72,6 +73,7 @@ class World:
             "imq.message.expiration.interval": self.plan.scan_s,
             "raybroker.transaction.timeout_ms": self.plan.transaction_timeout_ms,
             "imq.txn.reapLimit": self.plan.remembered_max,
+            **(properties or {}),
         })  # fmt: skip
 
     @property

@@ -121,13 +121,11 @@ class Admission:
         if plain and own.take_all(held_messages, held_bytes, command.sizes, offered.bit_count()):
             return offered
         some = list(pk.runs_of(offered))
-        admitted, too_many = limits.admit(self._name, own, held_messages, held_bytes, command.sizes, some)
+        pool, block = (account.share if account is not None else None), (0, 0)
+        if before and pool is not None:
+            block = before.bit_count(), sum(pk.chosen(command.sizes, before))
+        admitted, too_many = limits.admit(self._name, own, held_messages, held_bytes, command.sizes, some, pool, block)
         refused += too_many
-        if account is not None:
-            share, done = account.share, (before.bit_count(), sum(pk.chosen(command.sizes, before)) if before else 0)
-            admitted, no_room = share.admit(command.sizes, admitted, *done)
-            share.refused += sum(row.end - row.start for row in no_room)
-            refused += no_room
         if works:
             admitted, faults = self._works.admit(command, admitted, self._policy.message_bytes_max)
             refused += faults

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.outcome import Refused
 from raybroker.model.settings import DestinationAttributes
@@ -51,17 +52,27 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
 
 
 def admit(
-    name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges
-) -> tuple[Ranges, list[Refused]]:
-    """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused."""
+    name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges,
+    pool: PoolShare | None = None, before: tuple[int, int] = (0, 0),
+) -> tuple[Ranges, list[Refused]]:  # fmt: skip
+    """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused.
+
+    ``pool``: they need room there too, beside so many messages and bytes of their block ``before``.
+    """
     admitted: Ranges = []
     refused: list[Refused] = []
+    charged, charged_bytes = before
     for start, end in offered:
         for index in range(start, end):
             reason = _reason(name, limits, held_messages, held_bytes, sizes[index])
+            if reason is None and pool is not None and not pool.fits(charged + 1, charged_bytes + sizes[index]):
+                reason = "quota_exceeded", pool.refusal(charged + 1)
+                pool.refused += 1
             if reason is None:
                 held_messages += 1
                 held_bytes += sizes[index]
+                charged += 1
+                charged_bytes += sizes[index]
                 _extend(admitted, index)
             elif refused and refused[-1].end == index and refused[-1][2:] == reason:
                 refused[-1] = refused[-1]._replace(end=index + 1)

@@ -14,12 +14,8 @@ that every wait ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-
-from raybroker.core.blocks.ranges import Ranges
-from raybroker.core.outcome import Refused
 
 FIFO: Final = "FIFO"
 PREEMPTIVE: Final = "Preemptive"
@@ -223,29 +219,6 @@ class PoolShare:
         return (lease.messages < 0 or self.used_messages + owed.messages + messages <= lease.messages) and (
             lease.bytes < 0 or self.used_bytes + owed.bytes + nbytes <= lease.bytes
         )
-
-    def admit(
-        self, sizes: Sequence[int], offered: Ranges, before: int = 0, bytes_before: int = 0
-    ) -> tuple[Ranges, list[Refused]]:
-        """Split messages (ranges of indexes into ``sizes``) into those that fit beside those ``before``, and those that
-        are refused."""
-        taken: Ranges = []
-        refused: list[Refused] = []
-        for start, end in offered:
-            for index in range(start, end):
-                if self.fits(before + 1, bytes_before + sizes[index]):
-                    before, bytes_before = before + 1, bytes_before + sizes[index]
-                    if taken and taken[-1][1] == index:
-                        taken[-1] = taken[-1][0], index + 1
-                    else:
-                        taken.append((index, index + 1))
-                    continue
-                text = self.refusal(before + 1)
-                if refused and refused[-1].end == index and refused[-1].text == text:
-                    refused[-1] = refused[-1]._replace(end=index + 1)
-                else:
-                    refused.append(Refused(index, index + 1, "quota_exceeded", text))
-        return taken, refused
 
     def refusal(self, messages: int = 1) -> str:
         """Why so many more messages are not taken."""

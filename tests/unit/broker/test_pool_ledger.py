@@ -120,8 +120,7 @@ class World:
         share = self.share[host]
         while (found := share.take_next(self.now)) is not None:
             waiter, first = found
-            taken, _ = share.admit([0] * waiter.messages, [(0, waiter.messages)] if first else [])
-            count = sum(end - start for start, end in taken)
+            count = max((n for n in range(waiter.messages + 1) if share.fits(n, 0)), default=0) if first else 0
             self.let_in += count == waiter.messages
             share.charge(count, 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybroker.core.admission import limits
 from raybroker.core.admission.pool_share import (
     ANSWER_MS,
     OWED_MS,
@@ -46,15 +47,21 @@ def test_zero_takes_nothing_and_no_limit_takes_anything() -> None:
 
 def test_of_a_block_that_fits_in_part_that_part_is_taken() -> None:
     share = share_of(2, 100)
-    taken, refused = share.admit([10, 200, 10, 10], [(0, 4)])
+    taken, refused = limits.admit("q", limits.Limits(-1, -1, -1), 0, 0, [10, 200, 10, 10], [(0, 4)], share)
     assert taken == [(0, 1), (2, 3)]
     assert [(row.start, row.end, row.code) for row in refused] == [(1, 2, "quota_exceeded"), (3, 4, "quota_exceeded")]
     assert "imq.system.max_size=100" in refused[0].text
     assert "imq.system.max_count=2" in refused[1].text
+    assert share.refused == 2
 
 
 def test_what_was_admitted_of_a_block_before_counts() -> None:
-    assert share_of(2).admit([1, 1, 1], [(2, 3)], before=2)[0] == []
+    assert limits.admit("q", limits.Limits(-1, -1, -1), 0, 0, [1, 1, 1], [(2, 3)], share_of(2), (2, 2))[0] == []
+
+
+def test_what_the_pool_refuses_does_not_count_for_the_limits_of_the_destination() -> None:
+    taken, _ = limits.admit("q", limits.Limits(1, -1, -1), 0, 0, [200, 10], [(0, 2)], share_of(-1, 100))
+    assert taken == [(1, 2)]
 
 
 def test_first_come_first_served_although_a_later_one_would_fit() -> None:
