@@ -206,6 +206,11 @@ class Executor:
         if done is not None:
             done()
 
+    def give_back(self) -> None:
+        """There is nothing to do: write a checkpoint if the store can give space back then."""
+        if not self._checkpointing and self.failure is None and self._store.checkpoint_helps():
+            self.checkpoint(self.tidy)
+
     def tidy(self) -> None:
         """Let the store reclaim space though nothing is written; see Committer."""
         if self.failure is None:

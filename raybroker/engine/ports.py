@@ -83,6 +83,10 @@ class Store(Protocol):
         """True when committing a CHECKPOINT now would let space be reclaimed or recovery be shorter."""
         ...
 
+    def checkpoint_helps(self) -> bool:
+        """True when a CHECKPOINT made now would give space back, though none is due: for a host with nothing to do."""
+        ...
+
     def maintain(self, budget_bytes: int) -> bool:
         """Reclaim space, copying at most ``budget_bytes`` of survivors; True when more is left to do."""
         ...

@@ -171,7 +171,7 @@ class HostService(HostMessages):
         self._store.close()
 
     async def _tick(self) -> None:
-        ticks, was_low = 0, False
+        ticks, was_low, commits = 0, False, -1
         while True:
             await asyncio.sleep(TICK_S)
             self.host.tick()
@@ -180,6 +180,9 @@ class HostService(HostMessages):
                 self._slow_store.tick()
             if self._disk is not None:
                 self._disk.tick()
+            before, commits = commits, self._store.stats().commits
+            if commits == before:
+                self.host.executor.give_back()
             ticks += 1
             low = self.host.memory.level > Level.GREEN
             if ticks % BUFFER_TICKS == 0 or low is not was_low:

@@ -90,6 +90,10 @@ class MemoryStore:
     def checkpoint_due(self) -> bool:
         return self._fresh_notes >= self.checkpoint_after_entries
 
+    def checkpoint_helps(self) -> bool:
+        """False: what is dead is no longer in memory."""
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Drop superseded notes, and blocks that were freed before the last checkpoint."""
         self._check()

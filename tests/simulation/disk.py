@@ -91,6 +91,9 @@ class SimStore:
     def checkpoint_due(self) -> bool:
         return self.want_checkpoint or self.fresh >= self._checkpoint_entries
 
+    def checkpoint_helps(self) -> bool:
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Drop what a checkpoint superseded, and move some survivors to the end of the log."""
         cut = self._cut()

@@ -273,6 +273,10 @@ class Journal:
             return True
         return self._bytes_since_checkpoint >= 2 * self._checkpoint_bytes
 
+    def checkpoint_helps(self) -> bool:
+        """True when a checkpoint made now would free segments."""
+        return self._frees_segments()
+
     def maintain(self, budget_bytes: int) -> bool:
         """Remove dead segments, copy survivors out of sparse ones, prepare the next file: a step of that many bytes."""
         self._check()

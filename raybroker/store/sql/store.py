@@ -217,6 +217,10 @@ class SqlStore:
         """True once enough was written since the last checkpoint."""
         return self._since_checkpoint >= max(self._segment_bytes, 2 * self._checkpoint_bytes)
 
+    def checkpoint_helps(self) -> bool:
+        """False: a database keeps its pages until it is compacted."""
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Delete rows that nobody needs, a part at a time; True when more are left."""
         self._check()

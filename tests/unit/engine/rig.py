@@ -38,7 +38,7 @@ class SlowCommitter:
         self.store = store
         self.waiting: list[tuple[Sequence[Entry], Callable[[], None]]] = []
         self.overloaded = False
-        self.pending_bytes = 0
+        self.pending_bytes = self.tidied = 0
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
         self.waiting.append((entries, done))
@@ -49,6 +49,9 @@ class SlowCommitter:
             if entries:
                 self.store.commit(entries)
             done()
+
+    def tidy(self) -> None:
+        self.tidied += 1
 
     def close(self) -> None: ...
 

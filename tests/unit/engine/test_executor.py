@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, budget_bytes: int = 1 << 20) -> None:
         self.seen: list[Any] = []
-        self.due = False
+        self.due = self.helps = False
         self.clock = Clock()
         self.wakeups = Wakeups()
         self.observers = Observers()
@@ -52,7 +52,7 @@ class World:
         self.dispatcher.register({Idle: self._released, Retire: self._released})
         store: Any = SimpleNamespace(
             checkpoint_due=lambda: self.due, commit=self._commit, has_room=lambda nbytes: nbytes <= 100,
-            read=lambda number, ordinal: b"",
+            read=lambda number, ordinal: b"", checkpoint_helps=lambda: self.helps,
         )  # fmt: skip
         self.cache = BlockCache(store, budget_bytes)
         self.executor = Executor(
@@ -188,3 +188,16 @@ def test_what_the_core_refuses_leaves_nothing_behind() -> None:
         world.executor.perform(home, None)  # type: ignore[arg-type]
     world.executor.later(lambda: world.seen.append("goes on"))
     assert (world.took(), world.committer.waiting) == (["goes on"], [])
+
+
+def test_with_nothing_to_do_a_checkpoint_is_written_when_it_gives_space_back() -> None:
+    world = World()
+    world.executor.give_back()
+    assert world.committer.waiting == []
+    world.helps = True
+    world.executor.give_back()
+    world.executor.give_back()
+    ((entries, _),) = world.committer.waiting
+    assert [entry.kind for entry in entries] == [CHECKPOINT]
+    world.committer.sync()
+    assert world.committer.tidied == 1, "the store may take some time for it"
