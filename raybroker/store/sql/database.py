@@ -24,6 +24,13 @@ KEEPALIVE_COUNT: Final = 3
 """PostgreSQL gives a lost machine's locks up after KEEPALIVE_S * (1 + KEEPALIVE_COUNT)."""
 
 
+PAGE_BYTES: Final = 16 << 10
+"""A page of SQLite; a block of messages takes several of the default size."""
+LOG_BYTES: Final = 32 << 20
+"""SQLite copies pages from its log to the database after so many bytes.  What was deleted meanwhile, and its pages used
+again, is copied once."""
+
+
 class UnreachableError(StoreError):
     """The database could not be connected to, or the connection was lost."""
 
@@ -212,9 +219,11 @@ def _is_full(error: Exception) -> bool:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     # The driver begins no transactions by itself: transaction() does.
     connection.isolation_level = None
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // PAGE_BYTES}")
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
