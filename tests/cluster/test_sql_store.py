@@ -1,0 +1,85 @@
+"""Brokers as actors whose messages are in a database: hosts that are killed, and a database that is (P-13)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.actors.store_tables import StoreManager
+from raybroker.config import Config
+from raybroker.errors import BrokerError, ConfigError
+from tests.cluster import rays
+from tests.contracts import postgres
+from tests.contracts.handles import bodies, until
+
+CLUSTER = "tables"
+QUEUE = "orders"
+RECOVERED_S = 90
+"""A process of Ray takes half a minute to start on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    with postgres.server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory, server: postgres.Server) -> dict[str, object]:
+    return {
+        **rays.small_store(tmp_path_factory.mktemp("store")), "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.postgresql.opendburl": server.url,
+        "imq.persist.jdbc.connection.retry.delay": 200,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(own_ray: str, config: dict[str, object]) -> Iterator[Any]:
+    with pytest.raises(ConfigError, match="make them with raybroker dbmgr create tbl"):
+        rb.start(CLUSTER, config=config)
+    StoreManager(Config.of(config), CLUSTER).create(database=False)
+    with rb.start(CLUSTER, config=config) as started:
+        yield started
+
+
+def sent_again(connection: Any, value: object) -> bool:
+    """Whether the message is confirmed; a host that is between two lives refuses it."""
+    try:
+        connection.session().producer(QUEUE).send(value)
+    except BrokerError:
+        return False
+    return True
+
+
+def test_nothing_is_lost_with_a_host_or_with_the_database(
+    cluster: Any, server: postgres.Server, config: dict[str, object]
+) -> None:
+    def stored() -> list[str]:
+        return [host["name"] for host in StoreManager(Config.of(config), CLUSTER).query()[0]["hosts"]]
+
+    with rb.connect(cluster=CLUSTER) as connection:
+        connection.admin().create_destination("queue", QUEUE)
+        connection.session().producer(QUEUE).send_many(range(50))
+        for pid in [pid for name, pid in cluster.pids().items() if name != "broker"]:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: sent_again(connection, 50), timeout_s=RECOVERED_S)
+    server.kill()
+    starting = threading.Timer(3, server.start)
+    starting.start()
+    with rb.connect(cluster=CLUSTER) as connection:
+        until(lambda: sent_again(connection, 51), timeout_s=RECOVERED_S)
+        starting.join()
+        consumer, found = connection.session().consumer(QUEUE), []
+        until(lambda: found.extend(bodies(consumer.receive_many(100, timeout=1))) or 51 in found)
+        assert sorted(set(found)) == list(range(52))
+        assert found[:51] == list(range(51)), "only what was sent again may come twice"
+        consumer.close()
+        before = stored()
+        connection.admin().destroy_destination("queue", QUEUE)
+        until(lambda: len(stored()) < len(before), "the rows of its host are removed")
