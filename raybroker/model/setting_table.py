@@ -394,6 +394,8 @@ LATER: Final = frozenset({
     "imq.service.activelist", "imq.hostname", "imq.portmapper.port",
     "imq.portmapper.hostname", "imq.portmapper.backlog", "imq.shared.connectionMonitor_limit",
     "imq.httpjms.http.pullPeriod", "imq.persist.file.newTxnLog.enabled", "imq.authentication.type",
+    "imq.persist.file.transaction.memorymappedfile.enabled", "imq.persist.file.txnLog.groupCommit",
+    "imq.persist.file.txnLog.logNonTransactedMsgSend", "imq.persist.file.txnLog.logNonTransactedMsgAck",
     "imq.authentication.basic.user_repository",
     "imq.authentication.client.response.timeout", "imq.accesscontrol.enabled", "imq.accesscontrol.file.filename",
     "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
