@@ -151,7 +151,7 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
-            if "consumption" in home.paused:
+            if "consumption" in home.paused or home.policy.batch_wait_ms:
                 continue
             for_him = queue.plain.backlog.has_for(consumer.selector)
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"

@@ -6,6 +6,7 @@ from typing import Final
 
 from raybroker.core.admission.limits import Limits, limits_of
 from raybroker.core.admission.pool_share import Account
+from raybroker.core.delivery.batch_wait import batch_wait_ms
 from raybroker.model.settings import DestinationAttributes
 
 REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
@@ -20,11 +21,14 @@ class Policy:
     removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
+    batch_wait_ms      how long a partial batch waits before it is handed out; 0: it does not
     account            what the pool is charged for the destination; None: it is in no pool
     paused             "production", "consumption" or "insertion" → until when, milliseconds; 0 until told otherwise
     """
 
-    __slots__ = ("account", "attributes", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max")
+    __slots__ = (
+        "account", "attributes", "batch_wait_ms", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max",
+    )  # fmt: skip
 
     attributes: DestinationAttributes
     limits: Limits
@@ -42,6 +46,7 @@ class Policy:
         self.attributes = attributes
         self.limits = limits_of(attributes, self.message_bytes_max)
         self.removing = REMOVING.get(attributes.limitBehavior)
+        self.batch_wait_ms = batch_wait_ms(attributes)
 
     def set_host_limits(self, *, message_bytes_max: int, rollbacks_max: int) -> None:
         """What the host adds to the attributes holds from now on."""

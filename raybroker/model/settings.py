@@ -139,6 +139,7 @@ class DestinationAttributes:
     unitOfWorkHandlingPolicy: str = "PassThrough"
     incompleteWorkExpirationTime: int = UNLIMITED
     maxNumSchedules: int = 100
+    messagingPerformancePreference: int = 25
     consumersBeforeDispatch: int = 0
     delayBeforeDispatch: int = UNLIMITED
     validateXMLSchemaEnabled: bool = False
@@ -162,11 +163,15 @@ class DestinationAttributes:
     @property
     def consumer_flow_limit(self) -> int | None:
         """Messages a consumer may be sent in one batch; None: no limit, written -1 or 0."""
+        if not self.messagingPerformancePreference:
+            return 1
         return self.consumerFlowLimit if self.consumerFlowLimit > 0 else None
 
     @property
     def shared_consumer_flow_limit(self) -> int | None:
         """The same for each consumer of a shared subscription."""
+        if not self.messagingPerformancePreference:
+            return 1
         return self.sharedConsumerFlowLimit if self.sharedConsumerFlowLimit > 0 else None
 
 
@@ -289,6 +294,8 @@ def _overridden(
             "duplicateWindowMs and unitOfOrderRouting=PathService exclude each other: a unit that is used again may go"
             " to another broker, which does not know the ids of before; choose Hash"
         )
+    if (preference := found.messagingPerformancePreference) % 25:
+        raise ConfigError(f"messagingPerformancePreference = {preference} is not one of 0, 25, 50, 75 and 100")
     for of, limit in (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes")):
         _check_threshold(of, getattr(found, f"{of}High"), getattr(found, f"{of}Low"), limit, getattr(found, limit))
     return found

@@ -30,6 +30,8 @@ from raybroker.model.setting import INT_MAX
 from raybroker.system.entropy import token
 
 MODES: Final = ("auto", "client", "dups_ok", "none")
+MULTICAST: Final = ("multicast", "multicastnoacknowledge", "multicastnoack")
+"""Modes of sessions for multicast topics, without underscores."""
 TRANSACTED: Final = "transacted"
 DUPS_OK_MESSAGES: Final = 10
 DUPS_OK_S: Final = 7.0
@@ -48,6 +50,11 @@ GIVEN_BACK: Final = ("release", "fail")
 def session_mode(ack: str, transacted: bool, ack_window: int = 1) -> str:
     """The mode of a session; raises ConfigError for an unknown one, and for a window where there is none."""
     check_arguments(ack=ack, transacted=transacted, ack_window=ack_window)
+    if ack.lower().replace("_", "") in MULTICAST:
+        raise ConfigError(
+            f"ack={ack!r} is not supported: messages go over connections, and none is lost on the way or overtakes"
+            ' another; use ack="none" and a topic, whose broker forgets a message once it is handed out'
+        )
     if ack not in MODES:
         raise ConfigError(f"ack={ack!r} is unknown; choose one of {', '.join(MODES)}")
     mode = TRANSACTED if transacted else ack

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.delivery.batch_wait import BatchWait
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.dead_letters import Dead, DeadLetters
 from raybroker.core.delivery.decided import Dispatched, Failed
@@ -52,6 +53,7 @@ class DeliveryQueue:
         "_dispatched",
         "_index",
         "_works",
+        "batch_wait",
         "consumers",
         "dead_letters",
         "delayed",
@@ -86,6 +88,7 @@ class DeliveryQueue:
         self.hidden: list[tuple[Run, bool]] = []
         self.dead_letters = DeadLetters(block_index)
         self.dispatch_gate = DispatchGate()
+        self.batch_wait = BatchWait()
         self._arrival = 1
         self._dispatched = Dispatched()
 
@@ -207,7 +210,11 @@ class DeliveryQueue:
     def dispatch(self) -> Dispatched:
         """Hand out what waits, in order, to consumers in turn, until one of the two runs out."""
         found = self._dispatched = Dispatched()
-        self.pending.dispatch(self)
+        wait_ms = self.policy.batch_wait_ms
+        if not wait_ms or not self.batch_wait.holds(
+            self.consumers, self.pending.count, self._arrival, self.step.now_ms, wait_ms
+        ):
+            self.pending.dispatch(self)
         return found
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:
@@ -406,6 +413,8 @@ class DeliveryQueue:
             self.step.wake(self.delayed.next_ms)
         if not self.dispatch_gate.dispatching:
             self.step.wake(self.dispatch_gate.until_ms(self.policy.attributes))
+        if self.batch_wait.since_ms is not None:
+            self.step.wake(self.batch_wait.until_ms(self.step.now_ms, self.policy.batch_wait_ms))
 
     def contents(self, *, tried: bool = False) -> Iterator[tuple[str, Run]]:
         """(state, run) of everything the delivery queue has but for what transactions and the dead letters hold.
