@@ -362,15 +362,33 @@ def test_what_another_thread_schedules_runs_though_a_thread_leads(make_broker: M
                 producer.send(turn)
             waiting = pool.submit(consumer.receive, 60 if turn % 2 else 0.02)
             ran: Future[int] = Future()
-            io.loop.call_soon_threadsafe(ran.set_result, turn)  # As Ray does, and what asyncio runs in threads.
+            if turn % 4 < 2:
+                io.loop.call_soon_threadsafe(ran.set_result, turn)  # As Ray does, and what asyncio runs in threads.
+            else:
+                ran = io.submit(asyncio.sleep(0, turn))
             assert ran.result(WAIT_S) == turn
-            assert io.submit(asyncio.sleep(0, turn)).result(WAIT_S) == turn
             if turn % 2:
                 broker.connect().session().producer(consumer._core.name).send(turn)
                 assert waiting.result(WAIT_S).body == turn
             else:
                 assert waiting.result(WAIT_S) is None
             served.clear()
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_what_a_leader_has_scheduled_runs_when_it_leaves(make_broker: MakeBroker, served: list[int]) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    producer, io = connection.session().producer(broker.name()), connection._core.io
+    for turn in range(10):
+        served.clear()
+        while threading.get_ident() not in served:
+            producer.send(turn)
+        ran: Future[int] = Future()
+        io.expect()
+        io.post(lambda ran=ran: io.loop.call_soon(ran.set_result, 1))
+        io.lead(lambda: True)
+        assert ran.result(WAIT_S) == 1
 
 
 def test_short_waits_end_in_time_and_not_before(make_broker: MakeBroker) -> None:

@@ -85,6 +85,7 @@ class Turns:
     def follow(self, thread: int) -> bool:
         """A thread waits for those who serve: True when the IO thread is needed at once."""
         self._followers.add(thread)
+        self._expected = 0  # What it was about to post was posted before already.
         return self.owner is Owner.NOBODY
 
     def followed(self, thread: int, now_ns: int) -> bool:

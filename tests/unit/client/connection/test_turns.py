@@ -90,6 +90,9 @@ def test_what_is_posted_wakes_the_io_thread_unless_its_thread_is_about_to_wait()
     turns.expect(ME)
     assert not turns.posted(ME)
     assert turns.posted(ME)
+    turns.expect(ME)
+    turns.follow(ME)
+    assert turns.posted(ME)
 
 
 class Waiting(RuleBasedStateMachine):
