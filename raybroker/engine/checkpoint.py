@@ -19,7 +19,7 @@ from raybroker.core.durable.snapshot import snapshot
 from raybroker.engine.schedule_log import ScheduleLog
 from raybroker.engine.transaction_log import TxLog
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun
 from raybroker.model.settings import DestinationAttributes, destination_attributes
 
 _HEAD: Final = struct.Struct("<III")
@@ -87,13 +87,16 @@ class Recovered:
     def dead(self, number: int) -> list[int]:
         """Blocks of destination ``number`` that no delivery queue is owed."""
         recovery = self.recoveries[number]
-        return recovery.dead if number in self.definitions else [*recovery.dead, *recovery.blocks]
+        return recovery.dead if number in self.definitions else [*recovery.dead, *recovery.ordinals()]
 
 
-def read_back(entries: Iterable[Entry]) -> Recovered:
+def read_back(entries: Iterable[Entry | EntryRun]) -> Recovered:
     """Sort a store's entries by destination. Raises StoreDamagedError for what cannot be understood."""
     found = Recovered(1, {}, {}, TxLog(), ScheduleLog())
     for entry in entries:
+        if isinstance(entry, EntryRun):
+            _recovery_of(found, entry.destination).apply_run(entry)
+            continue
         if entry.kind == CHECKPOINT:
             _load(found, entry.meta)
             continue
@@ -103,10 +106,7 @@ def read_back(entries: Iterable[Entry]) -> Recovered:
             else:
                 found.transactions.apply(entry.meta)
             continue
-        recovery = found.recoveries.get(entry.destination)
-        if recovery is None:
-            recovery = found.recoveries[entry.destination] = Recovery(entry.destination)
-            found.next_number = max(found.next_number, entry.destination + 1)
+        recovery = _recovery_of(found, entry.destination)
         try:
             kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
             if kind == records.ATTRIBUTES:
@@ -118,6 +118,14 @@ def read_back(entries: Iterable[Entry]) -> Recovered:
         except (struct.error, ValueError, IndexError) as error:
             raise StoreDamagedError(f"an entry of destination {entry.destination} does not decode: {error}") from None
     return found
+
+
+def _recovery_of(found: Recovered, number: int) -> Recovery:
+    recovery = found.recoveries.get(number)
+    if recovery is None:
+        recovery = found.recoveries[number] = Recovery(number)
+        found.next_number = max(found.next_number, number + 1)
+    return recovery
 
 
 def _load(found: Recovered, meta: bytes) -> None:

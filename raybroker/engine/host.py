@@ -266,7 +266,7 @@ class Host:
     def start(self, committer: Committer) -> None:
         """Rebuild every destination from the store, then take commands. Raises StoreDamagedError."""
         self.executor.start(committer)
-        found = read_back(self.store.recover())
+        found = read_back(self.store.recover_runs())
         self.pools.configure()
         self.transactions.restore(found.transactions)
         gone = self.installation.restore(found)

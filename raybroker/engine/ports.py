@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
 from raybroker.model.block import Block
-from raybroker.model.record import Buffer, Entry, StoreStats
+from raybroker.model.record import Buffer, Entry, EntryRun, StoreStats
 from raybroker.model.settings import DestinationAttributes
 
 __all__ = [
@@ -61,6 +61,11 @@ class Store(Protocol):
         empty), then every BLOCK and NOTE after it, in log order.  A (destination, ordinal) is given once, however
         often it was moved.
         """
+        ...
+
+    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+        """As :meth:`recover`, in its place: blocks that are side by side may come together, and the order holds within
+        each destination."""
         ...
 
     def commit(self, entries: Sequence[Entry]) -> None:

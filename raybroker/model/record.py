@@ -6,6 +6,7 @@ freed), which are notes (they live until a checkpoint supersedes them) and which
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -35,6 +36,51 @@ class Entry(NamedTuple):
     ordinal: int
     meta: bytes
     payload: Payload = ()
+
+
+class EntryRun(NamedTuple):
+    """BLOCK entries of one destination, with ordinals side by side and metas of one length.
+
+    first  ordinal of the first
+    metas  the metas, one behind the other
+    """
+
+    destination: int
+    first: int
+    blocks: int
+    metas: bytes
+
+    def entries(self) -> Iterator[Entry]:
+        size = len(self.metas) // self.blocks
+        for at in range(self.blocks):
+            yield Entry(BLOCK, self.destination, self.first + at, self.metas[at * size : (at + 1) * size])
+
+
+RUN_BLOCKS_MAX: Final = 1 << 16
+"""Blocks of one run that :func:`in_runs` makes."""
+
+
+def in_runs(entries: Iterable[Entry]) -> Iterator[Entry | EntryRun]:
+    """The entries in their order, with blocks that follow each other and are alike together."""
+    metas: list[bytes] = []
+    destination = first = expected = width = -1
+    for entry in entries:
+        kind, home, ordinal, meta, _ = entry
+        if metas and (
+            kind != BLOCK or ordinal != expected or home != destination or len(meta) != width
+            or len(metas) == RUN_BLOCKS_MAX
+        ):  # fmt: skip
+            yield EntryRun(destination, first, len(metas), b"".join(metas))
+            metas = []
+        if kind != BLOCK:
+            yield entry
+            continue
+        if not metas:
+            destination, first, width = home, ordinal, len(meta)
+        metas.append(meta)
+        expected = ordinal + 1
+    if metas:
+        yield EntryRun(destination, first, len(metas), b"".join(metas))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from raybroker.model.errors import StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, StoreStats
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 
 
 class MemoryStore:
@@ -48,6 +48,10 @@ class MemoryStore:
         for entry in found:
             yield Entry(entry.kind, entry.destination, entry.ordinal, entry.meta)
         self._recovered = True
+
+    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+        """As :meth:`recover`, in its place, with blocks that follow each other together."""
+        return in_runs(self.recover())
 
     def commit(self, entries: Sequence[Entry]) -> None:
         """Append one batch; it is as durable as this process."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from raybroker.engine.committer import entry_bytes
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, StoreStats
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from tests.simulation.events import Loop
 
 
@@ -60,6 +60,10 @@ class SimStore:
             yield from [e for e in log[:cut] if e.kind == BLOCK]
         yield from log[cut + 1 :]
         self.fresh = len(log) - cut - 1
+
+    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+        """As :meth:`recover`, in its place, with neighbours together, as the journal gives them."""
+        return in_runs(self.recover())
 
     def commit(self, entries: Sequence[Entry]) -> None:
         if self.dead:

@@ -7,12 +7,12 @@ are settled is one integer (see ``message_mask.py``).
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 
 from raybroker.core.blocks import held_blocks
 from raybroker.core.blocks.block_entry import BlockEntry
-from raybroker.core.blocks.held_blocks import HeldBlocks
+from raybroker.core.blocks.held_blocks import AlonePart, HeldBlocks
 
 
 class BlockIndex:
@@ -55,11 +55,11 @@ class BlockIndex:
                 self.peak_bytes = nbytes
         return ordinal
 
-    def accept_alone(self, first: int, sizes: array[int], priorities: bytes) -> None:
-        """Hold stored blocks of one message, from ``first`` on, behind all others; the caller records the peak."""
-        self.held.add_pages(first, sizes, priorities)
-        self.messages += len(sizes)
-        self.bytes_held += sum(sizes)
+    def accept_alone(self, parts: Sequence[AlonePart]) -> None:
+        """Hold stored blocks of one message, which are behind all others; the caller records the peak."""
+        self.held.add_alone(parts)
+        self.messages += sum([len(sizes) for _, sizes, _ in parts])
+        self.bytes_held += sum([sum(sizes) for _, sizes, _ in parts])
 
     def note_peak(self) -> None:
         """Record the peak of messages and bytes held."""

@@ -12,8 +12,8 @@ makes an entry for the looker, which must not change it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, Final, Self
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
+from typing import Any, Final, Self, TypeAlias
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
@@ -28,6 +28,8 @@ _PLAIN: Final = tuple([Columns(priority) for priority in range(10)])
 
 Span = tuple[int, int]
 """Ordinals first … last."""
+AlonePart: TypeAlias = "tuple[int, array[int], bytes]"
+"""Blocks of one message side by side: the first ordinal, and their sizes and priorities."""
 
 
 class Page:
@@ -81,16 +83,24 @@ class Page:
         return BlockEntry(1, size, self.persistent, columns, stored=self.stored)
 
 
-def _of_columns(place: int, sizes: array[int], priorities: bytes) -> Page:
-    """Stored blocks side by side, from a place of the page on."""
-    count = len(sizes)
+def _of_parts(parts: list[AlonePart]) -> Page:
+    """Stored blocks of one page: parts whose first ordinals are places in the page."""
+    live, sizes, priorities = 0, array("I"), b"".join([part[2] for part in parts])
+    for place, some, _ in parts:
+        live |= pk.span(place, place + len(some))
+        sizes += some
     size: int | array[int] = sizes[0]
-    if sizes.count(sizes[0]) != count:
-        size = array("I", bytes(4 * place)) + sizes + array("I", bytes(4 * ((1 << PAGE_BITS) - place - count)))
+    if sizes.count(sizes[0]) != len(sizes):
+        size = array("I", bytes(4 << PAGE_BITS))
+        for place, some, _ in parts:
+            size[place : place + len(some)] = some
     priority: int | bytes = priorities[0]
-    if priorities.count(priorities[0]) != count:
-        priority = bytes(place) + priorities + bytes((1 << PAGE_BITS) - place - count)
-    return Page(pk.span(place, place + count), size, priority)
+    if priorities.count(priorities[0]) != len(priorities):
+        column = bytearray(1 << PAGE_BITS)
+        for place, _, levels in parts:
+            column[place : place + len(levels)] = levels
+        priority = bytes(column)
+    return Page(live, size, priority)
 
 
 class HeldBlocks(dict[int, BlockEntry]):
@@ -129,19 +139,34 @@ class HeldBlocks(dict[int, BlockEntry]):
             for at in found:
                 del self[first + at]
 
-    def add_pages(self, first: int, sizes: array[int], priorities: bytes) -> None:
-        """Stored blocks of one message from ``first`` on, which are behind all others, as pages."""
-        at, count, page_size = 0, len(sizes), 1 << PAGE_BITS
-        while at < count:
-            number, place = (first + at) >> PAGE_BITS, (first + at) & (page_size - 1)
-            some = min(page_size - place, count - at)
-            if number in self.pages or some * 2 < page_size:
-                for i in range(at, at + some):
-                    self[first + i] = BlockEntry(1, sizes[i], True, _PLAIN[priorities[i]])
-            else:
-                self.pages[number] = _of_columns(place, sizes[at : at + some], priorities[at : at + some])
-                self.pages_count += some
-            at += some
+    def add_alone(self, parts: Iterable[AlonePart]) -> None:
+        """Stored blocks of one message, which are behind all others, ascending; as pages, where there are enough."""
+        page_size = 1 << PAGE_BITS
+        number, here = -1, list[AlonePart]()
+        for first, sizes, priorities in parts:
+            at, count = 0, len(sizes)
+            while at < count:
+                place = (first + at) & (page_size - 1)
+                if (first + at) >> PAGE_BITS != number:
+                    self._add_page(number, here)
+                    number, here = (first + at) >> PAGE_BITS, []
+                some = min(page_size - place, count - at)
+                here.append((place, sizes[at : at + some], priorities[at : at + some]))
+                at += some
+        self._add_page(number, here)
+
+    def _add_page(self, number: int, parts: list[AlonePart]) -> None:
+        """Blocks of page ``number``, whose first ordinals are places in it."""
+        count = sum([len(sizes) for _, sizes, _ in parts])
+        if number not in self.pages and count * 2 >= 1 << PAGE_BITS:
+            self.pages[number] = _of_parts(parts)
+            self.pages_count += count
+            return
+        for place, sizes, priorities in parts:
+            ordinal = (number << PAGE_BITS) + place
+            for size, priority in zip(sizes, priorities, strict=True):
+                self[ordinal] = BlockEntry(1, size, True, _PLAIN[priority])
+                ordinal += 1
 
     def __missing__(self, ordinal: int) -> BlockEntry:
         """Unpack one block."""

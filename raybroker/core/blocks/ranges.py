@@ -26,10 +26,17 @@ def add(ranges: Ranges, start: int, end: int) -> None:
     ranges[low:high] = [(start, end)]
 
 
+def has(ranges: Ranges, number: int) -> bool:
+    """Whether it is in the set."""
+    at = bisect_right(ranges, number, key=lambda r: r[1])
+    return at < len(ranges) and ranges[at][0] <= number
+
+
 def missing(ranges: Ranges, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The parts of ``start … end - 1`` that are not in the set, ascending."""
     at = start
-    for low, high in ranges[bisect_right(ranges, start, key=lambda r: r[1]) :]:
+    for index in range(bisect_right(ranges, start, key=lambda r: r[1]), len(ranges)):
+        low, high = ranges[index]
         if low >= end:
             break
         if at < low:

@@ -93,14 +93,18 @@ class Bucket:
 
     def push_pages(self, arrivals: Sequence[int], ordinals: Sequence[int]) -> None:
         """Fresh runs of the first message of each of these blocks come behind all others."""
+        if len(arrivals) < PAGE_RUNS:
+            for arrival, ordinal in zip(arrivals, ordinals, strict=True):
+                self.push(Run(arrival, ordinal, 1, 0, 0, self.priority))
+            return
+        if self.tail is self.fresh:
+            self.tail = deque()
+        while self.tail:
+            page = [self.tail.popleft() for _ in range(min(PAGE_RUNS, len(self.tail)))]
+            self.pages.append(PackedRuns.of(page) or page)
         for at in range(0, len(arrivals), PAGE_RUNS):
-            page = PackedRuns(arrivals[at : at + PAGE_RUNS], ordinals[at : at + PAGE_RUNS], self.priority)
-            if self.tail is self.fresh:
-                self.tail = deque()
-            elif self.tail:
-                self.pages.append(list(self.tail))
-                self.tail.clear()
-            self.pages.append(page)
+            end = at + PAGE_RUNS
+            self.pages.append(PackedRuns(arrivals[at:end], ordinals[at:end], self.priority))
         self.refill()
 
     def refill(self) -> None:

@@ -110,10 +110,10 @@ class DeliveryQueue:
             self.pending = UnitPending(self.number, self.plain, self.step, self._index.held, ordinal - 1)
         return self.pending
 
-    def next_arrival(self) -> int:
-        """The next number in the order of arrival."""
+    def next_arrival(self, count: int = 1) -> int:
+        """The next number in the order of arrival, and the first of ``count``."""
         arrival = self._arrival
-        self._arrival += 1
+        self._arrival += count
         return arrival
 
     def arrive(self, ordinal: int, mask: int, content: Content | None, arrival: int = 0) -> None:
@@ -388,7 +388,7 @@ class DeliveryQueue:
         """After a restart: take out those whose end was decided before, without waiting for a consumer."""
         limit = self.policy.failures_max
         chosen: dict[int, int] = {}
-        for state, run in self.contents():
+        for state, run in self.contents(tried=True):
             if state != "delivered" and is_over(run, limit):
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | run.mask
         return [dead_of(run, limit) for run in (self.remove(chosen) if chosen else ()) if is_over(run, limit)]

@@ -28,12 +28,13 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from raybroker.core.blocks import message_mask as pk
-from raybroker.model.block import BLOCK_MESSAGES_MAX
+from raybroker.model.block import BLOCK_MESSAGES_MAX, PRIORITY_MAX
 
 ACKED: Final = 1
 REFUSED: Final = 2
@@ -58,6 +59,8 @@ _HEAD: Final = struct.Struct("<BIII")
 _SPAN: Final = struct.Struct("<QQI")
 _PICK: Final = struct.Struct("<QIQ")
 _BLOCK: Final = struct.Struct("<BBIQQ")
+_ALONE: Final = struct.Struct("<BBIQQI")
+"""A block meta with one size for all its messages, and nothing else."""
 _NUMBER: Final = struct.Struct("<Q")
 _CLAIM: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
@@ -225,6 +228,31 @@ def decode_block_meta(meta: bytes) -> BlockMeta:
     return BlockMeta(
         count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims, units, works
     )
+
+
+def decode_alone(metas: bytes, count: int) -> tuple[array[int], bytes] | None:
+    """Sizes and priorities of ``count`` block metas, one behind the other; None unless every block is one message of
+    which nothing else is to be said but who sent it."""
+    if len(metas) != count * _ALONE.size:
+        return None
+    heads = [metas[at :: _ALONE.size] for at in range(6)]
+    if any(heads[at].count(byte) != count for at, byte in ((0, _UNIFORM_SIZES), (2, 1), (3, 0), (4, 0), (5, 0))):
+        return None
+    if max(heads[1]) > PRIORITY_MAX:
+        return None
+    raw = bytearray(4 * count)
+    for at in range(4):
+        raw[at::4] = metas[_BLOCK.size + at :: _ALONE.size]
+    sizes = array("I", bytes(raw))
+    if sys.byteorder == "big":
+        sizes.byteswap()
+    return sizes, heads[1]
+
+
+def senders_of(metas: bytes) -> Iterator[tuple[int, int]]:
+    """(producer, sequence number) of each message, of metas that :func:`decode_alone` reads."""
+    for _, _, _, producer, seq, _ in _ALONE.iter_unpack(metas):
+        yield producer, seq
 
 
 def _decode_works(data: bytes) -> PartColumn:

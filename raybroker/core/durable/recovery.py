@@ -6,7 +6,13 @@ that the store does not give back is damage, not absence: recovery stops and nam
 
 from __future__ import annotations
 
-from typing import Final
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from itertools import chain, compress, pairwise
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks import ranges
@@ -23,11 +29,15 @@ from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock, stage
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
+from raybroker.model.block import PRIORITY_MAX
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, Entry
+from raybroker.model.record import BLOCK, Entry, EntryRun
 from raybroker.model.settings import DestinationAttributes
 
 KINDS: Final[dict[str, type[Destination]]] = {"queue": Queue, "topic": Topic}
+TOGETHER: Final = 1 << 18
+"""Blocks of one message that are put to their places together, at about so many: it bounds memory."""
+_IS_LEVEL: Final = tuple([bytes([byte == level for byte in range(256)]) for level in range(PRIORITY_MAX + 1)])
 Parts = list[tuple[int, int, int, int]]
 """Messages of a block with their attempts, failures and until when they rest, milliseconds."""
 
@@ -39,17 +49,15 @@ class DeliveryQueueFound:
 
     def __init__(self) -> None:
         self.subscription: Subscription | None = None
-        self.live: list[records.Span] = []
+        self.live: ranges.Ranges = []
         self.owed: dict[int, int] = {}
         self.settled: dict[int, int] = {}
-        self.whole: set[int] = set()
+        self.whole: ranges.Ranges = []
+        """Blocks of which it has settled all."""
         self.tried: dict[int, list[Row]] = {}
         self.tried_whole: dict[int, int] = {}
         self.failed: dict[int, list[Row]] = {}
         self.staged: dict[int, list[Row]] = {}
-
-    def is_live(self, ordinal: int) -> bool:
-        return any(first <= ordinal <= last for first, last, _ in self.live)
 
     def parts(self, ordinal: int, mask: int) -> Parts:
         """``mask`` of a block as (messages, attempts, failures, until when they rest)."""
@@ -78,6 +86,30 @@ def _raised(groups: Parts, mask: int, attempts: int, failures: int, until_ms: in
     return found
 
 
+class AloneRun(NamedTuple):
+    """Blocks of one message, from ``first`` on, of which nothing is known but sizes and priorities."""
+
+    first: int
+    sizes: array[int]
+    priorities: bytes
+
+    @property
+    def end(self) -> int:
+        """The ordinal behind the last."""
+        return self.first + len(self.sizes)
+
+    def part(self, start: int, end: int) -> AloneRun:
+        """Blocks ``start … end - 1``, which it has."""
+        if start == self.first and end == self.end:
+            return self
+        a, b = start - self.first, end - self.first
+        return AloneRun(start, self.sizes[a:b], self.priorities[a:b])
+
+    def meta(self, ordinal: int) -> BlockMeta:
+        """Of one of its blocks; who sent it is not asked any more."""
+        return BlockMeta(1, 0, 0, self.sizes[ordinal - self.first], self.priorities[ordinal - self.first])
+
+
 class Recovery:
     """Collects what a store gives back about one destination; :meth:`finish` makes it."""
 
@@ -87,6 +119,8 @@ class Recovery:
         self.next_queue = 1
         self.queues: dict[int, DeliveryQueueFound] = {0: DeliveryQueueFound()}
         self.blocks: dict[int, BlockMeta] = {}
+        self.alone: list[AloneRun] = []
+        """Blocks that the store gave back together, in no certain order; the others are ``blocks``."""
         self.dead: list[int] = []
         self.gone: set[int] = set()
         """Blocks of transactions that were rolled back."""
@@ -119,6 +153,50 @@ class Recovery:
         else:
             self._apply_record(records.decode(entry.meta))
 
+    def apply_run(self, run: EntryRun) -> None:
+        """BLOCK entries of this destination that are side by side, in their place in the log.
+
+        Messages that were sent alone to a queue are kept as columns, others are applied one by one.
+        """
+        start, end = run.first, run.first + run.blocks
+        found = records.decode_alone(run.metas, run.blocks) if len(self.queues) == 1 else None
+        if found is None or start < self._snapshot_end < end or self._looks_at_any(start, end):
+            for entry in run.entries():
+                self.apply(entry)
+            return
+        whole = AloneRun(start, *found)
+        if end <= self._snapshot_end:
+            gone = list(ranges.missing(self.queues[0].live, start, end))
+            for first, stop in gone:
+                self.dead.extend(range(first, stop))
+            self.alone.extend(whole.part(first, stop) for first, stop in ranges.missing(gone, start, end))
+        else:
+            self._take(run.metas)
+            self.next_ordinal = max(self.next_ordinal, end)
+            self.alone.append(whole)
+
+    def _looks_at_any(self, start: int, end: int) -> bool:
+        """Whether what is known of a block before it comes decides what becomes of it."""
+        return any(start <= ordinal < end for ordinal in chain(self.late, self.waiting, self.refused))
+
+    def _take(self, metas: bytes) -> None:
+        """The sequence numbers of messages that were sent alone are taken."""
+        growing: dict[int, tuple[int, int]] = {}
+        for producer, seq in records.senders_of(metas):
+            start, end = growing.get(producer, (seq, seq))
+            if seq != end:
+                ranges.add(self.taken[producer], start, end)
+                start = seq
+            elif start == end:
+                self.taken.setdefault(producer, [])
+            growing[producer] = start, seq + 1
+        for producer, (start, end) in growing.items():
+            ranges.add(self.taken[producer], start, end)
+
+    def ordinals(self) -> list[int]:
+        """The blocks that were found and are not dead."""
+        return [*self.blocks, *(ordinal for run in self.alone for ordinal in range(run.first, run.end))]
+
     def _apply_record(self, record: JournalRecord) -> None:
         handler = _HANDLERS_OF_KIND.get(record.kind)
         if handler is None:
@@ -134,9 +212,11 @@ class Recovery:
             return
         queue = self._queue(record.queue)
         for first, last, _ in record.spans:
-            queue.whole.update(range(first, last + 1))
+            ranges.add(queue.whole, first, last + 1)
             if not record.queue:
-                for ordinal in range(first, last + 1):
+                span = range(first, last + 1)
+                few = span if len(span) <= len(self.blocks) else [o for o in self.blocks if o in span]
+                for ordinal in few:
                     if self.blocks.pop(ordinal, None) is not None:
                         self.dead.append(ordinal)
         for row in record.rows:
@@ -177,7 +257,9 @@ class Recovery:
         self.queues.pop(record.queue, None)
 
     def _live(self, record: JournalRecord) -> None:
-        self._queue(record.queue).live.extend(record.spans)
+        live = self._queue(record.queue).live
+        for first, last, _ in record.spans:
+            ranges.add(live, first, last + 1)
 
     def _owed(self, record: JournalRecord) -> None:
         self._queue(record.queue).owed.update((row.ordinal, row.mask) for row in record.rows)
@@ -197,7 +279,9 @@ class Recovery:
 
     def _block(self, ordinal: int, meta: BlockMeta) -> None:
         if ordinal < self._snapshot_end and ordinal not in self.late:
-            if ordinal not in self.waiting and not any(queue.is_live(ordinal) for queue in self.queues.values()):
+            if ordinal not in self.waiting and not any(
+                ranges.has(queue.live, ordinal) for queue in self.queues.values()
+            ):
                 self.dead.append(ordinal)
                 return
         else:
@@ -207,7 +291,7 @@ class Recovery:
             if meta.txn:
                 self.waiting[ordinal] = meta.txn
         self.next_ordinal = max(self.next_ordinal, ordinal + 1)
-        if meta.claims is None and ordinal in self.queues[0].whole:
+        if meta.claims is None and ranges.has(self.queues[0].whole, ordinal):
             self.dead.append(ordinal)
             return
         self.blocks[ordinal] = meta
@@ -241,7 +325,18 @@ class Recovery:
                     home.new_queue(number, found.subscription)
         for found in self.queues.values():
             _end_staged(found, decided)
-        for ordinal in sorted(self.blocks):
+        runs = self._untouched()
+        singles, together, count = deque(sorted(self.blocks)), list[AloneRun](), 0
+        for run in runs:
+            if count >= TOGETHER or (singles and singles[0] < run.first):
+                self._restore_alone(home, together, decided)
+                together, count = [], 0
+                while singles and singles[0] < run.first:
+                    self._restore(home, singles.popleft(), decided)
+            together.append(run)
+            count += len(run.sizes)
+        self._restore_alone(home, together, decided)
+        for ordinal in singles:
             self._restore(home, ordinal, decided)
         home.block_index.next_ordinal = self.next_ordinal
         home.block_index.note_peak()
@@ -249,6 +344,52 @@ class Recovery:
             queue.settle_units()
         home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.contents(tried=True))
         return home
+
+    def _untouched(self) -> list[AloneRun]:
+        """``alone`` in order, without blocks of which the log says more: these become ``blocks``, or are dead."""
+        queue, left = self.queues[0], list[AloneRun]()
+        staged = (row.ordinal for rows in queue.staged.values() for row in rows)
+        touched = sorted({
+            *queue.settled, *queue.tried, *queue.tried_whole, *queue.failed, *staged, *self.gone, *self.refused,
+            *self.told, *self.waiting,
+        })  # fmt: skip
+        done = 0
+        for run in sorted(self.alone, key=attrgetter("first")):
+            first, done = max(run.first, done), max(run.end, done)
+            held = list(ranges.missing(queue.whole, first, run.end))
+            for start, end in ranges.missing(held, first, run.end):
+                self.dead.extend(range(start, end))
+            for start, end in held:
+                cuts = touched[bisect_left(touched, start) : bisect_left(touched, end)]
+                self.blocks.update((ordinal, run.meta(ordinal)) for ordinal in cuts)
+                for before, after in pairwise([start - 1, *cuts, end]):
+                    if before + 1 < after:
+                        left.append(run.part(before + 1, after))
+        self.alone = []
+        return left
+
+    def _restore_alone(self, home: Destination, runs: list[AloneRun], decided: dict[int, bool]) -> None:
+        """Blocks of one message that wait, as they are; one by one where somebody looks at each."""
+        queue = home.queues.get(0)
+        if queue is None or home.works.enabled or queue.pending is not queue.plain or queue.plain.by_keys:
+            for run in runs:
+                for ordinal in range(run.first, run.end):
+                    self.blocks[ordinal] = run.meta(ordinal)
+                    self._restore(home, ordinal, decided)
+            return
+        if not runs:
+            return
+        home.block_index.accept_alone(runs)
+        ordinals: Sequence[int] = range(runs[0].first, runs[-1].end)
+        if len(ordinals) > sum([len(run.sizes) for run in runs]):
+            ordinals = array("Q", chain.from_iterable([range(run.first, run.end) for run in runs]))
+        arrival = queue.next_arrival(len(ordinals))
+        arrivals = range(arrival, arrival + len(ordinals))
+        priorities = b"".join([run.priorities for run in runs])
+        for level in dict.fromkeys(priorities):  # As if they had come one by one: in this order buckets are made.
+            queue.plain.backlog.append_alone(
+                _of_level(level, priorities, arrivals), _of_level(level, priorities, ordinals), level
+            )
 
     def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:
         meta = self.blocks[ordinal]
@@ -288,7 +429,7 @@ class Recovery:
         owed: dict[int, int] = {}
         for number in home.queues:
             found = self.queues.get(number)
-            if found is None or ordinal in found.whole:
+            if found is None or ranges.has(found.whole, ordinal):
                 continue
             if meta.claims is None:
                 mask = everything & ~self.refused.get(ordinal, 0)
@@ -346,12 +487,16 @@ class Recovery:
 
     def _check_complete(self, name: str, decided: dict[int, bool]) -> None:
         lost: list[int] = []
+        alone: ranges.Ranges = []
+        for run in sorted(self.alone, key=attrgetter("first")):
+            ranges.add(alone, run.first, run.end)
         for queue in self.queues.values():
-            for first, last, _ in queue.live:
+            for first, last in queue.live:
                 lost.extend(
                     ordinal
-                    for ordinal in range(first, last + 1)
-                    if ordinal not in self.blocks and ordinal not in queue.whole and ordinal not in self.gone
+                    for start, end in ranges.missing(alone, first, last)
+                    for ordinal in range(start, end)
+                    if ordinal not in self.blocks and ordinal not in self.gone and not ranges.has(queue.whole, ordinal)
                 )
         if lost:
             cut = spans(sorted(set(lost)))
@@ -360,6 +505,13 @@ class Recovery:
                 f"destination {name}: the store does not hold blocks {names}, which are not acknowledged;"
                 " restore the store's files, or salvage what is left of it"
             )
+
+
+def _of_level(level: int, priorities: bytes, column: Sequence[int]) -> Sequence[int]:
+    """What of a column belongs to messages of one priority."""
+    if priorities.count(level) == len(priorities):
+        return column
+    return array("Q", compress(column, priorities.translate(_IS_LEVEL[level])))
 
 
 def _end_staged(found: DeliveryQueueFound, decided: dict[int, bool]) -> None:

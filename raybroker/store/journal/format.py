@@ -298,7 +298,11 @@ class SummaryWriter:
         return b"".join((self._rows, *self._metas))
 
 
-def iter_summary(data: bytes, blocks: int) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+SummaryRow = tuple[int, int, int, int, int, bytes, int]
+"""The fields of a BlockRow."""
+
+
+def iter_summary(data: bytes, blocks: int) -> Iterator[SummaryRow]:
     """The fields of a BlockRow for every block of a summary whose checksum was verified; offsets within the segment."""
     rows_bytes = blocks * SUMMARY_ROW_BYTES
     at = rows_bytes

@@ -23,7 +23,7 @@ from typing import Final
 
 from raybroker.model.block import BLOCK_BYTES_MAX
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry, StoreStats
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
@@ -116,11 +116,21 @@ class Journal:
 
         Every block given back counts as live until it is freed.
         """
-        assert not self._ready, "recover() is called once"
+        for found in self._recovered(runs=False):
+            assert isinstance(found, Entry)
+            yield found
+
+    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+        """As :meth:`recover`, in its place, with blocks that are side by side together; in order within each
+        destination."""
+        return self._recovered(runs=True)
+
+    def _recovered(self, *, runs: bool) -> Iterator[Entry | EntryRun]:
+        assert not self._ready, "a store is recovered once"
         self._log.check()
         try:
-            for entry in self._recovery.entries():
-                if entry.kind == CHECKPOINT:
+            for entry in self._recovery.entries(runs=runs):
+                if isinstance(entry, Entry) and entry.kind == CHECKPOINT:
                     self._estimate.checkpoint(len(entry.meta))
                 yield entry
         except (OSError, StoreDamagedError) as error:

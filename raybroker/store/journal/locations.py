@@ -99,6 +99,7 @@ class Locations:
     def put_all(self, first: int, segment: int, offsets: array[int], sizes: array[int], crcs: array[int]) -> None:
         """Blocks ``first``, ``first`` + 1, … of one segment, none of which is here."""
         at, count = 0, len(offsets)
+        begun = None if count < PAGE else {ordinal >> PAGE_BITS for ordinal in self._loose}
         while at < count:
             place, number = (first + at) & _LAST, (first + at) >> PAGE_BITS
             some = min(PAGE - place, count - at)
@@ -108,7 +109,8 @@ class Locations:
                     self[first + i] = location(segment, offsets[i], sizes[i], crcs[i])
             else:
                 if page is None:
-                    page = self._pages[number] = self._of_loose(number)
+                    page = Page() if begun is not None and number not in begun else self._of_loose(number)
+                    self._pages[number] = page
                 columns, end = page.columns, at + some
                 columns[place : place + some] = array("I", [segment]) * some
                 for column, items in ((PAGE, offsets), (2 * PAGE, sizes), (3 * PAGE, crcs)):

@@ -20,13 +20,14 @@ block itself is found behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun
 from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
 from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
@@ -39,6 +40,7 @@ from raybroker.store.journal.format import (
     FormatError,
     Row,
     SegmentHeader,
+    SummaryRow,
     iter_summary,
     padded,
 )
@@ -46,9 +48,12 @@ from raybroker.store.journal.locations import Locations, location, location_part
 from raybroker.store.journal.own_files import Reference
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles
+from raybroker.store.journal.stretches import Gatherer, Stretch, gathered, summary_pieces
 
 Index = dict[int, Locations]
 """By destination."""
+RUN_BLOCKS_LEAST: Final = 4
+"""Fewer blocks that are side by side are given back one by one."""
 
 
 def newest_manifest(manifests: ManifestFiles, faults: list[str], mark: Mark, directory: Path) -> Manifest:
@@ -103,44 +108,76 @@ class Recovery:
         if self.segments:
             self.scan_tail(self.segments[max(self.segments)])
 
-    def entries(self) -> Iterator[Entry]:
-        """Entries in the order of the contract; the index is complete when it is exhausted."""
+    def entries(self, *, runs: bool = True) -> Iterator[Entry | EntryRun]:
+        """Entries in the order of the contract; the index is complete when it is exhausted.
+
+        ``runs``: blocks that are side by side come together, in order within each destination.
+        """
         start = self._checkpoint()
         before = [s for s in self.segments.values() if start is not None and s.number <= start[0]]
-        replay: list[tuple[Segment, int, Row]] = list(self._since(start))
-        fresh = {
-            (row.destination, row.ordinal) for _, _, row in replay if row.kind == BLOCK and not row.flags & RELOCATED
-        }
+        replay = list(self._gathered(self._since(start)) if runs else self._since(start))
+        fresh: dict[int, set[int]] = {}
         moved: dict[tuple[int, int], bytes] = {}
-        for segment, base, row in replay:
-            if row.kind == BLOCK:
-                self._put(segment, row.destination, row.ordinal, base + row.offset, row.nbytes, row.crc)
-                if row.flags & OWN_FILE:
-                    self.own.add((row.destination, row.ordinal))
-                if row.flags & RELOCATED and (row.destination, row.ordinal) not in fresh:
-                    moved[row.destination, row.ordinal] = row.meta
+        for _, _, found in replay:
+            if isinstance(found, Stretch):
+                fresh.setdefault(found.destination, set()).update(range(found.first, found.end))
+            elif found.kind == BLOCK and not found.flags & RELOCATED:
+                fresh.setdefault(found.destination, set()).add(found.ordinal)
+        for segment, base, found in replay:
+            if isinstance(found, Stretch):
+                self._take_stretch(segment, found)
+            elif found.kind == BLOCK:
+                self._put(segment, found.destination, found.ordinal, base + found.offset, found.nbytes, found.crc)
+                if found.flags & OWN_FILE:
+                    self.own.add((found.destination, found.ordinal))
+                if found.flags & RELOCATED and found.ordinal not in fresh.get(found.destination, ()):
+                    moved[found.destination, found.ordinal] = found.meta
         if start is not None:
-            last = max(i for i, (_, _, row) in enumerate(replay) if row.kind == CHECKPOINT)
-            assert last == 0, "replay begins with the last checkpoint"
-            yield Entry(CHECKPOINT, replay[0][2].destination, 0, replay[0][2].meta)
+            checkpoint = replay.pop(0)[2]
+            assert isinstance(checkpoint, Row)
+            assert checkpoint.kind == CHECKPOINT, "replay begins with a checkpoint"
+            yield Entry(CHECKPOINT, checkpoint.destination, 0, checkpoint.meta)
             for segment in before:
-                yield from self._old_blocks(segment, start, fresh, moved)
+                yield from self._old_blocks(segment, start, fresh, moved, runs=runs)
             for (destination, ordinal), meta in moved.items():
                 yield Entry(BLOCK, destination, ordinal, meta)
-        for _, _, row in replay[start is not None :]:
-            if row.kind != BLOCK or not row.flags & RELOCATED:
-                self.replayed_bytes += SUMMARY_ROW_BYTES + len(row.meta) if row.kind == BLOCK else len(row.meta) >> 2
-                self.log_bytes += SUMMARY_ROW_BYTES + len(row.meta) + row.nbytes
-                yield Entry(row.kind, row.destination, row.ordinal, row.meta)
+        for _, _, found in replay:
+            if isinstance(found, Stretch):
+                rows_bytes = SUMMARY_ROW_BYTES * len(found.offsets) + len(found.metas)
+                self.replayed_bytes += rows_bytes
+                self.log_bytes += rows_bytes + sum(found.sizes)
+                yield EntryRun(found.destination, found.first, len(found.offsets), found.metas)
+            elif found.kind != BLOCK or not found.flags & RELOCATED:
+                assert found.kind != CHECKPOINT, "replay begins with the last checkpoint"
+                nbytes = SUMMARY_ROW_BYTES + len(found.meta)
+                self.replayed_bytes += nbytes if found.kind == BLOCK else len(found.meta) >> 2
+                self.log_bytes += nbytes + found.nbytes
+                yield Entry(found.kind, found.destination, found.ordinal, found.meta)
 
-    def summary(self, segment: Segment) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+    def _gathered(self, rows: Iterator[tuple[Segment, int, Row]]) -> Iterator[tuple[Segment, int, Row | Stretch]]:
+        """Rows behind the last checkpoint with new blocks gathered, in order within each destination."""
+        gatherer, at = Gatherer(), None
+        for segment, base, row in rows:
+            if segment is not at:
+                if at is not None:
+                    yield from ((at, 0, stretch) for stretch in gatherer.rest())
+                at = segment
+            if row.kind == BLOCK and not row.flags:
+                ended = gatherer.add(row.ordinal, row.destination, base + row.offset, row.nbytes, row.crc, row.meta)
+                if ended is not None:
+                    yield segment, 0, ended
+                continue
+            ended = gatherer.end(row.destination)
+            if ended is not None:
+                yield segment, 0, ended
+            yield segment, base, row
+        if at is not None:
+            yield from ((at, 0, stretch) for stretch in gatherer.rest())
+
+    def summary(self, segment: Segment) -> Iterator[SummaryRow]:
         """The blocks of a sealed segment, from its summary or, if that is damaged, from its batches."""
-        fd = self.files.pin(segment.slot)
-        try:
-            data = read_exact(self.io, fd, segment.summary_bytes, segment.summary_offset)
-        finally:
-            self.files.unpin(segment.slot)
-        if len(data) == segment.summary_bytes and crc32(data) == segment.summary_crc:
+        data = self._summary_data(segment)
+        if data is not None:
             yield from iter_summary(data, segment.blocks)
             return
         self.notices.append(f"{self.files.path(segment.slot)}: the summary is damaged; its batches were read instead")
@@ -149,6 +186,15 @@ class Recovery:
                 if row.kind == BLOCK:
                     at = base + row.offset
                     yield row.ordinal, row.destination, at, row.nbytes, row.crc, row.meta, row.flags
+
+    def _summary_data(self, segment: Segment) -> bytes | None:
+        """The bytes of the summary of a sealed segment; None if they are damaged."""
+        fd = self.files.pin(segment.slot)
+        try:
+            data = read_exact(self.io, fd, segment.summary_bytes, segment.summary_offset)
+        finally:
+            self.files.unpin(segment.slot)
+        return data if len(data) == segment.summary_bytes and crc32(data) == segment.summary_crc else None
 
     def payload(
         self, segment: Segment, destination: int, ordinal: int, offset: int, nbytes: int, crc: int, fd: int = -1
@@ -319,14 +365,55 @@ class Recovery:
         self,
         segment: Segment,
         start: tuple[int, int],
-        fresh: set[tuple[int, int]],
+        fresh: dict[int, set[int]],
+        moved: dict[tuple[int, int], bytes],
+        *,
+        runs: bool,
+    ) -> Iterator[Entry | EntryRun]:
+        """The blocks of a segment that stand before the last checkpoint, each once."""
+        if not runs:
+            yield from self._old_rows(segment, self._rows_before(segment, start), fresh, moved)
+            return
+        data = self._summary_data(segment) if segment.number != start[0] else None
+        pieces: Iterable[Stretch | Iterable[SummaryRow]]
+        pieces = [self._rows_before(segment, start)] if data is None else summary_pieces(data, segment.blocks)
+        for piece in gathered(pieces):
+            if not isinstance(piece, Stretch):
+                yield from self._old_rows(segment, iter(piece), fresh, moved)
+            elif len(piece.offsets) >= RUN_BLOCKS_LEAST and not self._knows_any(piece):
+                self._take_stretch(segment, piece)
+                yield EntryRun(piece.destination, piece.first, len(piece.offsets), piece.metas)
+            else:
+                yield from self._old_rows(segment, piece.rows(), fresh, moved)
+
+    def _rows_before(self, segment: Segment, start: tuple[int, int]) -> Iterator[SummaryRow]:
+        """The rows of blocks of a segment that stand before the last checkpoint."""
+        return self._blocks_before(segment, start[1]) if segment.number == start[0] else self.summary(segment)
+
+    def _knows_any(self, stretch: Stretch) -> bool:
+        known = self.index.get(stretch.destination)
+        return known is not None and known.any_between(stretch.first, len(stretch.offsets))
+
+    def _take_stretch(self, segment: Segment, stretch: Stretch) -> None:
+        """Index blocks together, where none of them is known yet."""
+        if self._knows_any(stretch):
+            for ordinal, destination, offset, nbytes, crc, _, _ in stretch.rows():
+                self._put(segment, destination, ordinal, offset, nbytes, crc)
+            return
+        known = self.index.get(stretch.destination)
+        if known is None:
+            known = self.index[stretch.destination] = Locations()
+        known.put_all(stretch.first, segment.number, stretch.offsets, stretch.sizes, stretch.crcs)
+        segment.live_blocks += len(stretch.offsets)
+        segment.live_bytes += sum(stretch.sizes)
+
+    def _old_rows(
+        self,
+        segment: Segment,
+        rows: Iterator[SummaryRow],
+        fresh: dict[int, set[int]],
         moved: dict[tuple[int, int], bytes],
     ) -> Iterator[Entry]:
-        """The blocks of a segment that stand before the last checkpoint, each once."""
-        if segment.number == start[0]:
-            rows = self._blocks_before(segment, start[1])
-        else:
-            rows = self.summary(segment)
         index = self.index
         prefix = segment.number << 96
         blocks = nbytes_live = 0
@@ -339,7 +426,7 @@ class Recovery:
                 key = destination, ordinal
                 if key in moved:
                     yield Entry(BLOCK, destination, ordinal, moved.pop(key))
-                if key in fresh or old >> 96 > segment.number:
+                if ordinal in fresh.get(destination, ()) or old >> 96 > segment.number:
                     continue
                 self._drop(old)
             known[ordinal] = prefix | offset << 64 | nbytes << 32 | crc
@@ -352,9 +439,7 @@ class Recovery:
         segment.live_blocks += blocks
         segment.live_bytes += nbytes_live
 
-    def _blocks_before(
-        self, segment: Segment, checkpoint_offset: int
-    ) -> Iterator[tuple[int, int, int, int, int, bytes, int]]:
+    def _blocks_before(self, segment: Segment, checkpoint_offset: int) -> Iterator[SummaryRow]:
         """The blocks of the checkpoint's own segment that stand before it."""
         for base, rows in self._batches_of(segment, SECTOR_BYTES):
             if base > checkpoint_offset:

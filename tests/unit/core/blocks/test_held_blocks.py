@@ -127,7 +127,7 @@ def test_recovered_blocks_come_as_pages() -> None:
     held = HeldBlocks()
     held[3] = alone()
     sizes = array("I", [n % 3 for n in range(3 * PAGE)])
-    held.add_pages(10, sizes, bytes([4, 7] * (len(sizes) // 2)))
+    held.add_alone([(10, sizes, bytes([4, 7] * (len(sizes) // 2)))])
     assert held.pages_count >= 2 * PAGE
     assert list(held) == [3, *range(10, 10 + 3 * PAGE)]
     for ordinal in (10, PAGE - 1, PAGE, 2 * PAGE + 5, 9 + 3 * PAGE):

@@ -35,6 +35,7 @@ def test_adding_is_a_union(spans: list[tuple[int, int]]) -> None:
 @given(SPANS, st.integers(0, 70), st.integers(0, 20))
 def test_missing_is_a_difference(spans: list[tuple[int, int]], start: int, count: int) -> None:
     rows, numbers = made(spans)
+    assert ranges.has(rows, start) == (start in numbers)
     gaps = list(ranges.missing(rows, start, start + count))
     assert_same(gaps, set(range(start, start + count)) - numbers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +94,16 @@ def test_a_long_bucket_is_packed_and_a_recovered_one_too() -> None:
     assert not log.buckets
     log.append_alone(range(6_000, 6_001), range(6_000, 6_001), 4)
     assert log.take(5) == run(6_000)
+
+
+def test_short_pieces_of_a_recovered_bucket_are_packed_together() -> None:
+    log = Backlog()
+    for first in range(1, 6_000, 3):
+        log.append_alone(range(first, first + 2), array("Q", (first, first + 1)), 4)
+    log.append_alone(range(6_001, 7_001), range(6_001, 7_001), 4)
+    (bucket,) = log.buckets.values()
+    assert len(bucket.pages) < 24
+    assert all(isinstance(page, PackedRuns) for page in bucket.pages)
+    expected = [number for number in range(1, 6_000) if number % 3] + list(range(6_001, 7_001))
+    assert [taken.ordinal for taken in log.runs()] == expected
+    assert [log.take(1) for _ in range(log.count)] == [run(number) for number in expected]

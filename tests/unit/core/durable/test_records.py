@@ -128,3 +128,17 @@ def test_a_subscription_is_read_as_it_was_written(one: Subscription) -> None:
 def test_bytes_that_are_no_subscription_are_damage(data: bytes) -> None:
     with pytest.raises(StoreDamagedError):
         Subscription.decode(data)
+
+
+def test_metas_of_messages_sent_alone_are_read_together() -> None:
+    metas = [records.encode_block_meta(records.BlockMeta(1, 9, n, 70_000 + n, n % 10)) for n in range(1, 30)]
+    found = records.decode_alone(b"".join(metas), len(metas))
+    assert found is not None
+    assert list(found[0]) == [70_000 + n for n in range(1, 30)]
+    assert list(found[1]) == [n % 10 for n in range(1, 30)]
+    for other in (
+        records.BlockMeta(2, 9, 1, 5), records.BlockMeta(1, 9, 1, array("I", [5])),
+        records.BlockMeta(1, 9, 1, 5, txn=3), records.BlockMeta(1, 9, 1, 5, priorities=b"\4"),
+        records.BlockMeta(1, 9, 1, 5, claims={1: None}),
+    ):  # fmt: skip
+        assert records.decode_alone(b"".join([*metas, records.encode_block_meta(other)]), len(metas) + 1) is None
