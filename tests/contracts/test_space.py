@@ -7,7 +7,7 @@ from pathlib import Path
 import raybroker as rb
 from tests.contracts.handles import until
 
-MESSAGES, BODY, BLOCK = 1_600, b"x" * 100_000, 5
+MESSAGES, BODY, BLOCK = 2_000, b"x" * 100_000, 5
 SEGMENT = {"raybroker.store.segment_bytes": 1 << 20, "raybroker.metrics.enabled": False}
 
 

@@ -284,8 +284,13 @@ class Journal:
         return self._bytes_since_checkpoint >= 2 * self._checkpoint_bytes
 
     def checkpoint_helps(self) -> bool:
-        """True when a checkpoint made now would free segments."""
-        return self._frees_segments()
+        """True when a checkpoint made now would free segments of more than twice its size."""
+        last, active = self._checkpoint, self._log.active.number
+        freed = sum(
+            s.size_bytes for s in list(self._log.segments.values())
+            if not s.live_blocks and s.number < active and (s.number >= last.segment or s.freed_seq > last.seq)
+        )  # fmt: skip
+        return freed > 2 * self._checkpoint_bytes
 
     def maintain(self, budget_bytes: int) -> bool:
         """Remove dead segments, copy survivors out of sparse ones, prepare the next file: a step of that many bytes."""
