@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
+from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
@@ -129,12 +130,16 @@ class BrokerActor:
             self._observing.log_of,
         )  # fmt: skip
         self._broker.measuring.own += [lambda: {"host_restarts_total": watch.restarts}, self._memory.figures]
+        self._services = ServicesOfBroker(
+            self._config, self._broker.services, AskedActor(self, self._broker.registry.has), self._peers,
+            self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
+        )  # fmt: skip
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
                 self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
                 self._signs.open(spec.config["raybroker.data.ports"]),
                 self._broker.publishing.run(), self._cluster.forwarding.run(),
-                self._cluster.agents.run(), self._memory.run(),
+                self._cluster.agents.run(), self._memory.run(), self._services.run(),
             )
         ]  # fmt: skip
 
@@ -340,12 +345,19 @@ class BrokerActor:
         self, kind: str, name: str, create: bool, guest: bool = False
     ) -> tuple[str, str, int, bytes, str, dict[str, Any]]:
         """(key, ip, port, token, broker, traits) of the host of this broker's member of a destination."""
-        await self._ready()
-        host, traits = await self._cluster.locate(kind, name, create, guest)
+        host, _, traits = await self.placed(kind, name, create, guest)
         failpoint("located")
-        assert isinstance(host, RemoteHost)
         ip, port, _ = await host.where()
         return host.key, ip, port, self._catalogue.token, self._spec.broker, traits
+
+    async def placed(
+        self, kind: str, name: str, create: bool, guest: bool = False
+    ) -> tuple[RemoteHost, str, dict[str, Any]]:
+        """(host, this broker, traits) of this broker's member of a destination; see ClusterBroker.locate."""
+        await self._ready()
+        host, traits = await self._cluster.locate(kind, name, create, guest)
+        assert isinstance(host, RemoteHost)
+        return host, self._spec.broker, traits
 
     async def brokers(self) -> BrokerRows:
         """(version of the view, this broker, rows of name, state, coordinator, node)."""
@@ -381,6 +393,8 @@ class BrokerActor:
             return self._signs.place()
         if method == "metrics_url":
             return self._observing.url
+        if method == "doors":
+            return self._services.own()
         if method == "ensure_paths":
             return await self._ensure_paths()
         await self._ready()
@@ -412,6 +426,9 @@ class BrokerActor:
 
     async def settings(self) -> dict[str, Any]:
         """What was configured for clients of this cluster."""
+        return self._given()
+
+    def _given(self) -> dict[str, Any]:
         return {**{name: value for name, value, _ in self._spec.config.given}, **self._config.changed}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
@@ -455,6 +472,7 @@ class BrokerActor:
         for task in self._tasks:
             task.cancel()
         self._observing.stop()
+        self._services.close()
         await self._spare.close()
         await self._cluster.clustering.stop()
         self._signs.close()

@@ -415,6 +415,48 @@ class AdminVerbs:
     def query_forwarding(self, /, name: Name) -> Row:
         """One agent; raises InvalidDestinationError when there is none of that name."""
 
+    # ---- connection services
+
+    @verb(By.ROWS, always=True)
+    def list_services(self, /) -> Listing:
+        """One row a connection service and broker, and one for the port mapper: service, kind (NORMAL, ADMIN,
+        PORTMAPPER), protocol, port, state (RUNNING, PAUSED, QUIESCED, UNKNOWN for one that is not active), connections,
+        connections_max, accepted, refused."""
+
+    @verb(By.EACH, always=True)
+    def pause_service(self, /, name: Name) -> None:
+        """New clients of a service get an error, and nothing of the others is processed until :meth:`resume_service`.
+
+        Raises ConfigError for a service that is not active, and for those of kind ADMIN.
+        """
+
+    @verb(By.EACH, always=True)
+    def quiesce_service(self, /, name: Name) -> None:
+        """New clients of a service get an error, the others go on. Raises ConfigError for one that is not active."""
+
+    @verb(By.EACH, always=True)
+    def resume_service(self, /, name: Name) -> None:
+        """A paused or quiesced service takes clients again. Raises ConfigError for one that is not active."""
+
+    @verb(By.ROWS, always=True)
+    def list_connections(self, /, service: Name | None = None) -> Listing:
+        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform."""
+
+    @verb(By.FIRST, always=True)
+    def destroy_connection(self, /, id: Id) -> None:
+        """Close a client's connections; raises InvalidDestinationError when there is none of that id."""
+
+    @verb(By.BROKER, always=True)
+    def why_denied(
+        self, /, user: Name, operation: Name, destination: Name | None = None, type: Type = "queue",
+        service: Name = "jms",
+    ) -> Row:  # fmt: skip
+        """Whether a user of the file of users may do something, and by which rule: {"allowed", "rule"}.
+
+        operation  produce, consume or browse with a destination; create; connect to the service
+        Raises ConfigError for an unknown user or operation.
+        """
+
 
 class ManagerVerbs:
     """What transaction managers may do besides, see ``raybroker.connect_xa``."""

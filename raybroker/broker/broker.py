@@ -24,6 +24,7 @@ from raybroker.broker.placement import Placement
 from raybroker.broker.pools import BrokerPools
 from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
+from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
@@ -93,9 +94,10 @@ class Broker:
         )  # fmt: skip
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
+        self.services = ServiceAdministration(name)
         self._verbs = implementations(
-            self, self.destinations, self.subscriptions, self.schedules, self.transactions, self.messages,
-            self.templates, self.properties, self.measuring,
+            self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
+            self.messages, self.templates, self.properties, self.measuring,
         )  # fmt: skip
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:

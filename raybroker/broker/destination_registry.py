@@ -82,6 +82,10 @@ class Registry:
         if host in self.hosts:
             self.hosts.remove(host)
 
+    def has(self, type_: str, name: str) -> bool:
+        """Whether a destination is known here."""
+        return self.find(type_, name) is not None
+
     def find(self, type_: str, name: str) -> HostPort | None:
         """The host of a destination; None when none is known, or the type is none."""
         return self.where.get((type_, name)) if is_destination_type(type_) else None

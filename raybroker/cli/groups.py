@@ -13,13 +13,14 @@ from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 
 HELP: Final = {
     "create": "create dst|saf|sch|tpl: a destination, a forwarding agent, a recurring schedule or a template.",
-    "list": "list dst|con|dur|saf|sch|txn|msg|tpl|bkr: what there is.",
-    "query": "query dst|con|saf|sch|txn|bkr|cls|store: one of them in full.",
+    "list": "list dst|con|dur|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
+    "query": "query dst|con|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
     "update": "update dst|tpl|bkr: change attributes, or properties of brokers while they run.",
-    "destroy": "destroy dst|dur|saf|sch|tpl: remove one.",
+    "destroy": "destroy dst|dur|saf|sch|tpl|cxn: remove one.",
     "purge": "purge dst|dur: discard messages.",
-    "pause": "pause dst: producers, consumers or both.",
-    "resume": "resume dst: undo a pause.",
+    "pause": "pause dst|svc: producers, consumers or both; a connection service.",
+    "resume": "resume dst|svc: undo a pause.",
+    "quiesce": "quiesce svc: take no new clients.",
     "commit": "commit txn: settle a prepared transaction.",
     "rollback": "rollback txn: undo a prepared transaction.",
     "delete": "delete msg: delete chosen messages.",
@@ -53,5 +54,5 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
 
 MISSING_TEXT: Final = "Understood, but not in this version: " + ", ".join(
     [*(verb for verb in VERBS if verb not in HELP),
-     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn", "cls"))]
+     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn", "cls", "svc", "cxn"))]
 )  # fmt: skip

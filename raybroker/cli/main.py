@@ -18,12 +18,14 @@ from raybroker.cli import (
     messages,
     metrics,
     schedules,
+    services,
     stored,
     subscriptions,
     templates,
     top,
     transactions,
     up,
+    usermgr,
 )
 from raybroker.cli.exits import Commands
 
@@ -95,16 +97,18 @@ for function, short in (
     (metrics.discover, "Write down for Prometheus where the brokers' metrics are."),
     (analyze.collect, "Write the brokers' metrics into a lake."),
     (analyze.analyze, "Analyse a lake of metrics with Spark."),
+    (services.why_denied, "Whether a user may do something, and by which rule."),
     (messages.send, "Send messages to a queue or a topic."),
     (messages.receive, "Take or browse messages and print them."),
 ):
     app.command(short_help=short)(function)
 groups.attach(
-    app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics)
+    app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics, services)
 )
 
 
 app.add_typer(dbmgr.app, name="dbmgr")
+app.add_typer(usermgr.app, name="usermgr")
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.broker.broker import Broker
 from raybroker.client.blocking.connection import Connection
@@ -43,6 +43,9 @@ from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
 
+if TYPE_CHECKING:
+    from raybroker.services.connection_services import ConnectionServices
+
 LOG: Final = logging.getLogger("raybroker.host")
 
 
@@ -67,6 +70,7 @@ class LoopbackDirectory:
         self._service: LocalHost
         self._broker: Broker
         self._publishing: asyncio.Task[None]
+        self._services: ConnectionServices | None = None
 
     async def start(self) -> None:
         clock = SystemClock()
@@ -124,6 +128,14 @@ class LoopbackDirectory:
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
+        if config["imq.service.activelist"]:
+            from raybroker.broker.opening_services import Alone, hand_within, open_services
+
+            self._services = await open_services(
+                config, self._broker.services, Alone(self._broker, self._broker.registry.has),
+                lambda: self._broker.registry.hosts, self._store, given=self._given, hand=hand_within,
+                doors=self._doors, now_ns=clock.monotonic_ns,
+            )  # fmt: skip
         self._io.settle(1)
 
     def _open_sql(self, clock: SystemClock) -> SqlStore:
@@ -138,6 +150,13 @@ class LoopbackDirectory:
             hosting=LocalHost.hosting, holder="", monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
             report=partial(LOG.warning, "%s"),
         )  # fmt: skip
+
+    def _given(self) -> dict[str, Any]:
+        return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
+
+    async def _doors(self) -> dict[str, tuple[str, dict[str, int]]]:
+        """No other broker has services."""
+        return {}
 
     def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
         self._broker.placement.forget(type, name)
@@ -198,13 +217,15 @@ class LoopbackDirectory:
         return await self._broker.changed(version, timeout_s)
 
     async def settings(self) -> dict[str, Any]:
-        return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
+        return self._given()
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         return await self._broker.admin(verb, args)
 
     async def close(self) -> None:
         self._publishing.cancel()
+        if self._services is not None:
+            self._services.close()
         self._io.settle(-1)
         await self._service.close()
 

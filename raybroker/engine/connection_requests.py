@@ -73,7 +73,7 @@ class ConnectionRequests:
                 f"[B2102] the clock of client {client_id or connection} differs from the broker's by {skew_ms} ms:"
                 " its messages expire and are delivered at the wrong time; set the clocks"
             )
-        session.started = bool(args.get("started", True))
+        session.start(bool(args.get("started", True)))
         if connection:
             self._found(connection)
         session.peer.reply(request, {"incarnation": self._incarnation})
@@ -116,14 +116,12 @@ def _close_producer(session: Session, request: int, args: Arguments) -> None:
 
 
 def _start(session: Session, request: int, args: Arguments) -> None:
-    session.started = True
-    session.apply_flow()
+    session.start(True)
     session.peer.reply(request, None)
 
 
 def _stop(session: Session, request: int, args: Arguments) -> None:
-    session.started = False
-    session.apply_flow()
+    session.start(False)
     session.peer.reply(request, None)
 
 

@@ -119,7 +119,7 @@ class ConsumerRequests:
         session.peer.reply(
             request, {"epoch": attachment.number, "limit": effective, "active": active, "broker": self._broker}
         )
-        if session.started and session.flow_open:
+        if session.delivering:
             session.perform(attachment, cmd.Proceed(attachment.number))
 
     def _units(self, session: Session, request: int, args: Arguments) -> None:

@@ -85,8 +85,8 @@ class Session:
         self.connection = ""
         self.blocked = 0
         """Blocks that wait for room in a pool."""
-        self.started = True
-        self.flow_open = True
+        self._started = True
+        self._flow_open = True
         self._parts = parts
         self._live = parts.attachments.by_number
         self._perform = parts.executor.perform
@@ -215,8 +215,18 @@ class Session:
 
     def flow(self, go: bool) -> None:
         """The client's buffers are full, or have room again."""
-        self.flow_open = go
-        self.apply_flow()
+        self._flow_open = go
+        self._apply_flow()
+
+    def start(self, started: bool) -> None:
+        """The client starts the connection, or stops it."""
+        self._started = started
+        self._apply_flow()
+
+    @property
+    def delivering(self) -> bool:
+        """Whether consumers get messages now."""
+        return self._started and self._flow_open
 
     def writable(self) -> None:
         """The connection can take more."""
@@ -276,9 +286,9 @@ class Session:
             return None
         return attachment
 
-    def apply_flow(self) -> None:
+    def _apply_flow(self) -> None:
         """Hold or let go all consumers of the connection."""
-        go = self.started and self.flow_open
+        go = self.delivering
         for attachment in self.consumers.values():
             number = attachment.number
             self.perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))

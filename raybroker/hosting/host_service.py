@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -39,7 +40,9 @@ from raybroker.model.names import check_destination_type, is_metrics_topic
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
+from raybroker.services.guests import Guests
 from raybroker.services.native import NativeService
+from raybroker.services.socket_handing import SocketReceiver
 from raybroker.system import entropy
 from raybroker.system.disk_space import disk_space
 
@@ -116,6 +119,8 @@ class HostService(HostMessages):
             self.host.pools.ask = self._ask_lease
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
+        self.guests_in = Guests(self.service, lambda: clock.monotonic_ns() / 1e9)
+        self._receiver: SocketReceiver | None = None
         self._store = store
         self._committer: Committer | None = None
         self._slow_store: SlowStoreLog | None = None
@@ -162,6 +167,8 @@ class HostService(HostMessages):
             self._alarm.cancel()
         for task in [*self._forwarding, *self._asking]:
             task.cancel()
+        if self._receiver is not None:
+            self._receiver.close()
         await self.service.close()
         await asyncio.sleep(0)
         if self._committer is not None:
@@ -322,6 +329,29 @@ class HostService(HostMessages):
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
         return await self._upkeep.compact(keys)
+
+    async def expect_guest(self, secret: bytes, claims: Row) -> None:
+        self.guests_in.expect(secret, claims)
+
+    async def guests(self) -> list[Row]:
+        return self.guests_in.rows()
+
+    async def close_guest(self, connection: str, reason: str) -> int:
+        return self.guests_in.close(connection, reason)
+
+    async def pause_guests(self, service: str, paused: bool) -> None:
+        self.guests_in.pause(service, paused)
+
+    def take_guest(self, taken: socket.socket) -> None:
+        """A socket from a connection service of this process."""
+        self.guests_in.take(taken, None)
+
+    async def guest_address(self) -> str:
+        if self._receiver is None:
+            address = f"raybroker-{entropy.token(16).hex()}"
+            self._receiver = SocketReceiver(address, lambda taken, service: self.take_guest(taken))
+            self._receiver.start()
+        return self._receiver.address
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
         return live_units(self.host.registry.find(type, name), names)

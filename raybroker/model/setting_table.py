@@ -25,6 +25,7 @@ from raybroker.model.setting_cluster import CLUSTER
 from raybroker.model.setting_factory import FACTORY
 from raybroker.model.setting_memory import MEMORY
 from raybroker.model.setting_metrics import OBSERVING
+from raybroker.model.setting_services import SERVICE_SETTINGS
 from raybroker.model.setting_store import STORE
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
@@ -392,19 +393,32 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             reload="fixed"),
 )
 
-ALL: Final[tuple[Setting, ...]] = BROKER + STORE + MEMORY + CLUSTER + OBSERVING + DESTINATION + FACTORY
+ALL: Final[tuple[Setting, ...]] = (
+    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + OBSERVING + DESTINATION + FACTORY
+)
 
 LATER: Final = frozenset({
-    "imq.instancename", "imqDefaultUsername", "imqDefaultPassword",
-    "imq.service.activelist", "imq.hostname", "imq.portmapper.port",
-    "imq.portmapper.hostname", "imq.portmapper.backlog", "imq.shared.connectionMonitor_limit",
-    "imq.httpjms.http.pullPeriod", "imq.persist.file.newTxnLog.enabled", "imq.authentication.type",
-    "imq.persist.file.transaction.memorymappedfile.enabled", "imq.persist.file.txnLog.groupCommit",
-    "imq.persist.file.txnLog.logNonTransactedMsgSend", "imq.persist.file.txnLog.logNonTransactedMsgAck",
+    "imq.instancename",
+    "imqDefaultUsername",
+    "imqDefaultPassword",
+    "imq.shared.connectionMonitor_limit",
+    "imq.httpjms.http.pullPeriod",
+    "imq.persist.file.newTxnLog.enabled",
+    "imq.authentication.type",
+    "imq.persist.file.transaction.memorymappedfile.enabled",
+    "imq.persist.file.txnLog.groupCommit",
+    "imq.persist.file.txnLog.logNonTransactedMsgSend",
+    "imq.persist.file.txnLog.logNonTransactedMsgAck",
     "imq.authentication.basic.user_repository",
-    "imq.authentication.client.response.timeout", "imq.accesscontrol.enabled", "imq.accesscontrol.file.filename",
-    "imq.passfile.enabled", "imq.audit.enabled", "imq.cluster.url", "imq.cluster.port", "imq.cluster.transport",
-    "imq.cluster.hostname", "imq.txn.reapInterval", "imqSSLIsHostTrusted",
-    "StoreMessageCompressionEnabled", "PagingMessageCompressionEnabled",
+    "imq.passfile.enabled",
+    "imq.audit.enabled",
+    "imq.cluster.url",
+    "imq.cluster.port",
+    "imq.cluster.transport",
+    "imq.cluster.hostname",
+    "imq.txn.reapInterval",
+    "imqSSLIsHostTrusted",
+    "StoreMessageCompressionEnabled",
+    "PagingMessageCompressionEnabled",
 })  # fmt: skip
 """Properties of MQ and WebLogic that this version does not have."""

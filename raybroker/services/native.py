@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from raybroker.engine.ports import Clock, Committer, Peer, Refused
 from raybroker.engine.session import Session
@@ -42,10 +42,23 @@ BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
 
-class Connection:
-    """One client: implements the engine's Peer on a Link."""
+class Guest(Protocol):
+    """What a connection may do that came in through a connection service."""
 
-    def __init__(self, service: NativeService) -> None:
+    def accepts(self, token: bytes) -> bool:
+        """Whether it is what it says; asked once."""
+        ...
+
+    def check(self, op: str, args: dict[str, Any]) -> None:
+        """Raises a BrokerError, SecurityError above all, for a request that it may not make."""
+        ...
+
+
+class Connection:
+    """One client: implements the engine's Peer on a Link. ``guest``: of one that came in through a connection service,
+    what it may do."""
+
+    def __init__(self, service: NativeService, guest: Guest | None = None) -> None:
         self._service = service
         self._session: Session | None = None
         self._sent: list[tuple[int, int, int]] = []
@@ -59,8 +72,13 @@ class Connection:
         self._meter_max = 0
         self._metered = 0
         """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it."""
+        self._go = True
+        """The client takes deliveries: it has not said that it is full."""
+        self.guest = guest
         self.link = Link(
-            Native(token=service.token, buffers=service.buffers),
+            Native(
+                token=service.token, buffers=service.buffers, accepts=guest.accepts if guest is not None else None
+            ),
             on_frames=self._frames,
             on_lost=self._lost,
             on_writable=self._writable,
@@ -106,12 +124,19 @@ class Connection:
                 elif isinstance(frame, wire.Extend):
                     session.extend(*frame)
                 elif isinstance(frame, wire.Call):
+                    if self.guest is not None:
+                        try:
+                            self.guest.check(frame.op, frame.args)
+                        except BrokerError as error:
+                            self.failed(frame.request, error.code, str(error))
+                            continue
                     if frame.op == "hello":
                         self._meter_max = _flow_count(frame.args)
                     session.call(frame.request, frame.op, frame.args)
                     if frame.op == "hello":
                         self._said_hello(session, frame.args)
                 elif isinstance(frame, wire.Flow):
+                    self._go = frame.go
                     session.flow(frame.go)
                     if frame.go:
                         self._metered = 0
@@ -133,6 +158,21 @@ class Connection:
         elif not self._name:
             self._name = name
             LOG.info("[B1065] %s connected from %s", name, self.peer)
+
+    def counts(self) -> dict[str, int]:
+        """How many producers and consumers it has."""
+        session = self._session
+        return {"producers": len(session.producers) if session else 0,
+                "consumers": len(session.consumers) if session else 0}
+
+    def pause(self, paused: bool) -> None:
+        """Neither read from it nor deliver to it, until that ends."""
+        if self._session is not None:
+            self._session.flow(self._go and not paused)
+        if paused:
+            self.link.pause_reading()
+        else:
+            self.link.resume_reading()
 
     def ping(self) -> None:
         """Close a connection that said nothing since the last ping."""
@@ -289,9 +329,9 @@ class NativeService:
             self._ping_task = asyncio.create_task(self._ping_all())
         return self.address
 
-    def accept(self) -> Link:
-        """A connection's own end, for a pipe within the process."""
-        return Connection(self).link
+    def accept(self, guest: Guest | None = None) -> Link:
+        """A connection's own end, for a pipe within the process, or of a socket that a connection service gives."""
+        return Connection(self, guest).link
 
     def use(self, committer: Committer) -> None:
         self.committer = committer
@@ -317,8 +357,12 @@ class NativeService:
 
     def refused(self, connection: Connection, why: str) -> None:
         """A client was not let in."""
+        self.refused_at(connection.peer, why)
+
+    def refused_at(self, peer: str, why: str) -> None:
+        """A client at that address was not let in."""
         self.refused_count += 1
-        self._refusals.refused(connection.peer, why)
+        self._refusals.refused(peer, why)
 
     def closed(self, connection: Connection) -> None:
         if connection in self.connections:

@@ -59,7 +59,8 @@ LAWS: dict[str, Law] = {
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
     "cli": law(
-        "client config metrics model admin actors bench demo analysis system root", "typer click rich orjson ray"
+        "client config metrics model admin actors bench demo analysis system security wire root",
+        "typer click rich orjson ray",
     ),
     # A program on top of the public names; its producers are actors.
     "demo": law("client config model actors analysis system root", "rich"),

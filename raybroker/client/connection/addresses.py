@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final, NamedTuple, Protocol
 
-from raybroker.model.errors import ConfigError, NotSupportedError
+from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name
 from raybroker.model.settings import ConfigView
 from raybroker.model.sizes import UNLIMITED
@@ -33,14 +33,13 @@ class Attributes(ConfigView, Protocol):
 def address_list(text: str) -> tuple[str, ...]:
     """The names in a value of imqAddressList, in its order, each once.
 
-    Raises NotSupportedError for addresses with a scheme or a port, ConfigError for what is no broker's name.
+    Raises ConfigError for what is no broker's name; addresses of services are read elsewhere.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if ":" in name or "/" in name:
-            raise NotSupportedError(
-                f"{ATTRIBUTE}={text!r}: connections from outside, to {name!r}, are not built yet; inside Ray, list"
-                " names of brokers, such as b1,b2"
+            raise ConfigError(
+                f"{ATTRIBUTE}={text!r}: {name!r} is neither the name of a broker, such as b1, nor mq://host:port"
             )
         try:
             check_broker_name(name)

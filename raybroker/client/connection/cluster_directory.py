@@ -39,6 +39,10 @@ class Calls(Protocol):
         """What ``locate`` of a broker answered."""
         ...
 
+    def close(self) -> None:
+        """Nobody asks any more."""
+        ...
+
 
 def _seen(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task whose error is no news if nobody waits for it any more."""
@@ -221,4 +225,4 @@ class ClusterDirectory:
                 await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """Nothing to do: brokers keep no state for a directory."""
+        self._calls.close()

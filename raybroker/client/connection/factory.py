@@ -18,10 +18,12 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.service_address import is_service_address, service_addresses
+from raybroker.client.connection.service_calls import ServiceCalls
 from raybroker.client.connection.tasks import RETRY_FIRST_S
 from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
-from raybroker.model.errors import ConnectionLostError, NoClusterError, NotSupportedError
+from raybroker.model.errors import ConfigError, ConnectionLostError, NoClusterError
 from raybroker.model.settings import lookup
 from raybroker.system.clock import SystemClock
 
@@ -41,7 +43,7 @@ class ConnectionFactory:
         values = {**(attributes or {}), **named}
         parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
         if ATTRIBUTE in parsed:
-            address_list(str(parsed[ATTRIBUTE]))
+            (service_addresses if is_service_address(str(parsed[ATTRIBUTE])) else address_list)(str(parsed[ATTRIBUTE]))
         check_rates(parsed)
         self.attributes: dict[str, object] = values
 
@@ -50,31 +52,33 @@ class ConnectionFactory:
         client_id: str | None = None, username: str | None = None, password: str | None = None,
     ) -> Connection:  # fmt: skip
         """A connection with these attributes; see :func:`connect`."""
-        return Connection(self._core(url, cluster, broker, client_id, username))
+        return Connection(self._core(url, cluster, broker, client_id, username, password))
 
     def connect_xa(
         self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
         client_id: str | None = None, username: str | None = None, password: str | None = None,
     ) -> XaConnection:  # fmt: skip
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
-        return XaConnection(self._core(url, cluster, broker, client_id, username))
+        return XaConnection(self._core(url, cluster, broker, client_id, username, password))
 
     def _core(
-        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, username: str | None
-    ) -> ConnectionCore:
-        return _core(self.attributes, url, cluster, broker, client_id, username, IoThread.shared())
+        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, username: str | None,
+        password: str | None,
+    ) -> ConnectionCore:  # fmt: skip
+        return _core(self.attributes, url, cluster, broker, client_id, username, password, IoThread.shared())
 
 
 def _core(
     attributes: Mapping[str, object], url: str | None, cluster: str, broker: str | None, client_id: str | None,
-    username: str | None, io: IoThread,
+    username: str | None, password: str | None, io: IoThread,
 ) -> ConnectionCore:  # fmt: skip
-    if url is not None or username is not None:
-        raise NotSupportedError(
-            "connections from outside Ray, with an address or a user, are not built yet; connect inside Ray with"
-            " rb.connect(cluster=…)"
-        )
     own = Config.of(attributes)
+    if url is None and is_service_address(own[ATTRIBUTE]):
+        url = str(own[ATTRIBUTE])
+    if url is not None:
+        return _outside(attributes, own, url, broker, client_id, username, password, io)
+    if username is not None or password is not None:
+        raise ConfigError("username and password are for connections from outside: rb.connect('mq://host:port', …)")
     directory = _directory(cluster, broker, own, io)
     given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
@@ -86,8 +90,41 @@ def _core(
     )  # fmt: skip
 
 
+def _outside(
+    attributes: Mapping[str, object], own: Config, url: str, broker: str | None, client_id: str | None,
+    username: str | None, password: str | None, io: IoThread,
+) -> ConnectionCore:  # fmt: skip
+    """Through the connection services at these addresses; Ray is not needed, and not imported."""
+    addresses = service_addresses(url)
+    if not addresses:
+        raise ConfigError(f"url={url!r}: it is mq://host:port/service, or some of them with commas between")
+    if len({address.service for address in addresses}) > 1:
+        raise ConfigError(f"url={url!r}: the addresses are of one service")
+    if broker is not None:
+        raise ConfigError("broker= is for connections inside Ray; from outside the address says which broker it is")
+    if username is None or password is None:
+        raise ConfigError("a connection from outside has a username and a password; raybroker usermgr add makes users")
+    chosen = client_id_of(own, client_id, username)
+
+    async def begin() -> ClusterDirectory:
+        calls = ServiceCalls(addresses, username, password, client_id=chosen)
+        return ClusterDirectory(calls, await calls.begin(), pinned=False)
+
+    directory = io.run(begin())
+    given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
+    config = Config.of({**given, **attributes})
+    return ConnectionCore(
+        directory, config, client_id=client_id_of(config, client_id, username), io=io,
+        reopen=partial(_reopen_outside, dict(attributes), url, username, password),
+    )  # fmt: skip
+
+
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
-    return _core(attributes, None, cluster, broker, None, None, IoThread.shared())
+    return _core(attributes, None, cluster, broker, None, None, None, IoThread.shared())
+
+
+def _reopen_outside(attributes: Mapping[str, object], url: str, username: str, password: str) -> ConnectionCore:
+    return _core(attributes, url, "default", None, None, username, password, IoThread.shared())
 
 
 def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:
@@ -137,12 +174,14 @@ def connect(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
     client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
 ) -> Connection:  # fmt: skip
-    """Connect to a cluster that runs in this Ray.
+    """Connect to a cluster: the one that runs in this Ray, or one whose connection services are at ``url``.
 
-    cluster, broker  by name; without a broker, the one of this node, or the first
+    url              from outside: mq://host:port/service of a broker (localhost, 7676 and jms where they are missing),
+                     or several with commas between; then username and password are those of a user
+    cluster, broker  inside Ray, by name; without a broker, the one of this node, or the first
     attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
                      ``broker`` names the only one
-    Raises NoClusterError, which says how to start one.
+    Raises NoClusterError, which says how to start one, and SecurityError for a wrong user or password.
     """
     return ConnectionFactory(attributes).connect(
         url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
@@ -167,7 +206,7 @@ async def connect_xa_async(
     checked = ConnectionFactory(attributes).attributes
     io = IoThread.shared()
     return connection.XaConnection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, password, io)
     )  # fmt: skip
 
 
@@ -179,7 +218,7 @@ async def connect_async(
     checked = ConnectionFactory(attributes).attributes
     io = IoThread.shared()
     return connection.Connection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, io)
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, password, io)
     )  # fmt: skip
 
 

@@ -65,6 +65,9 @@ class RayCalls:
         key, ip, port, token, broker, traits = found
         return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port), broker, traits)
 
+    def close(self) -> None:
+        """Nothing to do: actors keep no state for who asks them."""
+
 
 def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> ClusterDirectory:
     """The directory of a running cluster; without a broker the one of this node, or the first.

@@ -2,7 +2,8 @@
 
 A connection opens with a *preface* of fixed length: a magic word and a token. The listening side compares the token in
 constant time before it looks at anything else; until then it keeps at most a preface and answers nothing.  After that
-both sides exchange frames (``frames.py``).
+both sides exchange frames (``frames.py``).  A connection that came in through a connection service shows another token,
+which whoever listens there knows: ``accepts`` is asked about it.
 
 :class:`Native` is the machine.  Bytes come in either with ``receive_data``, or without a copy: ``buffer()`` says where
 to put them and ``received(n)`` takes note.  Large frames are received straight into a buffer of their own, which then
@@ -20,6 +21,8 @@ either it is closed for good.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from raybroker.model.errors import ProtocolError, SecurityError
@@ -45,23 +48,27 @@ def preface(token: bytes) -> bytes:
 class Native:
     """One end of a connection. ``token``: what the peer must show (listening side), or None (connecting side).
 
-    ``buffers``: shared by the connections of one event loop.
+    ``buffers``: shared by the connections of one event loop; ``accepts``: says whether a token that was shown will do,
+    in place of ``token`` (listening side); ``control_bytes_max``: of a frame without messages, from now on.
 
     After a wrong token or a malformed frame :attr:`closed` is True and further data is dropped.
     """
 
     __slots__ = (
-        "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch", "_token",
-        "closed", "frame_bytes_max",
+        "_accepts", "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch",
+        "closed", "control_bytes_max", "frame_bytes_max",
     )  # fmt: skip
 
     def __init__(
-        self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None
-    ) -> None:
-        self._token = token
+        self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None,
+        accepts: Callable[[bytes], bool] | None = None,
+    ) -> None:  # fmt: skip
+        if accepts is None and token is not None:
+            accepts = partial(hmac.compare_digest, token)
+        self._accepts = accepts
         self._buffers = buffers or FrameBuffers()
-        self._awaits_preface = token is not None
-        self._decoders = TO_CLIENT if token is None else TO_HOST
+        self._awaits_preface = accepts is not None
+        self._decoders = TO_CLIENT if accepts is None else TO_HOST
         self._scratch = bytearray(PREFACE_BYTES if self._awaits_preface else SCRATCH_BYTES)
         self._end = 0
         """Bytes of the scratch that are not taken in yet; they start at its beginning."""
@@ -70,6 +77,7 @@ class Native:
         self._filled = 0
         self.closed = False
         self.frame_bytes_max = frame_bytes_max
+        self.control_bytes_max = CONTROL_BYTES_MAX
 
     @property
     def authenticated(self) -> bool:
@@ -128,7 +136,7 @@ class Native:
                 decoder = self._decoders.get(kind)
                 if decoder is None:
                     raise ProtocolError(f"a frame of unknown type {kind}")
-                most = self.frame_bytes_max if kind in MESSAGE_FRAMES else CONTROL_BYTES_MAX
+                most = self.frame_bytes_max if kind in MESSAGE_FRAMES else self.control_bytes_max
                 if not 1 <= length <= most:
                     raise ProtocolError(f"a frame declares {length} bytes; allowed are 1 to {most}")
                 stop = at + 4 + length
@@ -168,10 +176,11 @@ class Native:
 
     def _check_preface(self) -> None:
         """Nothing but a whole preface is looked at, in constant time."""
-        assert self._token is not None
+        assert self._accepts is not None
         if self._end < PREFACE_BYTES:
             return
-        if not hmac.compare_digest(bytes(self._scratch), preface(self._token)):
+        shown = bytes(self._scratch)
+        if not hmac.compare_digest(shown[: len(MAGIC)], MAGIC) or not self._accepts(shown[len(MAGIC) :]):
             raise SecurityError("the connection did not show the cluster's token")
         self._awaits_preface = False
         self._scratch = bytearray(SCRATCH_BYTES)

@@ -10,8 +10,10 @@ from raybroker.cli import connecting
 from raybroker.cli.objects import OBJECTS, VERBS
 
 PRESENT = {
-    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn"}, "query": {"dst", "con", "bkr", "cls", "txn"},
-    "update": {"dst", "bkr"}, "destroy": {"dst", "dur"}, "purge": {"dst", "dur"}, "pause": {"dst"}, "resume": {"dst"},
+    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
+    "query": {"dst", "con", "bkr", "cls", "txn", "svc", "cxn"},
+    "update": {"dst", "bkr"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"}, "pause": {"dst", "svc"},
+    "resume": {"dst", "svc"},
     "metrics": {"dst", "svc", "bkr"}, "compact": {"dst"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]

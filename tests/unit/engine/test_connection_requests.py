@@ -53,8 +53,9 @@ class FakeSession:
         self.performed.append(command)
         self.executor.perform(attachment.home, command)
 
-    def apply_flow(self) -> None:
-        self.flow.append(self.started)
+    def start(self, started: bool) -> None:
+        self.started = started
+        self.flow.append(started)
 
 
 class Asking(Desk):

@@ -26,7 +26,7 @@ class FakeSession:
         self.outbox = Outbox()
         self.consumers: dict[int, Any] = {}
         self.browsers: dict[int, Any] = {}
-        self.started = self.flow_open = True
+        self.delivering = True
         self.performed: list[cmd.Command] = []
 
     def new_handle(self, args: Any) -> int:
@@ -85,7 +85,7 @@ def test_the_smaller_limit_holds_and_delivery_begins_after_the_answer() -> None:
 def test_a_connection_that_has_not_started_gets_nothing_yet() -> None:
     world = Asking()
     world.add()
-    world.session.started = False
+    world.session.delivering = False
     world.open()
     assert [type(command) for command in world.session.performed] == [cmd.AttachConsumer]
 

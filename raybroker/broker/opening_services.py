@@ -1,0 +1,112 @@
+"""Starting the connection services of a broker, with its users and access rules."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+from raybroker.broker.outside import Asked, Doors, Hand, Outside
+from raybroker.broker.service_administration import ServiceAdministration
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.errors import ConfigError
+from raybroker.model.settings import ConfigView
+from raybroker.security.access import Access
+from raybroker.security.rule_file import RuleFile
+from raybroker.security.user_file import UserFile
+from raybroker.services.connection_services import ConnectionServices
+
+
+def security_directory(config: ConfigView, beside: Path | None) -> Path | None:
+    """Where users and access rules are; ``beside``: the directory of the cluster's stores, None where there is none."""
+    named: str = config["raybroker.security.dir"]
+    if named:
+        return Path(named)
+    return beside / "security" if beside is not None else None
+
+
+def controlled(config: ConfigView, service: str) -> bool:
+    """Whether access rules hold for clients of the service."""
+    own: str = config[f"imq.{service}.accesscontrol.enabled"]
+    return bool(config["imq.accesscontrol.enabled"]) if own == "inherit" else own == "true"
+
+
+async def open_services(
+    config: ConfigView, administration: ServiceAdministration, asked: Asked, hosts: Callable[[], Iterable[HostPort]],
+    beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, now_ns: Callable[[], int],
+) -> ConnectionServices:  # fmt: skip
+    """Listen as the configuration says; raises ConfigError when that cannot be done.
+
+    ``administration``: learns what runs; ``beside``: the directory of the cluster's stores, None where nothing is
+    stored.
+    """
+    directory = security_directory(config, beside)
+    if directory is None:
+        raise ConfigError(
+            "imq.service.activelist: services need users, and nothing is stored here; name raybroker.security.dir"
+        )
+    users = UserFile(directory / config["imq.user_repository.file.filename"])
+    rules = RuleFile(directory / config["imq.accesscontrol.file.filename"])
+
+    def access(service: str) -> Access:
+        return Access(rules if controlled(config, service) else None)
+
+    services = ConnectionServices(
+        config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
+        version=metadata.version("raybroker"), users=users, access=access, now_ns=now_ns,
+    )  # fmt: skip
+    await services.start()
+    administration.services, administration.users, administration.failure = services, users, ""
+    return services
+
+
+class LoneBroker(Protocol):
+    """A broker without others."""
+
+    name: str
+
+    async def locate(self, type: str, name: str, create: bool) -> HostPort: ...
+
+    async def subscribe(self, topic: str, client_id: str | None, name: str) -> None: ...
+
+    async def admin(self, verb: str, args: Row) -> Any: ...
+
+
+class Alone:
+    """A broker without others, as its services ask it; ``exists(type, name)``: whether it has a destination."""
+
+    def __init__(self, broker: LoneBroker, exists: Callable[[str, str], bool]) -> None:
+        self._broker = broker
+        self.exists = exists
+
+    async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[HostPort, str, Row]:
+        return await self._broker.locate(kind, name, create), self._broker.name, {}
+
+    async def admin(self, verb: str, args: Row) -> Any:
+        return await self._broker.admin(verb, args)
+
+    async def ask(self, method: str, args: list[Any]) -> Any:
+        broker = self._broker
+        match method:
+            case "brokers":
+                return 0, broker.name, [(broker.name, "UP", True, "")]
+            case "brokers_changed":
+                return 0
+            case "members":
+                return {broker.name: 0}
+            case "routes":
+                return dict.fromkeys(args[2], broker.name)
+            case "renew_routes":
+                return True
+            case "release_routes":
+                return None
+            case "subscribe":
+                return await broker.subscribe(**args[0])
+        return await getattr(broker, method)(*args)
+
+
+async def hand_within(host: HostPort, given: socket.socket, service: str) -> None:
+    """Hand a socket to a host that is an object of this process."""
+    host.take_guest(given)  # type: ignore[attr-defined]

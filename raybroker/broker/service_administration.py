@@ -1,0 +1,82 @@
+"""Administration of a broker's connection services, which may not be running."""
+
+from __future__ import annotations
+
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import ConfigError, InvalidDestinationError
+from raybroker.model.listing import Listing
+from raybroker.model.names import check_destination_name, check_destination_type
+from raybroker.model.setting_services import SERVICE_KINDS
+from raybroker.security.access_rules import OPERATIONS, Request, User
+from raybroker.security.user_file import UserFile
+from raybroker.services.connection_services import ConnectionServices
+
+
+class ServiceAdministration:
+    """``broker``: its name. ``services`` and ``users`` are given once they are there."""
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.services: ConnectionServices | None = None
+        self.users: UserFile | None = None
+        self.failure = ""
+        """Why services that the configuration asks for do not listen."""
+
+    def _running(self) -> ConnectionServices:
+        if self.services is None:
+            why = self.failure or "imq.service.activelist is empty"
+            raise ConfigError(f"broker {self.broker} has no connection services: {why}")
+        return self.services
+
+    async def list_services(self) -> Listing:
+        if self.services is None:
+            missing = {f"services of broker {self.broker}": self.failure} if self.failure else {}
+            return Listing([], missing)
+        return Listing([{**row, "broker": self.broker} for row in self.services.rows()], {})
+
+    async def pause_service(self, name: str) -> None:
+        await self._running().pause(name)
+
+    async def quiesce_service(self, name: str) -> None:
+        self._running().quiesce(name)
+
+    async def resume_service(self, name: str) -> None:
+        await self._running().resume(name)
+
+    async def list_connections(self, service: str | None = None) -> Listing:
+        rows = await self.services.connections(service) if self.services is not None else []
+        return Listing([{**row, "broker": self.broker} for row in rows], {})
+
+    async def destroy_connection(self, id: int | str) -> None:
+        if self.services is None:
+            raise InvalidDestinationError(f"there is no connection {id!r}")
+        await self.services.destroy_connection(str(id))
+
+    async def why_denied(
+        self, user: str, operation: str, destination: str | None = None, type: str = "queue", service: str = "jms"
+    ) -> Row:
+        services = self._running()
+        entry = self.users.users().get(user) if self.users is not None else None
+        if entry is None:
+            raise ConfigError(f"there is no user {user!r}; raybroker usermgr list shows those there are")
+        known = User(user, frozenset({entry.group}))
+        if operation == "connect":
+            kind = SERVICE_KINDS.get(service)
+            if kind is None:
+                raise ConfigError(f"there is no service {service!r}; there are {', '.join(SERVICE_KINDS)}")
+            request = Request("connection", kind, "")
+        elif operation == "create":
+            request = Request(check_destination_type(type), "", "create")
+        else:
+            kind = check_destination_type(type)
+            if operation not in OPERATIONS[kind]:
+                operations = ", ".join((*OPERATIONS[kind], "create", "connect"))
+                raise ConfigError(f"operation {operation!r}; it is one of {operations}")
+            if destination is None:
+                raise ConfigError(f"operation {operation!r} is with a destination; name one")
+            request = Request(kind, check_destination_name(destination, allow_reserved=True), operation)
+        decision = services.access(service).decide(known, request)
+        return {
+            "user": user, "request": str(request), "active": entry.active, "allowed": decision.allowed and entry.active,
+            "rule": decision.rule or "no rule speaks of the user",
+        }  # fmt: skip

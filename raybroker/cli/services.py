@@ -1,0 +1,115 @@
+"""Connection services and their clients on the command line: the verbs of svc and cxn, and why-denied."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from raybroker.cli import connecting, output
+from raybroker.cli.answers import show_list, show_one
+from raybroker.cli.command import command
+from raybroker.cli.exits import UsageError
+from raybroker.cli.objects import Cluster, Force, Json, Type, ask
+from raybroker.client.admin.admin import Admin
+from raybroker.model.setting_services import SERVICE_KINDS
+
+SERVICE_COLUMNS: Final = {
+    "service": "service", "kind": "kind", "protocol": "protocol", "port": "port", "state": "state",
+    "connections": "connections", "accepted": "accepted", "refused": "refused", "broker": "broker",
+}  # fmt: skip
+CONNECTION_COLUMNS: Final = {
+    "id": "id", "user": "user", "service": "service", "producers": "prod", "consumers": "cons", "host": "host",
+}  # fmt: skip
+SERVICES: Final = ", ".join(SERVICE_KINDS)
+ServiceName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help=f"One of {SERVICES}.")]
+ConnectionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows.")]
+
+
+@command("list", "svc")
+def list_svc(admin: Admin, json: Json = False) -> None:
+    """List connection services and the port mapper, with their ports and states.
+
+    UNKNOWN is one that the configuration does not ask for (imq.service.activelist).
+    """
+    show_list(admin.list_services(), SERVICE_COLUMNS, empty="no services", json=json)
+
+
+@command("query", "svc")
+def query_svc(admin: Admin, name: ServiceName, json: Json = False) -> None:
+    """Show one service, of each broker that has it."""
+    rows = [row for row in admin.list_services() if row["service"] == name]
+    if not rows:
+        raise UsageError(f"query svc: there is no service {name!r}; there are {SERVICES}")
+    show_list(rows, {**SERVICE_COLUMNS, "connections_max": "at most"}, empty="", json=json)
+
+
+@command("pause", "svc")
+def pause_svc(admin: Admin, name: ServiceName) -> None:
+    """Refuse new clients of a service, and process nothing of the others: raybroker pause svc -n jms
+
+    The admin service is never paused.
+    """
+    admin.pause_service(name)
+    output.say(f"paused service {name}")
+
+
+@command("quiesce", "svc")
+def quiesce_svc(admin: Admin, name: ServiceName) -> None:
+    """Refuse new clients of a service; the others go on: raybroker quiesce svc -n jms"""
+    admin.quiesce_service(name)
+    output.say(f"quiesced service {name}")
+
+
+@command("resume", "svc")
+def resume_svc(admin: Admin, name: ServiceName) -> None:
+    """Take clients again: raybroker resume svc -n jms"""
+    admin.resume_service(name)
+    output.say(f"resumed service {name}")
+
+
+@command("list", "cxn")
+def list_cxn(
+    admin: Admin,
+    service: Annotated[
+        str | None, typer.Option("-svn", "--service", metavar="NAME", help="Only of this service.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the clients of connection services, with what they have open."""
+    rows = admin.list_connections(service)
+    show_list(rows, CONNECTION_COLUMNS, empty="no connections", json=json)
+
+
+@command("query", "cxn")
+def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
+    """Show one client, with its client id and platform."""
+    found = next((row for row in admin.list_connections() if row["id"] == id), None)
+    if found is None:
+        raise UsageError(f"query cxn: there is no connection {id!r}; list cxn shows those there are")
+    show_one(found, json=json)
+
+
+@command("destroy", "cxn")
+def destroy_cxn(admin: Admin, id: ConnectionId, force: Force = False) -> None:
+    """Close a client's connections; it is told, and does not come back by itself: raybroker destroy cxn -n ID"""
+    ask(force, f"destroy connection {id}?")
+    admin.destroy_connection(id)
+    output.say(f"destroyed connection {id}")
+
+
+def why_denied(
+    user: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
+    operation: Annotated[
+        str, typer.Argument(metavar="OPERATION", help="produce, consume, browse, create, connect.", show_default=False)
+    ],
+    destination: Annotated[str | None, typer.Argument(metavar="[DESTINATION]")] = None,
+    type: Type = "q",
+    service: Annotated[str, typer.Option("--service", metavar="NAME", help=f"One of {SERVICES}.")] = "jms",
+    json: Json = False,
+    cluster: Cluster = "default",
+) -> None:
+    """Say whether a user may do something, and which rule decides: raybroker why-denied ann consume orders"""
+    with connecting.administering(cluster) as admin:
+        found = admin.why_denied(user, operation, destination, type, service)
+    show_one(found, json=json)

@@ -1,0 +1,135 @@
+"""Users of the connection services on the command line: raybroker usermgr add, delete, update, list.
+
+The commands change the file of users on this machine, and need no broker; brokers read it again when it has changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from raybroker.cli import output
+from raybroker.cli.answers import show_list
+from raybroker.cli.cluster import ClusterFile
+from raybroker.cli.exits import Commands, UsageError
+from raybroker.cli.objects import Cluster, Force, Json, ask
+from raybroker.config import Config, store_directory
+from raybroker.model.errors import ConfigError
+from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
+from raybroker.system.entropy import token
+from raybroker.wire.scram import SALT_BYTES, Verifier
+
+COLUMNS: Final = {"user": "user", "group": "group", "active": "active"}
+_ANY_BROKER: Final = "b"
+
+User = Annotated[str, typer.Option("-u", "--user", metavar="NAME", help="Name of the user.")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--passfile", metavar="FILE", help="File whose first line is the password; without it, it is asked."),
+]
+UsersFile = Annotated[
+    Path | None,
+    typer.Option("--file", metavar="FILE", help="The file of users; without it that of the cluster's brokers here."),
+]
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, short_help="Users of the connection services.",
+    help="Users of the connection services, by which programs outside the Ray cluster come in. Brokers on several "
+         "machines each read the file of theirs.",
+)  # fmt: skip
+
+
+def _users(file: Path | None, config: Path | None, cluster: str) -> UserFile:
+    if file is not None:
+        return UserFile(file)
+    try:
+        found = Config.load(cluster_file=config)
+        named: str = found["raybroker.security.dir"]
+        directory = Path(named) if named else store_directory(found, cluster, _ANY_BROKER).parent / "security"
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return UserFile(directory / found["imq.user_repository.file.filename"])
+
+
+def _verifier(user: str, passfile: Path | None) -> str:
+    """Ask for the password, or read it; it never stands on a command line, where others can see it."""
+    check_name(user)
+    if passfile is not None:
+        try:
+            password = passfile.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--passfile {passfile}: {error}") from None
+    else:
+        password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
+    return str(Verifier.of(check_password(password), token(SALT_BYTES)))
+
+
+@app.command()
+def add(
+    user: User,
+    group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help=f"One of {', '.join(GROUPS)}.")] = "user",
+    passfile: PasswordFile = None,
+    file: UsersFile = None,
+    config: ClusterFile = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Make a user: raybroker usermgr add -u ann -g admin; the password is asked."""
+    users = _users(file, config, cluster)
+    if group not in GROUPS:
+        raise UsageError(f"-g {group}: the groups are {', '.join(GROUPS)}")
+    if user in users.users():
+        raise ConfigError(f"user {user!r} exists already; update or delete it")
+    users.add(user, Entry(_verifier(user, passfile), group))
+    output.say(f"added user {user} of group {group} to {users.path}")
+
+
+@app.command()
+def delete(
+    user: User, force: Force = False, file: UsersFile = None, config: ClusterFile = None, cluster: Cluster = "default"
+) -> None:
+    """Remove a user; its open connections stay open: raybroker destroy cxn closes them."""
+    ask(force, f"delete user {user}?")
+    _users(file, config, cluster).delete(user)
+    output.say(f"deleted user {user}")
+
+
+@app.command()
+def update(
+    user: User,
+    active: Annotated[
+        bool | None, typer.Option("--active/--inactive", help="Whether the user may connect.", show_default=False)
+    ] = None,
+    password: Annotated[bool, typer.Option("--password", help="Ask for another password.")] = False,
+    passfile: PasswordFile = None,
+    file: UsersFile = None,
+    config: ClusterFile = None,
+    cluster: Cluster = "default",
+) -> None:
+    """Change a password, or whether a user may connect: raybroker usermgr update -u ann --inactive"""
+    if active is None and not password and passfile is None:
+        raise UsageError("usermgr update: say what changes, --password, --active or --inactive")
+    users = _users(file, config, cluster)
+    verifier = _verifier(user, passfile) if password or passfile is not None else None
+    users.update(user, verifier=verifier, active=active)
+    output.say(f"updated user {user}")
+
+
+@app.command("list")
+def list_users(
+    user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Only this one.")] = None,
+    file: UsersFile = None,
+    json: Json = False,
+    config: ClusterFile = None,
+    cluster: Cluster = "default",
+) -> None:
+    """List users with their groups; no passwords."""
+    users = _users(file, config, cluster)
+    rows = [
+        {"user": name, "group": row.group, "active": row.active}
+        for name, row in sorted(users.users().items()) if user in (None, name)
+    ]  # fmt: skip
+    if user is not None and not rows:
+        raise ConfigError(f"there is no user {user!r} in {users.path}")
+    show_list(rows, COLUMNS, empty=f"no users in {users.path}", json=json)

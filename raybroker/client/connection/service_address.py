@@ -1,0 +1,64 @@
+"""Addresses of connection services: ``mq://host:port/service``.
+
+mq     the port is the port mapper's, which is asked for the port of the service
+mqtcp  the port is the service's own
+
+Parts that are missing are localhost, 7676 and jms.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from raybroker.model.errors import ConfigError, NotSupportedError
+
+SCHEMES: Final = ("mq", "mqtcp")
+LATER: Final = ("mqs", "mqssl", "http", "https")
+HOST: Final = "localhost"
+PORT: Final = 7676
+SERVICE: Final = "jms"
+_PORT_MAX: Final = 65_535
+
+
+class ServiceAddress(NamedTuple):
+    """``mapped``: the port is that of the port mapper."""
+
+    host: str
+    port: int
+    service: str
+    mapped: bool
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'mq' if self.mapped else 'mqtcp'}://{host}:{self.port}/{self.service}"
+
+
+def service_address(text: str) -> ServiceAddress:
+    """Raises ConfigError for what is none, NotSupportedError for a scheme that this version does not have."""
+    scheme, found, rest = text.strip().partition("://")
+    if found and scheme in LATER:
+        raise NotSupportedError(f"address {text!r}: {scheme} is not built yet; there are {', '.join(SCHEMES)}")
+    if not found or scheme not in SCHEMES:
+        raise ConfigError(f"address {text!r}: it is {' or '.join(SCHEMES)}, then ://host:port/service")
+    where, _, service = rest.partition("/")
+    if where.startswith("["):
+        host, closed, tail = where[1:].partition("]")
+        port_text, wrong = tail.removeprefix(":"), not closed or (tail and not tail.startswith(":"))
+    else:
+        host, _, port_text = where.partition(":")
+        wrong = False
+    if wrong or (port_text and not (port_text.isdecimal() and 0 < int(port_text[:6]) <= _PORT_MAX)):
+        raise ConfigError(f"address {text!r}: a port is a number from 1 to {_PORT_MAX}")
+    if "/" in service or "@" in where:
+        raise ConfigError(f"address {text!r}: it is scheme://host:port/service; user and password are given beside it")
+    return ServiceAddress(host or HOST, int(port_text) if port_text else PORT, service or SERVICE, scheme == "mq")
+
+
+def service_addresses(text: str) -> tuple[ServiceAddress, ...]:
+    """Those of a list with commas between, each once; errors as :func:`service_address`."""
+    return tuple(dict.fromkeys(service_address(part) for part in text.split(",") if part.strip()))
+
+
+def is_service_address(text: str) -> bool:
+    """Whether the text is meant as an address of a service, and not as a broker's name."""
+    return "://" in text

@@ -1,0 +1,211 @@
+"""The brokers of a cluster for a program outside of it: asked through their connection services.
+
+One control connection for each broker that is asked, opened when it is needed; it logs in once. Sockets to hosts go to
+the port of the same service, where their preamble says which host they are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.directory import Place
+from raybroker.client.connection.service_address import ServiceAddress
+from raybroker.model.errors import (
+    BrokerError,
+    BrokerGoneError,
+    ConnectionLostError,
+    IllegalStateError,
+    NoClusterError,
+    ProtocolError,
+    ResourceAllocationError,
+    SecurityError,
+)
+from raybroker.system.entropy import token
+from raybroker.transport.link import Link
+from raybroker.wire.native.connection import TOKEN_BYTES, preface
+from raybroker.wire.native.preamble import preamble
+from raybroker.wire.port_map import MAP_BYTES_MAX, read_map
+from raybroker.wire.scram import NONCE_BYTES, ScramClient
+
+CONNECT_TIMEOUT_S: Final = 10.0
+LOGIN_TIMEOUT_S: Final = 30.0
+"""The proof of a password takes some tenths of a second, and more on a busy machine."""
+CALL_TIMEOUT_S: Final = 90.0
+"""Longer than the broker waits for anything."""
+
+
+class _Control:
+    """A control connection that has logged in. ``address``: of the service, where sockets to hosts go too."""
+
+    def __init__(self, channel: Channel, address: tuple[str, int], told: dict[str, Any]) -> None:
+        self.channel = channel
+        self.address = address
+        self.told = told
+
+
+class ServiceCalls:
+    """``addresses``: those to try, in this order. On the IO loop, but for the constructor."""
+
+    def __init__(
+        self, addresses: Sequence[ServiceAddress], user: str, password: str, *, client_id: str | None = None
+    ) -> None:
+        self.addresses = tuple(addresses)
+        self._user = user
+        self._password = password
+        self._client = {"platform": f"Python {platform.python_version()} on {platform.system()}"} | (
+            {"client_id": client_id} if client_id else {}
+        )
+        self._controls: dict[str, _Control] = {}
+        self._opening = asyncio.Lock()
+        self._doors: dict[str, tuple[str, int]] = {}
+        """Broker → where its service listens."""
+        self._service = addresses[0].service
+
+    def __repr__(self) -> str:
+        return f"ServiceCalls({', '.join(map(str, self.addresses))})"
+
+    async def begin(self) -> str:
+        """Log in at the first address that answers; the name of the broker there.
+
+        Raises NoClusterError when none answers, what one has said that takes no clients now, and SecurityError at once:
+        the next broker would say the same.
+        """
+        faults: list[str] = []
+        refused: BrokerError | None = None
+        for address in self.addresses:
+            try:
+                control = await self._open(await _resolved(address), str(address))
+            except SecurityError:
+                raise
+            except (OSError, TimeoutError, BrokerError) as error:
+                if isinstance(error, IllegalStateError | ResourceAllocationError):
+                    refused = error
+                faults.append(f"{address}: {str(error) or 'no answer in time'}")
+                continue
+            broker = str(control.told["broker"])
+            self._keep(broker, control)
+            return broker
+        if refused is not None:
+            raise refused
+        raise NoClusterError(f"no connection service answers ({'; '.join(faults)}); is it in imq.service.activelist?")
+
+    def _keep(self, broker: str, control: _Control) -> None:
+        before = self._controls.get(broker)
+        if before is not None:
+            before.channel.close()
+        self._controls[broker] = control
+        self._doors[broker] = control.address
+        for other, (host, ports) in dict(control.told["doors"]).items():
+            if other != broker and self._service in ports:
+                self._doors[other] = host, ports[self._service]
+
+    async def _open(self, address: tuple[str, int], shown: str) -> _Control:
+        """Connect and log in."""
+        host, port = address
+        place = Place(f"of the broker at {shown}", bytes(TOKEN_BYTES), partial(_dial, host, port, ""))
+        channel = Channel(place)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await place.dial(lambda: channel.link)
+            channel.link.write(preface(place.token))
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                told = await self._log_in(channel)
+        except BaseException:
+            channel.link.abort()
+            raise
+        return _Control(channel, address, told)
+
+    async def _log_in(self, channel: Channel) -> dict[str, Any]:
+        scram = ScramClient(self._user, self._password, token(NONCE_BYTES).hex())
+        challenge = await channel.call("login", {"first": scram.first(), "client": self._client})
+        final = await asyncio.to_thread(scram.final, str(challenge))
+        told = await channel.call("proof", {"final": final})
+        if not isinstance(told, dict) or not {"signature", "broker", "doors", "settings"} <= told.keys():
+            raise ProtocolError("the service's answer to the login is malformed")
+        scram.check(str(told["signature"]))
+        return told
+
+    async def _control(self, broker: str) -> _Control:
+        known = self._controls.get(broker)
+        if known is not None and not known.channel.lost:
+            return known
+        if known is not None and isinstance(known.channel.reason, SecurityError):
+            raise known.channel.reason  # An administrator has closed the connection: it stays so.
+        async with self._opening:
+            known = self._controls.get(broker)
+            if known is not None and not known.channel.lost:
+                return known
+            address = self._doors.get(broker)
+            if address is None:
+                raise BrokerGoneError(f"broker {broker} has no service {self._service} that is known here")
+            try:
+                made = await self._open(address, f"{address[0]}:{address[1]}")
+            except (OSError, TimeoutError, ConnectionLostError) as error:
+                raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
+            self._keep(broker, made)
+            return made
+
+    async def call(self, broker: str, method: str, *args: Any) -> Any:
+        """See ClusterDirectory's Calls."""
+        control = await self._control(broker)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await control.channel.call("ask", {"method": method, "args": list(args)})
+        except TimeoutError:
+            control.channel.link.abort()
+            raise BrokerGoneError(f"broker {broker} has not answered {method} in {CALL_TIMEOUT_S:g} s") from None
+        except ConnectionLostError as error:
+            if not control.channel.lost:
+                raise
+            raise BrokerGoneError(f"broker {broker}: {error}") from None
+
+    async def names(self) -> list[str]:
+        return list(self._doors)
+
+    def place(self, found: Sequence[Any]) -> Place:
+        key, broker, traits, secret = found
+        host, port = self._doors[broker]
+        return Place(f"{key}@{host}:{port}", bytes(secret), partial(_dial, host, port, key), broker, traits)
+
+    def close(self) -> None:
+        """End the control connections: the broker learns that the client has gone."""
+        for control in self._controls.values():
+            control.channel.close()
+        self._controls.clear()
+
+
+async def _resolved(address: ServiceAddress) -> tuple[str, int]:
+    """Where the service listens, by the port mapper where the address means one."""
+    if not address.mapped:
+        return address.host, address.port
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            try:
+                text = b""
+                while len(text) < MAP_BYTES_MAX and (more := await reader.read(MAP_BYTES_MAX - len(text))):
+                    text += more
+            finally:
+                writer.close()
+    except TimeoutError:
+        raise ConnectionLostError("the port mapper does not answer in time") from None
+    doors = read_map(text)
+    door = doors.get(address.service)
+    if door is None:
+        there = ", ".join(name for name in doors if name != "portmapper") or "none"
+        raise NoClusterError(f"there is no service {address.service!r}; the port mapper names {there}")
+    return address.host, door.port
+
+
+async def _dial(host: str, port: int, key: str, factory: Callable[[], Link]) -> object:
+    link = factory()
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.write(preamble(key))
+    return link

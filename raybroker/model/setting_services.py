@@ -1,0 +1,70 @@
+"""Properties of the connection services, by which programs outside the Ray cluster come in; the table has them all.
+
+One difference from MQ: no service is active unless the configuration says so, because what is not asked for should not
+listen.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.model.setting import INT_MAX, Setting
+
+SERVICE_KINDS: Final = {"jms": "NORMAL", "admin": "ADMIN"}
+"""Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
+SERVICE_PROTOCOLS: Final = {"jms": "tcp", "admin": "tcp"}
+_THREADS: Final = {"jms": (10, 1000), "admin": (4, 10)}
+"""Service → MQ's least and most threads."""
+SERVICES: Final = tuple(SERVICE_KINDS)
+PORT_MAX: Final = 65_535
+
+SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting("imq.service.activelist", "string", "", "broker",
+            "Connection services that listen for programs outside the Ray cluster: jms, admin, with a comma between. "
+            "MQ's default is jms,admin; here nothing listens unless it is asked for."),
+    Setting("imq.hostname", "string", "", "broker",
+            "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
+    Setting("imq.portmapper.port", "int", 7676, "broker",
+            "Port of the port mapper, which tells the ports of the services; 0: any free port.",
+            unit="port", low=0, high=PORT_MAX),
+    Setting("imq.portmapper.hostname", "string", "", "broker",
+            "Address of the port mapper alone; empty: imq.hostname."),
+    Setting("imq.portmapper.backlog", "int", 50, "broker",
+            "Connections to the port mapper that the system may hold until they are accepted; further ones are refused "
+            "by the system.", unit="connections", low=1, high=65_535),
+    Setting("raybroker.service.advertised", "string", "", "broker",
+            "Name or address by which clients outside reach this broker's services, which other brokers tell their "
+            "clients; empty: that of the machine in the Ray cluster."),
+    Setting("imq.authentication.client.response.timeout", "seconds", 180, "broker",
+            "How long a client may take to prove its password.", unit="s", low=1, high=3600),
+    Setting("imq.accesscontrol.enabled", "bool", True, "broker",
+            "Check what clients of the services do against the access rules. false: every user may do everything, but "
+            "the admin service is for the group admin all the same."),
+    Setting("imq.accesscontrol.file.filename", "string", "accesscontrol.properties", "broker",
+            "File of the access rules in raybroker.security.dir; without it MQ's default rules hold. Edits take effect "
+            "at once."),
+    Setting("imq.user_repository.file.filename", "string", "passwd", "broker",
+            "File of the users in raybroker.security.dir, written by raybroker usermgr. Edits take effect at once."),
+    Setting("raybroker.security.dir", "string", "", "broker",
+            "Directory of the users and access rules; empty: security, beside the stores of the cluster's brokers."),
+    *(
+        setting
+        for name, (least, most) in _THREADS.items()
+        for setting in (
+            Setting(f"imq.{name}.tcp.port", "int", 0, "broker",
+                    f"Port of the service {name}; 0: any free one, which the port mapper tells.",
+                    unit="port", low=0, high=PORT_MAX),
+            Setting(f"imq.{name}.tcp.hostname", "string", "", "broker",
+                    f"Address of the service {name} alone; empty: imq.hostname."),
+            Setting(f"imq.{name}.min_threads", "int", least, "broker",
+                    "Taken for MQ's sake: connections are served by event loops, which need no idle threads.",
+                    unit="threads", low=1, high=INT_MAX),
+            Setting(f"imq.{name}.max_threads", "int", most, "broker",
+                    f"Half of it is how many clients the service {name} has at most, as in MQ's dedicated model with "
+                    "two threads a connection. Here connections are served by event loops; the bound is what is left "
+                    "of the model.", unit="threads", low=2, high=INT_MAX),
+            Setting(f"imq.{name}.accesscontrol.enabled", "enum", "inherit", "broker",
+                    f"imq.accesscontrol.enabled for the service {name} alone.", choices=("inherit", "true", "false")),
+        )
+    ),
+)

@@ -1,0 +1,66 @@
+"""Whether a user may make a request, with the reason, and the error and the lines of the log when he may not."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.model.errors import SecurityError
+from raybroker.model.names import is_reserved_name, is_temporary_name
+from raybroker.security.access_rules import Decision, Request, User
+from raybroker.security.rule_file import RuleFile
+
+log = logging.getLogger("raybroker.security")
+
+_NO_RULE: Final = "no rule allows it"
+ADMIN_GROUP: Final = "admin"
+
+
+class Access:
+    """``file``: the rules, None where access control is switched off."""
+
+    def __init__(self, file: RuleFile | None) -> None:
+        self._file = file
+
+    @property
+    def source(self) -> str:
+        """The path of the rules, "" where access control is switched off: what :meth:`of` takes."""
+        return str(self._file.path) if self._file is not None else ""
+
+    @classmethod
+    def of(cls, source: str) -> Access:
+        return cls(RuleFile(Path(source)) if source else None)
+
+    def decide(self, user: User, request: Request) -> Decision:
+        """Switched off, everything is allowed but the ADMIN services, which the group admin has alone.
+
+        Temporary destinations are for everybody who knows their names, which cannot be guessed. Names that begin with
+        mq. are the broker's: they need a rule of their own, those of ``*`` do not speak of them.
+        """
+        if self._file is None:
+            if request.resource == "connection" and request.variant == "ADMIN" and ADMIN_GROUP not in user.groups:
+                return Decision(False, "")
+            return Decision(True, "imq.accesscontrol.enabled=false")
+        rules = self._file.rules()
+        if request.resource != "connection" and is_temporary_name(request.variant):
+            return Decision(True, "a temporary destination")
+        if request.resource != "connection" and is_reserved_name(request.variant):
+            return rules.decide_exactly(user, request)
+        return rules.decide(user, request)
+
+    def require(self, user: User, request: Request) -> None:
+        """Raises SecurityError, which does not tell the rule: that is for the log."""
+        decision = self.decide(user, request)
+        if not decision.allowed:
+            log.warning(
+                "[B4051] user %r may not %s: %s", user.name, request,
+                f"rule {decision.rule!r}" if decision.rule else _NO_RULE,
+            )  # fmt: skip
+            raise SecurityError(f"user {user.name!r} may not {request}; an administrator sees why in the log, or with"
+                                f" raybroker why-denied")
+
+
+def user_of(claims: dict[str, Any]) -> User:
+    """Who a connection service says that a client is."""
+    return User(str(claims["user"]), frozenset(claims["groups"]))

@@ -1,0 +1,146 @@
+"""The file of users: one line each, ``name:verifier:group:active``, readable by its owner alone.
+
+A verifier is SCRAM-SHA-256's (:mod:`raybroker.wire.scram`): passwords cannot be read from it. There are no users
+to begin with: MQ's guest/guest and admin/admin would open every broker that nobody has looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.errors import ConfigError
+
+GROUPS: Final = ("admin", "user", "anonymous")
+FORBIDDEN: Final = "*,:\n\r"
+"""Characters that a user's name may not have."""
+NAME_CHARS_MAX: Final = 128
+PASSWORD_CHARS_MAX: Final = 1024
+FILE_BYTES_MAX: Final = 64 << 20
+_PRIVATE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Entry:
+    """A user: ``verifier`` as text; ``group``: one of GROUPS; not ``active``: cannot connect, and is kept."""
+
+    verifier: str
+    group: str = "user"
+    active: bool = True
+
+    def __repr__(self) -> str:
+        return f"Entry(group={self.group!r}, active={self.active})"
+
+
+def check_name(name: str) -> str:
+    """Raises ConfigError for a name that a user cannot have."""
+    if not 1 <= len(name) <= NAME_CHARS_MAX or any(c in FORBIDDEN for c in name) or not name.isprintable():
+        raise ConfigError(
+            f"user {name!r:.140}: a name has 1 to {NAME_CHARS_MAX} printable characters, none of * , :"
+        )
+    return name
+
+
+def check_password(password: str) -> str:
+    """Raises ConfigError, which does not show it."""
+    if not 1 <= len(password) <= PASSWORD_CHARS_MAX:
+        raise ConfigError(f"a password has 1 to {PASSWORD_CHARS_MAX} characters; this one has {len(password)}")
+    return password
+
+
+class UserFile:
+    """Users by name, read again when the file has changed. Blocks for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._users: dict[str, Entry] = {}
+
+    def users(self) -> Mapping[str, Entry]:
+        """What the file says now; nobody while there is no file. Raises ConfigError for a file that cannot be right."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            self._seen, self._users = None, {}
+            return self._users
+        seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if seen != self._seen:
+            self._users = self._read(stat)
+            self._seen = seen
+        return self._users
+
+    def _read(self, stat: os.stat_result) -> dict[str, Entry]:
+        if stat.st_mode & 0o077:
+            raise ConfigError(f"{self.path} may be read by others than its owner; chmod 600 {self.path}")
+        if stat.st_size > FILE_BYTES_MAX:
+            raise ConfigError(f"{self.path} has {stat.st_size} bytes; at most {FILE_BYTES_MAX} are read")
+        found: dict[str, Entry] = {}
+        for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line or line.startswith("#"):
+                continue
+            name, _, rest = line.partition(":")
+            parts = rest.rsplit(":", 2)
+            if not name or len(parts) != 3 or parts[1] not in GROUPS or parts[2] not in ("true", "false"):
+                raise ConfigError(f"{self.path}, line {number}: a user is name:verifier:group:true or false")
+            found[name] = Entry(parts[0], parts[1], parts[2] == "true")
+        return found
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Raises ConfigError for a name that there is, also one that is not active."""
+        users = dict(self.users())
+        if name in users:
+            state = "" if users[name].active else ", not active"
+            raise ConfigError(f"user {name!r} exists already (group {users[name].group}{state}); update or delete it")
+        if entry.group not in GROUPS:
+            raise ConfigError(f"group {entry.group!r}; the groups are {', '.join(GROUPS)}")
+        if entry.group == "anonymous":
+            other = next((known for known, row in users.items() if row.group == "anonymous"), None)
+            if other is not None:
+                raise ConfigError(f"group anonymous holds one user, and has {other!r}")
+        self._write({**users, check_name(name): entry})
+
+    def update(self, name: str, *, verifier: str | None = None, active: bool | None = None) -> None:
+        """Another password, or whether it is active. A group stays as it was made. Raises ConfigError."""
+        users = dict(self.users())
+        known = self._known(users, name)
+        users[name] = replace(
+            known,
+            verifier=known.verifier if verifier is None else verifier,
+            active=known.active if active is None else active,
+        )
+        self._write(users)
+
+    def delete(self, name: str) -> None:
+        """Raises ConfigError when there is no such user."""
+        users = dict(self.users())
+        self._known(users, name)
+        del users[name]
+        self._write(users)
+
+    def _known(self, users: Mapping[str, Entry], name: str) -> Entry:
+        if name not in users:
+            raise ConfigError(f"there is no user {name!r} in {self.path}")
+        return users[name]
+
+    def _write(self, users: Mapping[str, Entry]) -> None:
+        """All or nothing: a new file takes the old one's place once it is on the disk."""
+        text = "".join(
+            f"{name}:{row.verifier}:{row.group}:{'true' if row.active else 'false'}\n" for name, row in users.items()
+        )
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, self.path)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink()
+            raise ConfigError(f"{self.path} cannot be written: {error}") from None
+        self._seen = None

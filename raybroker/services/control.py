@@ -1,0 +1,169 @@
+"""The control connection of a client that is not in the Ray cluster: it logs in, and asks the broker for the rest.
+
+    request    arguments                 answer
+    login      first, client             challenge, and then
+    proof      final                     signature, broker, settings, doors
+    ask        method, args              what the broker answers, if the user may ask that
+
+Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the two requests of a login are
+taken, and the whole takes at most the handshake's time for the first and imq.authentication.client.response.timeout
+for the second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, Protocol
+
+from raybroker.model.errors import BrokerError, ProtocolError, SecurityError
+from raybroker.security.access_rules import User
+from raybroker.services.login import Login
+from raybroker.transport.link import Link
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import TOKEN_BYTES, Native
+
+LOG: Final = logging.getLogger("raybroker.services")
+FRAME_BYTES_UNKNOWN: Final = 8192
+FRAME_BYTES_KNOWN: Final = 1 << 20
+ASKED_MAX: Final = 256
+"""Requests of one client that are being answered."""
+OPEN_TOKEN: Final = bytes(TOKEN_BYTES)
+"""What the preface of a control connection has: it proves nothing."""
+
+
+class Door(Protocol):
+    """The service that a control connection belongs to."""
+
+    def login(self, address: str) -> Login:
+        """Who has not logged in yet; raises SecurityError when too many of its kind are here."""
+        ...
+
+    async def admitted(self, control: Control, user: User) -> dict[str, Any]:
+        """It has: what the client is told. Raises SecurityError when the user may not connect to the service."""
+        ...
+
+    async def ask(self, control: Control, method: str, args: list[Any]) -> Any: ...
+
+    def refused(self, address: str, why: str) -> None: ...
+
+    def gone(self, control: Control) -> None: ...
+
+
+class Control:
+    """One client. ``id``: of its connection."""
+
+    def __init__(self, door: Door, id: str, *, first_s: float, proof_s: float) -> None:  # noqa: A002
+        self.id = id
+        self.user: User | None = None
+        self.client: dict[str, Any] = {}
+        """What the client says of itself: client_id, platform."""
+        self.peer = ""
+        self._door = door
+        self._proof_s = proof_s
+        self._first_s = first_s
+        self._login: Login | None = None
+        self._logging_in = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+        native = Native(token=OPEN_TOKEN, frame_bytes_max=FRAME_BYTES_UNKNOWN)
+        native.control_bytes_max = FRAME_BYTES_UNKNOWN
+        self._native = native
+        self.link = Link(native, on_frames=self._frames, on_lost=self._lost, on_made=self._made)
+
+    def _made(self, link: Link) -> None:
+        self.peer = link.peer_name
+        self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._door.refused(self.peer, "it has not logged in in time")
+        self.link.abort()
+
+    def _frames(self, frames: list[wire.Frame]) -> None:
+        for frame in frames:
+            if isinstance(frame, wire.Ping):
+                self.link.write(wire.pong(frame.nonce))
+            elif isinstance(frame, wire.Pong):
+                continue
+            elif not isinstance(frame, wire.Call):
+                raise ProtocolError(f"a control connection takes no {type(frame).__name__} frames")
+            elif len(self._asked) >= ASKED_MAX:
+                self.link.write(wire.failed(frame.request, ProtocolError.code, f"{ASKED_MAX} requests are under way"))
+            else:
+                task = asyncio.get_running_loop().create_task(self._answer(frame))
+                self._asked.add(task)
+                task.add_done_callback(self._asked.discard)
+
+    async def _answer(self, frame: wire.Call) -> None:
+        try:
+            answer = wire.reply(frame.request, await self._handle(frame.op, frame.args))
+        except BrokerError as error:
+            answer = wire.failed(frame.request, error.code, str(error))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"request {frame.op!r:.40} is malformed: {error!r:.200}"
+            answer = wire.failed(frame.request, ProtocolError.code, text)
+        self.link.write(answer)
+        if self.user is None and frame.op == "proof":
+            self.link.close(SecurityError("the login failed"))
+
+    async def _handle(self, op: str, args: dict[str, Any]) -> Any:
+        if self.user is not None:
+            if op != "ask":
+                raise ProtocolError(f"unknown request {op!r:.40}; the user has logged in")
+            return await self._door.ask(self, str(args["method"]), list(args["args"]))
+        if op == "login":
+            return self._begin(args)
+        if op == "proof":
+            return await self._prove(args)
+        raise SecurityError("log in first")
+
+    def _begin(self, args: dict[str, Any]) -> str:
+        if self._login is not None:
+            raise ProtocolError("the login has begun already")
+        login = self._login = self._door.login(self.peer)
+        self.client = {key: str(value)[:200] for key, value in dict(args.get("client") or {}).items() if key in _TOLD}
+        try:
+            challenge = login.begin(str(args["first"]))
+        except BrokerError as error:
+            self._door.refused(self.peer, login.why or str(error))
+            raise
+        self._expect(self._proof_s)
+        return challenge
+
+    async def _prove(self, args: dict[str, Any]) -> dict[str, Any]:
+        if self._login is None or self._logging_in:
+            raise ProtocolError("the login has not begun, or is being finished")
+        self._logging_in = True
+        login = self._login
+        try:
+            user, signature = login.finish(str(args["final"]))
+            told = await self._door.admitted(self, user)
+        except BrokerError as error:
+            self._door.refused(self.peer, login.why or str(error))
+            raise
+        self._expect(0)
+        self.user = user
+        self._native.control_bytes_max = FRAME_BYTES_KNOWN
+        return {"signature": signature, **told}
+
+    def _expect(self, seconds: float) -> None:
+        """The time for the next step; 0: there is none."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._too_slow) if seconds else None
+
+    def _lost(self, error: BrokerError | None) -> None:
+        self._expect(0)
+        for task in self._asked:
+            task.cancel()
+        if self.user is None and isinstance(error, ProtocolError | SecurityError) and self._login is None:
+            self._door.refused(self.peer, str(error))
+        self._door.gone(self)
+
+    def close(self, code: str, text: str) -> None:
+        """End it, and tell the client why."""
+        self.link.write(wire.event("closing", {"code": code, "text": text}))
+        self.link.close()
+
+
+_TOLD: Final = frozenset({"client_id", "platform"})

@@ -1,0 +1,148 @@
+"""A host's guests: connections that came in through a connection service of the broker.
+
+The broker authenticates a client once.  For each connection to a host it makes a secret, tells the host which user it
+stands for, and gives it to the client, which shows it in the preface.  A secret is good for one connection, within
+EXPECTED_S.  From then on the host checks what the client asks for against the access rules, and the messages go between
+the two without anybody in the middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from raybroker.model.errors import SecurityError
+from raybroker.security.access import ADMIN_GROUP, Access, user_of
+from raybroker.security.access_rules import Request
+from raybroker.services.native import NativeService
+
+EXPECTED_S: Final = 60.0
+"""How long a secret is good for."""
+EXPECTED_MAX: Final = 16_384
+"""Secrets that are not used yet; the oldest goes first."""
+TLS_TIMEOUT_S: Final = 10.0
+
+_FREE: Final = frozenset({
+    "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
+    "unwatch_consumers", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide", "txn_rollback",
+    "txn_received", "txn_outcome", "txn_forget", "txn_known",
+})  # fmt: skip
+"""Requests about what the connection has already, or by a name that cannot be guessed."""
+_RIGHTS: Final = {"open_producer": "produce", "open_consumer": "consume", "open_browser": "browse"}
+_ANY: Final = frozenset({"watch_consumers", "units"})
+"""Requests of producers about a destination."""
+
+
+class Guests:
+    """On the loop of the native service."""
+
+    def __init__(self, service: NativeService, now_s: Callable[[], float]) -> None:
+        self._service = service
+        self._access: dict[str, Access] = {}
+        """By the source of the rules, of which a broker has one, or none."""
+        self._now_s = now_s
+        self._expected: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
+        self._arriving: set[asyncio.Task[None]] = set()
+
+    def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
+        """A client will come with this secret. ``claims``: user, groups, connection, service, and the source of the
+        access rules (``rules``)."""
+        self._expected[bytes(secret)] = self._now_s() + EXPECTED_S, claims
+        while len(self._expected) > EXPECTED_MAX:
+            self._expected.popitem(last=False)
+
+    def redeem(self, secret: bytes) -> dict[str, Any] | None:
+        """Whom the secret stands for, once; None for one that nobody expects any more."""
+        until_s, claims = self._expected.pop(bytes(secret), (0.0, None))
+        return claims if until_s > self._now_s() else None
+
+    def _access_of(self, source: str) -> Access:
+        found = self._access.get(source)
+        if found is None:
+            found = self._access[source] = Access.of(source)
+        return found
+
+    def take(self, taken: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """A socket whose preamble has been read; it is closed when the client does not go on in time."""
+        task = asyncio.get_running_loop().create_task(self._take(taken, tls))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    async def _take(self, taken: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        link = self._service.accept(_Guest(self.redeem, self._access_of))
+        options: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": TLS_TIMEOUT_S} if tls is not None else {}
+        try:
+            await loop.connect_accepted_socket(lambda: link, taken, **options)
+        except (OSError, ssl.SSLError) as error:
+            peer = _peer(taken)
+            taken.close()
+            self._service.refused_at(peer, f"TLS failed: {error}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each connection that is in: connection, user, service, producers, consumers."""
+        return [
+            {**connection.guest.claims, **connection.counts()}
+            for connection in self._service.connections
+            if isinstance(connection.guest, _Guest) and connection.guest.claims is not None
+        ]
+
+    def close(self, connection: str, reason: str) -> int:
+        """End the connections of a client; returns how many there were."""
+        gone = [
+            known for known in self._service.connections
+            if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("connection") == connection
+        ]  # fmt: skip
+        for known in gone:
+            known.close(SecurityError.code, reason)
+        return len(gone)
+
+    def pause(self, service: str, paused: bool) -> None:
+        """Stop or go on reading from the connections of a service."""
+        for known in list(self._service.connections):
+            if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("service") == service:
+                known.pause(paused)
+
+
+class _Guest:
+    """One connection. ``claims``: who it is, once it has shown its secret."""
+
+    def __init__(
+        self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access]
+    ) -> None:
+        self._redeem = redeem
+        self._access_of = access_of
+        self.claims: dict[str, Any] | None = None
+
+    def accepts(self, token: bytes) -> bool:
+        self.claims = self._redeem(token)
+        return self.claims is not None
+
+    def check(self, op: str, args: dict[str, Any]) -> None:
+        assert self.claims is not None
+        if op in _FREE:
+            return
+        user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
+        kind, name = str(args.get("type", "queue")), str(args.get("name", ""))
+        operation = _RIGHTS.get(op)
+        if operation is not None:
+            access.require(user, Request(kind, name, operation))
+        elif op in _ANY:
+            if not any(
+                access.decide(user, Request(kind, name, right)).allowed for right in ("produce", "consume")
+            ):
+                access.require(user, Request(kind, name, "produce"))
+        elif ADMIN_GROUP not in user.groups:
+            raise SecurityError(f"user {user.name!r} may not ask for {op}: it is for the group {ADMIN_GROUP}")
+
+
+def _peer(taken: socket.socket) -> str:
+    try:
+        host, port = taken.getpeername()[:2]
+    except OSError:
+        return "an address that is gone"
+    return f"{host}:{port}"

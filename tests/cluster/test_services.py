@@ -1,0 +1,102 @@
+"""Connection services of a real cluster, from an administrator's shell and from a program that knows no Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.cli import ray_process
+from raybroker.config import places
+from tests.cluster.test_cli import Shell
+
+PROGRAM = """
+import sys
+import raybroker as rb
+with rb.connect(sys.argv[1], username="ann", password="secret") as connection:
+    session = connection.session()
+    producer = session.producer("orders")
+    producer.send_many(range(1000))
+    consumer = session.consumer("orders")
+    taken = []
+    while len(taken) < 1000:
+        taken += [message.body for message in consumer.receive_many(1000, timeout=30)]
+    assert taken == list(range(1000)), taken[:10]
+    print("done", flush=True)
+    sys.stdin.readline()
+    try:
+        session.producer("other").send("x")
+    except rb.errors.SecurityError as error:
+        print(error)
+assert "ray" not in sys.modules
+"""
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    folder = Path(tempfile.mkdtemp(prefix="rbt"))
+    made = Shell(folder)
+    try:
+        yield made
+    finally:
+        place = made.place()
+        if place is not None and place.pid is not None and places.start_mark(place.pid) == place.since:
+            ray_process.end_session(place.pid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def refused(shell: Shell, *arguments: str) -> str:
+    done = shell.run(*arguments)
+    assert done.returncode in (1, 2), done.stdout
+    return done.stderr
+
+
+def test_the_way_in_from_outside(shell: Shell) -> None:
+    (shell.folder / "pw").write_text("secret\n")
+    for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
+        shell.output("usermgr", "add", "-u", name, "-g", group, "--passfile", "pw")
+    assert "exists already" in refused(shell, "usermgr", "add", "-u", "ann", "--passfile", "pw")
+    shell.output("usermgr", "update", "-u", "bob", "--inactive")
+    shell.output("usermgr", "delete", "-u", "root", "-f")
+    rows = shell.json("usermgr", "list")
+    assert rows == [
+        {"user": "ann", "group": "user", "active": True}, {"user": "bob", "group": "user", "active": False}
+    ]  # fmt: skip
+    shell.output("up", "-D", "imq.service.activelist=jms", "-D", "imq.portmapper.port=0", "-D", "imq.hostname=127.0.0.1")
+    services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
+    assert {name: row["state"] for name, row in services.items()} == {
+        "portmapper": "RUNNING", "jms": "RUNNING", "admin": "UNKNOWN"
+    }  # fmt: skip
+    url = f"mq://127.0.0.1:{services['portmapper']['port']}/jms"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "done\n"
+        (row,) = shell.json("list", "cxn")
+        assert (row["user"], row["service"], row["producers"], row["consumers"]) == ("ann", "jms", 1, 1)
+        assert "Python" in json.dumps(shell.json("query", "cxn", "-n", row["id"]))
+        assert shell.json("query", "svc", "-n", "jms")[0]["connections"] == 1
+        assert shell.json("why-denied", "bob", "produce", "orders")["allowed"] is False
+        shell.output("pause", "svc", "-n", "jms")
+        assert shell.json("query", "svc", "-n", "jms")[0]["state"] == "PAUSED"
+        shell.output("resume", "svc", "-n", "jms")
+        shell.output("destroy", "cxn", "-n", row["id"], "-f")
+        told, _ = program.communicate("\n", timeout=60)
+        assert told == "an administrator has closed the connection\n"
+        assert program.returncode == 0
+    finally:
+        program.kill()
+        program.wait()
+    assert shell.json("list", "cxn") == []
+    assert "is not in imq.service.activelist" in refused(shell, "quiesce", "svc", "-n", "admin")

@@ -1,0 +1,84 @@
+"""Logins: who gets in, what is told to whom, and who has to wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybroker.errors import ProtocolError, SecurityError
+from raybroker.security.access_rules import User
+from raybroker.security.user_file import Entry
+from raybroker.services.login import FAILURES_MAX, LOCKED_S, REMEMBERED_MAX, WRONG, Lockout, Login
+from raybroker.wire.scram import ScramClient, Verifier
+
+VERIFIER = str(Verifier.of("secret", b"s" * 16, 1))
+USERS = {"ann": Entry(VERIFIER), "old": Entry(VERIFIER, active=False), "root": Entry(VERIFIER, "admin")}
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def log_in(lockout: Lockout, name: str, password: str = "secret", address: str = "10.0.0.1") -> tuple[Login, User]:
+    login = Login(USERS, lockout, address=address, nonce="theirs", secret=b"x" * 32)
+    client = ScramClient(name, password, "ours")
+    user, signature = login.finish(client.final(login.begin(client.first())))
+    client.check(signature)
+    return login, user
+
+
+def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
+    _, user = log_in(Lockout(Clock()), "root")
+    assert user == User("root", frozenset({"admin"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "why"),
+    [("ann", "x", "has a wrong password"), ("eve", "secret", "is unknown"), ("old", "secret", "is not active")],
+)
+def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> None:
+    login = Login(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    verifier = Verifier.parse(VERIFIER) if name in USERS else Verifier.nobody(name, b"x" * 32)
+    client = ScramClient(name, password, "ours")
+    challenge = login.begin(client.first())
+    assert f"i={verifier.iterations}" in challenge
+    # Who is unknown has a verifier of many rounds; a proof of any other is as wrong.
+    final = client.final(challenge.replace(f"i={verifier.iterations}", "i=1"))
+    with pytest.raises(SecurityError, match=WRONG):
+        login.finish(final)
+    assert login.why.startswith(f"user {name!r} {why} (1 in a row)")
+
+
+def test_a_malformed_proof_counts_as_a_wrong_one() -> None:
+    lockout = Lockout(Clock())
+    login = Login(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    login.begin(ScramClient("ann", "secret", "ours").first())
+    with pytest.raises(SecurityError, match=WRONG):
+        login.finish("nothing")
+    assert "malformed" in login.why
+    with pytest.raises(ProtocolError):
+        Login(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).begin("nothing")
+
+
+def test_after_some_failures_a_user_waits_and_others_do_not() -> None:
+    clock = Clock()
+    lockout = Lockout(clock)
+    for _ in range(FAILURES_MAX):
+        with pytest.raises(SecurityError, match=WRONG):
+            log_in(lockout, "ann", "x")
+    with pytest.raises(SecurityError, match="too many failed logins"):
+        log_in(lockout, "ann")
+    log_in(lockout, "root")
+    log_in(lockout, "ann", address="10.0.0.2")
+    clock.now_s += LOCKED_S
+    log_in(lockout, "ann")
+    assert lockout.failed("ann", "10.0.0.1") == 1, "a success forgets what was before"
+
+
+def test_the_memory_of_failures_is_bounded() -> None:
+    lockout = Lockout(Clock())
+    for number in range(REMEMBERED_MAX + 10):
+        lockout.failed(str(number), "a")
+    assert len(lockout._failed) == REMEMBERED_MAX
