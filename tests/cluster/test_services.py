@@ -70,7 +70,8 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     assert rows == [
         {"user": "ann", "group": "user", "active": True}, {"user": "bob", "group": "user", "active": False}
     ]  # fmt: skip
-    shell.output("up", "-D", "imq.service.activelist=jms", "-D", "imq.portmapper.port=0", "-D", "imq.hostname=127.0.0.1")
+    properties = ("imq.service.activelist=jms", "imq.portmapper.port=0", "imq.hostname=127.0.0.1")
+    shell.output("up", *(word for name in properties for word in ("-D", name)))
     services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
     assert {name: row["state"] for name, row in services.items()} == {
         "portmapper": "RUNNING", "jms": "RUNNING", "admin": "UNKNOWN"
