@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
@@ -38,6 +39,8 @@ class PausableLoop(uvloop.Loop):
         self._foreign = foreign
         self._short_s = 0.0
         """When the last of the short timers is over, by the loop's clock."""
+        self.wake: Callable[[Callable[[], None]], object] = partial(_call_soon_threadsafe, self)
+        """``call_soon_threadsafe`` while the loop runs, which is not noted."""
 
     @property
     def is_timed(self) -> bool:
@@ -78,7 +81,3 @@ class PausableLoop(uvloop.Loop):
             self.noted = True
             self._short_s = max(self._short_s, self.time() + delay)
         return _call_later(self, delay, callback, *args, context=context)
-
-    def wake(self, callback: Callable[[], None]) -> None:
-        """``call_soon_threadsafe`` while the loop runs, which is not noted."""
-        _call_soon_threadsafe(self, callback)
