@@ -18,6 +18,7 @@ from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.settings import ConfigView
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.system.clock import SystemClock
+from raybroker.wire.port_map import MAPPER
 
 PATIENCE_S: Final = 30.0
 """How long a port may be taken: the broker's predecessor may not have ended yet."""
@@ -77,11 +78,12 @@ class ServicesOfBroker:
             await asyncio.sleep(RETRY_S)
 
     def own(self) -> tuple[str, dict[str, int]]:
-        """Where this broker's services are."""
+        """Where this broker's services and port mapper are."""
         if self._services is None:
             return "", {}
         address = self._config["raybroker.service.advertised"] or runtime.node_ip()
-        return address, {name: listener.port for name, listener in self._services.listeners.items()}
+        ports = {name: listener.port for name, listener in self._services.listeners.items()}
+        return address, {**ports, MAPPER: self._services.port}
 
     async def _doors(self) -> BrokerDoors:
         """Of all brokers that answer in time."""

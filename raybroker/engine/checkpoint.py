@@ -94,30 +94,36 @@ def read_back(entries: Iterable[Entry | EntryRun]) -> Recovered:
     """Sort a store's entries by destination. Raises StoreDamagedError for what cannot be understood."""
     found = Recovered(1, {}, {}, TxLog(), ScheduleLog())
     for entry in entries:
-        if isinstance(entry, EntryRun):
-            _recovery_of(found, entry.destination).apply_run(entry)
-            continue
-        if entry.kind == CHECKPOINT:
-            _load(found, entry.meta)
-            continue
-        if entry.destination == 0:
-            if ScheduleLog.owns(entry):
-                found.schedules.apply(entry)
-            else:
-                found.transactions.apply(entry.meta)
-            continue
-        recovery = _recovery_of(found, entry.destination)
         try:
-            kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
-            if kind == records.ATTRIBUTES:
-                found.definitions[entry.destination] = Definition.decode(entry.meta[_ATTRIBUTES_HEAD:])
-            elif kind == records.GONE:
-                found.definitions.pop(entry.destination, None)
-            else:
-                recovery.apply(entry)
+            if isinstance(entry, EntryRun) and entry.destination:
+                _recovery_of(found, entry.destination).apply_run(entry)
+                continue
+            for single in entry.entries() if isinstance(entry, EntryRun) else (entry,):
+                _apply(found, single)
         except (struct.error, ValueError, IndexError) as error:
             raise StoreDamagedError(f"an entry of destination {entry.destination} does not decode: {error}") from None
     return found
+
+
+def _apply(found: Recovered, entry: Entry) -> None:
+    """One entry; those of destination 0 are of transactions and schedules."""
+    if entry.kind == CHECKPOINT:
+        _load(found, entry.meta)
+        return
+    if entry.destination == 0:
+        if ScheduleLog.owns(entry):
+            found.schedules.apply(entry)
+        else:
+            found.transactions.apply(entry.meta)
+        return
+    recovery = _recovery_of(found, entry.destination)
+    kind = 0 if entry.kind == BLOCK else records.kind_of(entry.meta)
+    if kind == records.ATTRIBUTES:
+        found.definitions[entry.destination] = Definition.decode(entry.meta[_ATTRIBUTES_HEAD:])
+    elif kind == records.GONE:
+        found.definitions.pop(entry.destination, None)
+    else:
+        recovery.apply(entry)
 
 
 def _recovery_of(found: Recovered, number: int) -> Recovery:

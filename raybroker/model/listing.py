@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Row = dict[str, Any]
+_ROWS, _MISSING = "listing.rows", "listing.missing"
 
 
 class Listing(list[Row]):
@@ -17,3 +18,15 @@ class Listing(list[Row]):
     def __init__(self, rows: Iterable[Row] = (), missing: Mapping[str, str] | None = None) -> None:
         super().__init__(rows)
         self.missing: dict[str, str] = dict(missing or {})
+
+
+def plain(answer: Any) -> Any:
+    """An answer of an administrative verb in types that a message can have: a listing as a mapping of two keys."""
+    return {_ROWS: list(answer), _MISSING: answer.missing} if isinstance(answer, Listing) else answer
+
+
+def listed(answer: Any) -> Any:
+    """What :func:`plain` was given."""
+    if isinstance(answer, dict) and answer.keys() == {_ROWS, _MISSING}:
+        return Listing(answer[_ROWS], answer[_MISSING])
+    return answer

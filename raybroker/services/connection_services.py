@@ -26,6 +26,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     SecurityError,
 )
+from raybroker.model.listing import plain
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_services import SERVICE_KINDS, SERVICE_PROTOCOLS
 from raybroker.model.settings import ConfigView
@@ -39,7 +40,7 @@ from raybroker.system import entropy
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
-from raybroker.wire.port_map import Door, port_map
+from raybroker.wire.port_map import MAPPER, Door, port_map
 from raybroker.wire.scram import NONCE_BYTES
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -178,8 +179,9 @@ class Listener:
         self._next += 1
         services = self._services
         control = Control(
-            self, f"{services.broker}/{self.name}/{self._next}", first_s=services.handshake_s, proof_s=services.proof_s
-        )
+            self, f"{services.broker}/{self.name}/{services.life}-{self._next}", first_s=services.handshake_s,
+            proof_s=services.proof_s,
+        )  # fmt: skip
         self._open.add(control)
         return control
 
@@ -259,6 +261,8 @@ class ConnectionServices:
         self._users = users
         self._lockout = Lockout(lambda: now_ns() / 1e9)
         self._secret = entropy.token(TOKEN_BYTES)
+        self.life = entropy.token(2).hex()
+        """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._mapper: asyncio.Task[None] | None = None
         self._mapping: set[asyncio.Task[None]] = set()
         self._mapper_socket: socket.socket | None = None
@@ -310,7 +314,7 @@ class ConnectionServices:
         task.add_done_callback(self._mapping.discard)
 
     async def _send_map(self, taken: socket.socket) -> None:
-        doors = [Door("portmapper", "tcp", "PORTMAPPER", self.port)]
+        doors = [Door(MAPPER, "tcp", "PORTMAPPER", self.port)]
         doors += [Door(row.name, row.protocol, row.kind, row.port) for row in self.listeners.values()]
         try:
             async with asyncio.timeout(MAP_TIMEOUT_S):
@@ -331,7 +335,7 @@ class ConnectionServices:
         """Of a client of an ADMIN service."""
         if method == "admin":
             verb, given = args
-            return await self.backend.admin(str(verb), dict(given))
+            return plain(await self.backend.admin(str(verb), dict(given)))
         if method in ("brokers", "brokers_changed", "settings"):
             return self.backend.settings() if method == "settings" else await self.backend.ask(method, args)
         raise NotSupportedError(f"an admin service carries administration alone, not {method}; connect to jms")
@@ -393,7 +397,7 @@ class ConnectionServices:
         """All services, active or not."""
         found = {name: listener.row() for name, listener in self.listeners.items()}
         absent = {"port": 0, "state": UNKNOWN, "connections": 0, "connections_max": 0, "accepted": 0, "refused": 0}
-        mapper = {**absent, "service": "portmapper", "kind": "PORTMAPPER", "protocol": "tcp", "port": self.port}
+        mapper = {**absent, "service": MAPPER, "kind": "PORTMAPPER", "protocol": "tcp", "port": self.port}
         return [{**mapper, "state": RUNNING if self.port else UNKNOWN}] + [
             found.get(name) or {"service": name, "kind": kind, "protocol": SERVICE_PROTOCOLS[name], **absent}
             for name, kind in SERVICE_KINDS.items()

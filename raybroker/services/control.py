@@ -102,6 +102,9 @@ class Control:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"request {frame.op!r:.40} is malformed: {error!r:.200}"
             answer = wire.failed(frame.request, ProtocolError.code, text)
+        except Exception as error:  # a client that is told nothing waits for ever
+            LOG.exception("a request of %s could not be answered", self.peer)
+            answer = wire.failed(frame.request, BrokerError.code, f"the broker failed: {error!r:.200}")
         self.link.write(answer)
         if self.user is None and frame.op == "proof":
             self.link.close(SecurityError("the login failed"))

@@ -15,6 +15,8 @@ from raybroker.model.errors import ProtocolError
 
 MAP_VERSION: Final = "101"
 MAP_BYTES_MAX: Final = 65_536
+MAPPER: Final = "portmapper"
+"""The name of the port mapper among the services."""
 _PORT_MAX: Final = 65_535
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,11 @@ with rb.connect(sys.argv[1], username="ann", password="secret") as connection:
         taken += [message.body for message in consumer.receive_many(1000, timeout=30)]
     assert taken == list(range(1000)), taken[:10]
     print("done", flush=True)
+    sys.stdin.readline()
+    consumer.close()
+    session.producer("second").send("made by a broker that was restarted")
+    assert session.receive("second", timeout=60).body
+    print("again", flush=True)
     sys.stdin.readline()
     try:
         session.producer("other").send("x")
@@ -59,6 +66,17 @@ def refused(shell: Shell, *arguments: str) -> str:
     return done.stderr
 
 
+def brokers(shell: Shell) -> list[int]:
+    """Their processes."""
+    return [row["pid"] for row in shell.json("list", "bkr")]
+
+
+def free_port() -> int:
+    """A port that stays the same when a broker is restarted; nobody has it now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
 def test_the_way_in_from_outside(shell: Shell) -> None:
     (shell.folder / "pw").write_text("secret\n")
     for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
@@ -70,7 +88,7 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     assert rows == [
         {"user": "ann", "group": "user", "active": True}, {"user": "bob", "group": "user", "active": False}
     ]  # fmt: skip
-    properties = ("imq.service.activelist=jms", "imq.portmapper.port=0", "imq.hostname=127.0.0.1")
+    properties = ("imq.service.activelist=jms", f"imq.portmapper.port={free_port()}", "imq.hostname=127.0.0.1")
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
     assert {name: row["state"] for name, row in services.items()} == {
@@ -89,6 +107,13 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
         assert "Python" in json.dumps(shell.json("query", "cxn", "-n", row["id"]))
         assert shell.json("query", "svc", "-n", "jms")[0]["connections"] == 1
         assert shell.json("why-denied", "bob", "produce", "orders")["allowed"] is False
+        (killed,) = brokers(shell)
+        os.kill(killed, signal.SIGKILL)
+        assert program.stdin is not None
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "again\n"
+        (row,) = shell.json("list", "cxn")
         shell.output("pause", "svc", "-n", "jms")
         assert shell.json("query", "svc", "-n", "jms")[0]["state"] == "PAUSED"
         shell.output("resume", "svc", "-n", "jms")

@@ -176,6 +176,9 @@ class RigCalls:
         return Place(f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker,
                      traits)  # fmt: skip
 
+    def close(self) -> None:
+        """Brokers keep nothing for who asks them."""
+
     async def _dial(self, broker: str, target: RigBroker, factory: Callable[[], Link]) -> object:
         if self._rig.reachable("", broker) is not target:
             raise OSError(f"nobody listens for {broker}")

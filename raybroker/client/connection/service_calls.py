@@ -26,11 +26,12 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     SecurityError,
 )
+from raybroker.model.listing import listed
 from raybroker.system.entropy import token
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
-from raybroker.wire.port_map import MAP_BYTES_MAX, read_map
+from raybroker.wire.port_map import MAP_BYTES_MAX, MAPPER, read_map
 from raybroker.wire.scram import NONCE_BYTES, ScramClient
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -63,8 +64,8 @@ class ServiceCalls:
         )
         self._controls: dict[str, _Control] = {}
         self._opening = asyncio.Lock()
-        self._doors: dict[str, tuple[str, int]] = {}
-        """Broker → where its service listens."""
+        self._doors: dict[str, ServiceAddress] = {}
+        """Broker → where it is asked for its service: a broker that was restarted may have other ports."""
         self._service = addresses[0].service
 
     def __repr__(self) -> str:
@@ -89,6 +90,7 @@ class ServiceCalls:
                 faults.append(f"{address}: {str(error) or 'no answer in time'}")
                 continue
             broker = str(control.told["broker"])
+            self._doors[broker] = address
             self._keep(broker, control)
             return broker
         if refused is not None:
@@ -100,10 +102,9 @@ class ServiceCalls:
         if before is not None:
             before.channel.close()
         self._controls[broker] = control
-        self._doors[broker] = control.address
         for other, (host, ports) in dict(control.told["doors"]).items():
-            if other != broker and self._service in ports:
-                self._doors[other] = host, ports[self._service]
+            if other not in self._doors and self._service in ports:
+                self._doors[other] = ServiceAddress(str(host), int(ports[MAPPER]), self._service, True)
 
     async def _open(self, address: tuple[str, int], shown: str) -> _Control:
         """Connect and log in."""
@@ -145,8 +146,8 @@ class ServiceCalls:
             if address is None:
                 raise BrokerGoneError(f"broker {broker} has no service {self._service} that is known here")
             try:
-                made = await self._open(address, f"{address[0]}:{address[1]}")
-            except (OSError, TimeoutError, ConnectionLostError) as error:
+                made = await self._open(await _resolved(address), str(address))
+            except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
                 raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
             self._keep(broker, made)
             return made
@@ -156,7 +157,8 @@ class ServiceCalls:
         control = await self._control(broker)
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                return await control.channel.call("ask", {"method": method, "args": list(args)})
+                answer = await control.channel.call("ask", {"method": method, "args": list(args)})
+                return listed(answer) if method == "admin" else answer
         except TimeoutError:
             control.channel.link.abort()
             raise BrokerGoneError(f"broker {broker} has not answered {method} in {CALL_TIMEOUT_S:g} s") from None
@@ -170,7 +172,7 @@ class ServiceCalls:
 
     def place(self, found: Sequence[Any]) -> Place:
         key, broker, traits, secret = found
-        host, port = self._doors[broker]
+        host, port = self._controls[broker].address
         return Place(f"{key}@{host}:{port}", bytes(secret), partial(_dial, host, port, key), broker, traits)
 
     def close(self) -> None:
@@ -198,7 +200,7 @@ async def _resolved(address: ServiceAddress) -> tuple[str, int]:
     doors = read_map(text)
     door = doors.get(address.service)
     if door is None:
-        there = ", ".join(name for name in doors if name != "portmapper") or "none"
+        there = ", ".join(name for name in doors if name != MAPPER) or "none"
         raise NoClusterError(f"there is no service {address.service!r}; the port mapper names {there}")
     return address.host, door.port
 

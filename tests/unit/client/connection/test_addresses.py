@@ -17,7 +17,7 @@ from raybroker.client.connection.addresses import (
 )
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.config import Config
-from raybroker.errors import ConfigError, NoClusterError, NotSupportedError
+from raybroker.errors import ConfigError, NoClusterError
 
 
 def attributes(**more: object) -> Config:
@@ -30,8 +30,8 @@ def test_a_list_is_names_with_commas_between_each_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["mq://localhost:7676/jms", "b1,host:7676", "mqssl://b1", "b1/jms"])
-def test_addresses_from_outside_are_refused_as_not_built(text: str) -> None:
-    with pytest.raises(NotSupportedError, match="outside"):
+def test_addresses_of_services_are_no_names_of_brokers(text: str) -> None:
+    with pytest.raises(ConfigError, match="nor mq://host:port"):
         address_list(text)
 
 

@@ -37,6 +37,9 @@ class Scripted:
     def place(self, found: Sequence[Any]) -> Place:
         raise AssertionError("nobody looks for a place")
 
+    def close(self) -> None:
+        raise AssertionError("nobody closes it")
+
 
 def pending(directory: ClusterDirectory) -> asyncio.Task[int]:
     return asyncio.ensure_future(directory.brokers_changed(1, 60.0))
