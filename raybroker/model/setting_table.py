@@ -362,7 +362,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Whether messages wait for others before they go to a consumer in a batch that does not fill its limit. 0: "
             "no, and each consumer that comes from now on has one message at a time. 25: no. 50, 75, 100: for 5, 20 "
             "and 100 ms at most; not for consumers with a limit below 10, nor for those that are served by several "
-            "brokers. Fewer and larger batches cost less and come later.", low=0, high=100, reload=_LIVE),
+            "brokers. Fewer and larger batches cost less and come later.", unit="steps", low=0, high=100, reload=_LIVE),
     Setting("consumersBeforeDispatch", "int", 0, "destination",
             "Consumers, backups included, that a queue waits for before it delivers to any. It then delivers until the "
             "last one has left; a restart waits anew. 0: it does not wait.",

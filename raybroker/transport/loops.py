@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
@@ -21,6 +20,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+call_running: Final = uvloop.Loop.call_soon_threadsafe
+"""``call_running(loop, callback)`` is ``loop.call_soon_threadsafe`` while the loop runs, which is not noted."""
 _call_soon = uvloop.Loop.call_soon
 _call_soon_threadsafe = uvloop.Loop.call_soon_threadsafe
 _call_later = uvloop.Loop.call_later
@@ -39,8 +40,6 @@ class PausableLoop(uvloop.Loop):
         self._foreign = foreign
         self._short_s = 0.0
         """When the last of the short timers is over, by the loop's clock."""
-        self.wake: Callable[[Callable[[], None]], object] = partial(_call_soon_threadsafe, self)
-        """``call_soon_threadsafe`` while the loop runs, which is not noted."""
 
     @property
     def is_timed(self) -> bool:

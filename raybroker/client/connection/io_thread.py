@@ -37,7 +37,7 @@ from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import SUPPORTED as DIRECT
 from raybroker.transport.direct import DirectSockets
-from raybroker.transport.loops import PausableLoop
+from raybroker.transport.loops import PausableLoop, call_running
 
 T = TypeVar("T")
 EXIT_S: Final = 2.0
@@ -202,7 +202,7 @@ class IoThread:
                 self.loop.call_soon(self._call_posted)
                 self._rung = True
             else:
-                self.loop.wake(self._call_posted)
+                call_running(self.loop, self._call_posted)
                 self._rung = True
 
     def _call_posted(self) -> None:
@@ -315,7 +315,7 @@ class IoThread:
         with self._lock:
             aside = self._turns.followed(threading.get_ident(), _now_ns())
         if aside and self._may_be_led and not self.unusable:
-            self.loop.wake(self._stop_loop)
+            call_running(self.loop, self._stop_loop)
             self._stood_aside.acquire(timeout=ASIDE_S)  # Otherwise the next call would come before it has.
 
     def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -416,6 +416,9 @@ class IoThread:
             self._over = True
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(EXIT_S)
+            if not self._thread.is_alive():
+                self.loop.close()  # Its descriptors stay open otherwise.
+                atexit.unregister(self._end)
 
     async def _cancel_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -279,7 +279,13 @@ class OwnFiles:
             if pool[number]:
                 path = self._path(FREE_PREFIX, number)
                 self._io.unlink(path)
-                self._io.close(self._io.create(path))
+                del pool[number]
+                try:
+                    self._io.close(self._io.create(path))
+                except OSError as error:
+                    if error.errno not in FULL_ERRNOS:
+                        raise
+                    continue  # The pool has one file less: on a full disk it goes first anyway.
                 pool[number] = 0
 
     def drop_pool(self) -> bool:

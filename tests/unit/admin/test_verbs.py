@@ -23,6 +23,7 @@ from raybroker.broker.destinations import Destinations
 from raybroker.broker.forwarding_agents import Agents
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.schedules import Schedules
+from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Templates
 from raybroker.broker.transactions import Transactions
@@ -33,7 +34,8 @@ from raybroker.hosting.host_service import HostService
 from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
-    Broker, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Properties, Measuring,
+    Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates,
+    Properties, Measuring,
 )  # fmt: skip
 OF_CLUSTER = (ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties)
 OF_HOST = (HostPort, HostService)
