@@ -77,6 +77,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
+@pytest.mark.timeout(300)
 def test_the_way_in_from_outside(shell: Shell) -> None:
     (shell.folder / "pw").write_text("secret\n")
     for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
