@@ -353,6 +353,8 @@ class ConnectionServices:
             access.require(user, Request("topic", topic, "consume"))
             self._require_create(access, user, "topic", topic)
             return await self.backend.ask(method, args)
+        if method == "unsubscribe":
+            await self._require_unsubscribe(self.access(listener.name), user, *args)
         if method == "settings":
             return self.backend.settings()
         if method == "admin":
@@ -375,6 +377,12 @@ class ConnectionServices:
         }  # fmt: skip
         found = await self.backend.locate(kind, name, bool(create), bool(guest), secret, claims)
         return (*found, secret)
+
+    async def _require_unsubscribe(self, access: Access, user: User, client_id: Any, name: Any) -> None:
+        """Who may not consume from a topic may not end a subscription of it either, whatever client id he names."""
+        for row in await self.backend.admin("list_subscriptions", {}):
+            if row["durable"] and ((row["client_id"] or ""), row["name"]) == (client_id or "", name):
+                access.require(user, Request("topic", row["topic"], "consume"))
 
     def _require_create(self, access: Access, user: User, kind: str, name: str) -> None:
         """Whoever uses what is not there creates it."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,9 @@ class Shell:
         return places.Place(**json.loads(path.read_text())) if path.is_file() else None
 
 
-@pytest.fixture(scope="module")
-def shell() -> Iterator[Shell]:
+@contextmanager
+def new_shell() -> Iterator[Shell]:
+    """A shell in a folder of its own; a Ray that ``up`` has started from it ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="rbt"))
     made = Shell(folder)
     try:
@@ -66,6 +68,12 @@ def shell() -> Iterator[Shell]:
         if place is not None and place.pid is not None and places.start_mark(place.pid) == place.since:
             ray_process.end_session(place.pid)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def shell() -> Iterator[Shell]:
+    with new_shell() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

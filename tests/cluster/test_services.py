@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raybroker.cli import ray_process
-from raybroker.config import places
-from tests.cluster.test_cli import Shell
+from tests.cluster.test_cli import Shell, new_shell
 
 PROGRAM = """
 import sys
@@ -49,15 +44,8 @@ assert "ray" not in sys.modules
 
 @pytest.fixture
 def shell() -> Iterator[Shell]:
-    folder = Path(tempfile.mkdtemp(prefix="rbt"))
-    made = Shell(folder)
-    try:
+    with new_shell() as made:
         yield made
-    finally:
-        place = made.place()
-        if place is not None and place.pid is not None and places.start_mark(place.pid) == place.since:
-            ray_process.end_session(place.pid)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refused(shell: Shell, *arguments: str) -> str:

@@ -132,6 +132,20 @@ def test_a_durable_subscription_is_its_client_ids(outside: Outside) -> None:
     assert session.durable_consumer(session.topic("news"), "all").receive(10).body == "kept"
 
 
+def test_nobody_ends_a_subscription_of_a_topic_that_he_may_not_consume_from(outside: Outside) -> None:
+    outside.rules.write_text(RULES + "topic.news.consume.deny.user=bob\n")
+    session = outside.connect("ann", client_id="me").session()
+    news = session.topic("news")
+    session.durable_consumer(news, "all").close()
+    session.producer(news).send("kept")
+    outside.admin.destroy_connection(outside.admin.list_connections()[0]["id"])
+    thief = outside.connect("bob", client_id="me").session()
+    with pytest.raises(SecurityError, match="user 'bob' may not consume with topic 'news'"):
+        thief.unsubscribe("all")
+    (row,) = outside.admin.list_subscriptions("news")
+    assert (row["name"], row["messages"]) == ("all", 1)
+
+
 @pytest.mark.parametrize(
     ("user", "password"), [("ann", "wrong"), ("eve", "secret"), ("", "secret"), ("stranger", "secret")]
 )
