@@ -35,6 +35,8 @@ FLOW_LIMIT: Final = 1000
 GATE: Final = 0.6
 """Share of the rows after which producers wait until the consumer has been killed, which happens at half."""
 STEP_S: Final = 0.1
+LOOKS_IN_HAND: Final = 8
+"""So many looks in a row, a step apart, find messages in hand before a consumer that was stopped is killed."""
 STALL_S: Final = 60.0
 """So long without a new row, and the demo says what is missing."""
 SETTLE_S: Final = 30.0
@@ -146,6 +148,7 @@ class Play:
         self._clock = SystemClock()
         self._killed: int | None = None
         self._restarted = False
+        self._looks_in_hand = 0
         self._failures: list[str] = []
         self._queue: dict[str, Any] = {}
         self._begun_ns = 0
@@ -254,6 +257,7 @@ class Play:
         if local:
             os.kill(pid, signal.SIGSTOP)
         self._tell("go_on")
+        self._looks_in_hand = 0
         self._wait(self._in_hand, most_s=5.0)
         if local:
             os.kill(pid, signal.SIGKILL)
@@ -264,7 +268,10 @@ class Play:
         self._note(f"killed consumer {index + 1} (process {pid}) with SIGKILL; its messages go to the others")
 
     def _in_hand(self) -> bool:
-        return bool(self._admin.query_destination("queue", QUEUE)["unacknowledged"])
+        """Messages stay unacknowledged, look after look: the stopped consumer has some. Those of others come and go."""
+        held = bool(self._admin.query_destination("queue", QUEUE)["unacknowledged"])
+        self._looks_in_hand = self._looks_in_hand + 1 if held else 0
+        return self._looks_in_hand >= LOOKS_IN_HAND
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 
