@@ -48,6 +48,7 @@ from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
+from raybroker.system.threads import in_daemon_thread
 from raybroker.wire.native.connection import TOKEN_BYTES
 
 MAKE_TIMEOUT_S: Final = 120.0
@@ -199,11 +200,11 @@ class BrokerActor:
 
     async def _ensure_paths(self) -> None:
         """Have the path service started where its map is; the record says where that is, from its first use on."""
-        if await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._spec.cluster)) is not None:
+        if await in_daemon_thread(runtime.find_actor, runtime.path_name(self._spec.cluster)) is not None:
             return
         keeper = await self._cluster.keeper_of_paths()
         if keeper == self._spec.broker:
-            await asyncio.to_thread(self._make_paths)
+            await in_daemon_thread(self._make_paths)
         else:
             await self._peers.ask(keeper, "ensure_paths", {}, timeout_s=runtime.CALL_TIMEOUT_S)
 
@@ -290,7 +291,7 @@ class BrokerActor:
         self._catalogue.hosts[host] = hosting
         await self._save_catalogue()
         failpoint("host.named")
-        return await asyncio.to_thread(self._host, host, hosting)
+        return await in_daemon_thread(self._host, host, hosting)
 
     async def _answering(self, made: RemoteHost) -> RemoteHost:
         _, _, pid = await made.where(MAKE_TIMEOUT_S)
@@ -317,7 +318,7 @@ class BrokerActor:
 
     async def _forget_host(self, host: RemoteHost) -> None:
         """End the process, and remove what it stored."""
-        await asyncio.to_thread(runtime.kill, host.actor)
+        await in_daemon_thread(runtime.kill, host.actor)
         self._catalogue.hosts.pop(host.spec.host, None)
         await self._save_catalogue()
         await asyncio.to_thread(shutil.rmtree, host.spec.directory, ignore_errors=True)
@@ -483,4 +484,4 @@ class BrokerActor:
             except BrokerError:
                 continue
             finally:
-                await asyncio.to_thread(runtime.kill, remote.actor)
+                await in_daemon_thread(runtime.kill, remote.actor)

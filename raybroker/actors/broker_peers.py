@@ -15,6 +15,7 @@ from raybroker.broker.heartbeats import Beats
 from raybroker.cluster.member_messages import Beat, Envelope
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
+from raybroker.system.threads import in_daemon_thread
 
 OPEN_MAX: Final = 64
 """Envelopes on their way to one broker; more are lost, which the receiver makes good by asking."""
@@ -32,7 +33,7 @@ class Brokers:
         """Raises BrokerGoneError when there is none."""
         actor = self._actors.get(broker)
         if actor is None:
-            actor = await asyncio.to_thread(runtime.find_actor, runtime.broker_name(self.cluster, broker))
+            actor = await in_daemon_thread(runtime.find_actor, runtime.broker_name(self.cluster, broker))
             if actor is None:
                 raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
             self._actors[broker] = actor
@@ -97,7 +98,7 @@ class RayPaths:
         try:
             if self._actor is None:
                 await self._ensure()
-                self._actor = await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._cluster))
+                self._actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
             if self._actor is None:
                 raise OrderError("the path service is not running; its broker starts it again when it is up")
             return await runtime.call(getattr(self._actor, method), *args, gone=BrokerGoneError)
@@ -123,7 +124,7 @@ class RayPaths:
 
     async def row_if_running(self) -> Row:
         """What the path service says of itself; empty when it does not run, which this does not change."""
-        actor = await asyncio.to_thread(runtime.find_actor, runtime.path_name(self._cluster))
+        actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
         try:
             return dict(await runtime.call(actor.row)) if actor is not None else {}
         except BrokerError:

@@ -18,6 +18,7 @@ from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.forwarding import Forwarding
+from raybroker.system.threads import in_daemon_thread
 
 RECONNECT_MS: Final = 5_000
 """How long an agent's handles try to come back before it begins anew."""
@@ -77,29 +78,29 @@ class RayHands:
 
     async def keep(self, wanted: dict[str, Forwarding]) -> None:
         names = {self._name(name, definition): (name, definition) for name, definition in wanted.items()}
-        there = await asyncio.to_thread(runtime.list_actors, runtime.agent_name(self.cluster, ""))
+        there = await in_daemon_thread(runtime.list_actors, runtime.agent_name(self.cluster, ""))
         for actor_name in there:
             if actor_name not in names:
                 await self._end(actor_name)
         for actor_name, (name, definition) in names.items():
             if actor_name not in there:
-                await asyncio.to_thread(self._begin, actor_name, name, definition)
+                await in_daemon_thread(self._begin, actor_name, name, definition)
 
     def _begin(self, actor_name: str, name: str, definition: Forwarding) -> None:
         runtime.create_actor(AgentActor, self.cluster, name, definition, name=actor_name)
 
     async def _end(self, actor_name: str) -> None:
-        actor = await asyncio.to_thread(runtime.find_actor, actor_name)
+        actor = await in_daemon_thread(runtime.find_actor, actor_name)
         if actor is None:
             return
         try:
             await runtime.call(actor.stop, timeout_s=STOP_TIMEOUT_S)
         except BrokerError:
             return  # The next look tries again.
-        await asyncio.to_thread(runtime.kill, actor)
+        await in_daemon_thread(runtime.kill, actor)
 
     async def row(self, name: str, definition: Forwarding) -> Row:
-        actor: Any = await asyncio.to_thread(runtime.find_actor, self._name(name, definition))
+        actor: Any = await in_daemon_thread(runtime.find_actor, self._name(name, definition))
         if actor is None:
             raise ConnectionLostError(f"agent {name} has not been started yet")
         return dict(await runtime.call(actor.row, timeout_s=ROW_TIMEOUT_S))

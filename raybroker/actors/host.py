@@ -45,6 +45,7 @@ from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.memory import keep_freed_memory
 from raybroker.system.priority import normal_priority, normal_priority_throughout
+from raybroker.system.threads import in_daemon_thread
 from raybroker.transport.datagrams import Address
 from raybroker.transport.loops import new_event_loop
 
@@ -178,7 +179,7 @@ class DataPlane(threading.Thread):
     async def _forward(self, type: str, name: str, block: bytes) -> None:
         """Hand messages for a destination of another host to the broker; raises unless they are stored there."""
         broker_name = runtime.broker_name(self.spec.cluster, self.spec.broker)
-        broker = await asyncio.to_thread(runtime.find_actor, broker_name)
+        broker = await in_daemon_thread(runtime.find_actor, broker_name)
         if broker is None:
             raise ConnectionLostError(f"broker {self.spec.broker} is not running")
         await runtime.call(broker.forward, type, name, block)
@@ -188,7 +189,7 @@ class DataPlane(threading.Thread):
         broker = self._broker
         if broker is None:
             name = runtime.broker_name(self.spec.cluster, self.spec.broker)
-            broker = self._broker = await asyncio.to_thread(runtime.find_actor, name)
+            broker = self._broker = await in_daemon_thread(runtime.find_actor, name)
         if broker is None:
             raise ConnectionLostError(f"broker {self.spec.broker} is not running")
         try:

@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raybroker.config import places
 from raybroker.config.layers import variable
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
+from raybroker.system.threads import in_daemon_thread
 
 NAMESPACE: Final = "raybroker"
 PROBE_S: Final = 2.0
@@ -261,7 +262,7 @@ async def call(
 ) -> Any:
     """Call an actor's method and wait without blocking the loop; raises our errors, ``gone`` for an actor that is."""
     try:
-        future = await asyncio.to_thread(lambda: method.remote(*args).future())
+        future = await in_daemon_thread(lambda: method.remote(*args).future())
         return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
     except (RayError, TimeoutError) as error:
         raise translated(error, gone, timeout_s) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,6 +11,7 @@ from raybroker.cluster import events as ev
 from raybroker.model.errors import BrokerError, RequestTimeoutError
 from raybroker.model.shared_record import Found, Row
 from raybroker.system.failpoint import failpoint
+from raybroker.system.threads import in_daemon_thread
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -45,21 +45,16 @@ class SharedTable:
         """Never raises: what went wrong is in the answer."""
         if self._busy:
             return ev.TableDone(call.token, error="an earlier call to the database has not come back yet")
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[ev.TableDone] = loop.create_future()
 
-        def work() -> None:
-            done = self._work(call)
-            self._busy = False
+        def work() -> ev.TableDone:
             try:
-                loop.call_soon_threadsafe(_answer, answer, done)
-            except RuntimeError:
-                return  # The loop has ended meanwhile, and nobody waits.
+                return self._work(call)
+            finally:
+                self._busy = False
 
         self._busy = True
-        threading.Thread(target=work, name="raybroker-table", daemon=True).start()
         try:
-            return await asyncio.wait_for(answer, self._timeout_s)
+            return await asyncio.wait_for(in_daemon_thread(work), self._timeout_s)
         except TimeoutError:
             text = f"no answer from the database within {self._timeout_s:g} s"
             return ev.TableDone(call.token, error=text, unknown=True)
@@ -87,9 +82,3 @@ class SharedTable:
             case ev.ShortenTable():
                 args = (call.record, call.before, call.number, call.digest, call.base)
                 return ev.TableDone(call.token, done=table.shorten(*args))
-
-
-def _answer(answer: asyncio.Future[ev.TableDone], done: ev.TableDone) -> None:
-    """Unless nobody waits any more."""
-    if not answer.done():
-        answer.set_result(done)

@@ -14,6 +14,7 @@ from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.directory import Place
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.names import check_cluster_name
+from raybroker.system.threads import in_daemon_thread
 from raybroker.transport.link import Link
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RayCalls:
     async def call(self, broker: str, method: str, *args: Any) -> Any:
         actor = self._actors.get(broker)
         if actor is None:
-            actor = await asyncio.to_thread(self._ray.find_actor, self._ray.broker_name(self.cluster, broker))
+            actor = await in_daemon_thread(self._ray.find_actor, self._ray.broker_name(self.cluster, broker))
             if actor is None:
                 raise BrokerGoneError(f"broker {broker} of cluster {self.cluster!r} is not running")
             self._actors[broker] = actor
@@ -53,7 +54,7 @@ class RayCalls:
             raise
 
     async def names(self) -> list[str]:
-        found = await asyncio.to_thread(self.found)
+        found = await in_daemon_thread(self.found)
         return [name for name in self.addresses if name in found] if self.addresses else found
 
     def found(self) -> list[str]:
