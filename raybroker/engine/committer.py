@@ -2,7 +2,7 @@
 
 A small group is committed in the engine's own thread at the end of its turn, and a larger one too while the disk proves
 quick: two changes of thread cost more than the sync.  Everything else goes to a thread.  Exactly one commit is in
-flight, so completions come in order.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
+flight, and completions come in the order of the commits.  What waits is bounded: past ``PENDING_BYTES_HIGH`` the
 committer says it is ``overloaded`` and whoever reads from producers must stop until ``relieved``.  Any error but one
 ends the thread for good and is reported once: nothing of the failed batch, and nothing after it, is ever called done.
 
@@ -189,6 +189,8 @@ class ThreadCommitter:
         self._relieved = relieved
         self._failed = failed
         self._waiting: deque[Batch] = deque()
+        self._committed: deque[tuple[list[Batch], int]] = deque()
+        """Groups that are durable, with their bytes, and those who wait for them have not been told."""
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._busy = False
@@ -272,7 +274,8 @@ class ThreadCommitter:
             self._inline_bytes += size
         if self._commit(group, self._failed, self._full):
             self._look_at_time()
-            self._finish(group, size)
+            self._committed.append((group, size))
+            self._finish()
 
     def _look_at_time(self) -> None:
         """One commit that took long is bad luck; a slow disk shows within three."""
@@ -304,7 +307,8 @@ class ThreadCommitter:
                 self._wait_for_room()
                 continue
             self._not_quick = max(0, self._not_quick - 1)
-            self._post(lambda group=group, size=size: self._finish(group, size))  # type: ignore[misc]
+            self._committed.append((group, size))
+            self._post(self._finish)
             if not self._tidy_up():
                 return
 
@@ -401,12 +405,15 @@ class ThreadCommitter:
             self._wake.notify()
         failed(error if isinstance(error, BrokerError) else StoreError(f"the store failed: {error!r}"))
 
-    def _finish(self, group: list[Batch], size: int) -> None:
-        """The group is durable: say so in order.  Only the engine's thread counts what is pending."""
-        self.pending_bytes -= size
-        relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
-        if relieved:
-            self.overloaded = False
-        self._release([done for _, _, done in group])
-        if relieved:
-            self._relieved()
+    def _finish(self) -> None:
+        """Say of all groups that are durable that they are, in order: in the engine's thread, which alone counts what
+        is pending.  It may commit a group before it comes to what the other thread has posted of an earlier one."""
+        while self._committed:
+            group, size = self._committed.popleft()
+            self.pending_bytes -= size
+            relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
+            if relieved:
+                self.overloaded = False
+            self._release([done for _, _, done in group])
+            if relieved:
+                self._relieved()

@@ -116,6 +116,14 @@ class Engine:
         return self.threads[-1]
 
 
+def until(holds: Callable[[], bool]) -> None:
+    for _ in range(int(PATIENCE_S * 1000)):
+        if holds():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("it does not come to hold")
+
+
 @contextmanager
 def running() -> Iterator[Engine]:
     engine = Engine()
@@ -147,6 +155,24 @@ def test_a_group_is_what_was_submitted_in_one_turn_and_is_done_in_order() -> Non
         assert engine.done == []
         engine.go_on()
         assert (engine.threads, engine.done) == (["engine"], [0, 1, 2, 3, 4])
+        assert engine.committer.pending_bytes == 0
+
+
+def test_what_the_engine_commits_at_once_is_done_after_what_the_thread_committed_before() -> None:
+    with running() as engine:
+        engine.takes_ns = cm.INLINE_NS_MAX + 1
+        engine.commits(SMALL)
+        engine.takes_ns = 50 * US
+        engine.submit(SMALL)
+        engine.go_on()
+        posted = engine.posted.get(timeout=PATIENCE_S)
+        until(lambda: not engine.committer._busy)
+        engine.submit(SMALL)
+        engine.go_on()
+        assert engine.threads == ["engine", "own", "engine"], "the loop had not come to what was posted"
+        assert engine.done == [0, 1, 2]
+        posted()
+        assert engine.done == [0, 1, 2], "it is told once"
         assert engine.committer.pending_bytes == 0
 
 
