@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from weakref import WeakValueDictionary
 
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.destination import Destination
@@ -20,8 +21,8 @@ class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
     __slots__ = (
-        "answers", "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter", "number",
-        "obeys", "outbox", "peer", "send_timeout_ms",
+        "__weakref__", "answers", "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter",
+        "number", "obeys", "outbox", "peer", "send_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
@@ -35,7 +36,7 @@ class Attachment:
         self.eager = eager
         """Deliveries leave with the release that decides them, since nothing holds their bytes afterwards."""
         self.consumer = ""
-        """Id of a consumer that has attachments on several brokers, the same on all of them."""
+        """Id of a consumer, the same for its attachments on all brokers and after each reconnect; "": it told none."""
         self.broker = ""
         """Home broker of a consumer's connection; "" where there is one broker."""
         self.meter: ProducerMeter | ConsumerMeter | None = None
@@ -75,6 +76,7 @@ class Attachments:
     def __init__(self, incarnation: int) -> None:
         self.by_number: dict[int, Attachment] = {}
         self._next = (incarnation << ATTACHMENT_BITS) + 1
+        self._of_consumer: WeakValueDictionary[tuple[int, str], Attachment] = WeakValueDictionary()
 
     def attach(self, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False) -> Attachment:
         """A number for a new producer or consumer; who asks performs Attach… next and ends it if that raises."""
@@ -82,6 +84,18 @@ class Attachments:
         self._next += 1
         self.by_number[attachment.number] = attachment
         return attachment
+
+    def succeeds(self, attachment: Attachment) -> Attachment | None:
+        """Note the attachment of a consumer; the one that it has at the same destination already, or None.
+
+        There is one when the client has lost a connection, and come back, before its host has noticed.
+        """
+        if not attachment.consumer:
+            return None
+        key = attachment.home.number, attachment.consumer
+        before = self._of_consumer.get(key)
+        self._of_consumer[key] = attachment
+        return before if before is not None and before.number in self.by_number else None
 
     def end(self, home: Destination) -> list[Attachment]:
         """End all of a destination; returns them."""

@@ -112,6 +112,8 @@ class ConsumerRequests:
             attachment.number, flow, effective, no_ack, held=True, selector=selector, subscription=subscription,
             lease_ms=lease_ms, drain=bool(args.get("drain")), owner=owner, remote=broker not in ("", self._broker),
         )  # fmt: skip
+        if (before := self._attachments.succeeds(attachment)) is not None:
+            session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.
         session.perform_attach(attachment, command)
         session.consumers[handle] = attachment
         self._meters.attached(attachment, broker)

@@ -146,6 +146,36 @@ def test_a_lost_session_fails_what_it_had_begun() -> None:  # B10
     assert rig.bodies("q") == ["buffered"]
 
 
+def test_a_consumer_that_comes_back_before_its_loss_was_noticed_gets_everything_in_order() -> None:
+    rig, sender, producer = queue(maxNumActiveConsumers=1, maxNumBackupConsumers=-1)
+    lost, other = Client(rig), Client(rig)
+    consumer = lost.consumer(consumer="mine", limit=2)
+    other.consumer(consumer="another's")
+    sender.send(producer, "a", "b", "c", "d")
+    assert lost.got() == ["a", "b"]
+    again = Client(rig)
+    again.consumer(consumer="mine")
+    assert other.got() == ["a(2)", "b(2)", "c", "d"], "the backup has taken the place that was left"
+    lost.session.acknowledge(consumer, lost.epochs[consumer], 5, [(1, 2)])
+    assert lost.peer.take("acked") == [("acked", 5, 2)], "they went back"
+    lost.session.close()
+    rig.sync()
+    assert (rig.held(), other.got(), again.got()) == (4, [], [])
+
+
+def test_a_consumer_has_one_attachment_at_a_destination_and_others_at_others() -> None:
+    rig, sender, producer = queue()
+    rig.create("r")
+    client = Client(rig)
+    first, elsewhere = client.consumer(consumer="mine", limit=2), client.consumer("r", consumer="mine")
+    sender.send(producer, "a", "b", "c")
+    assert client.got(first) == ["a", "b"]
+    second = client.consumer(consumer="mine")
+    assert client.got(second) == ["a(2)", "b(2)", "c"], "in order, what the first had as well"
+    sender.send(sender.producer("r", number=8), "r")
+    assert client.got(elsewhere) == ["r"]
+
+
 def test_what_belongs_to_an_ended_consumer_settles_nothing() -> None:
     rig, sender, producer = queue()
     receiver = Client(rig)
