@@ -27,6 +27,7 @@ from raybroker.model.setting_memory import MEMORY
 from raybroker.model.setting_metrics import OBSERVING
 from raybroker.model.setting_services import SERVICE_SETTINGS
 from raybroker.model.setting_store import STORE
+from raybroker.model.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
@@ -394,7 +395,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
 )
 
 ALL: Final[tuple[Setting, ...]] = (
-    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + OBSERVING + DESTINATION + FACTORY
+    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + TLS_SETTINGS + OBSERVING + DESTINATION + FACTORY
 )
 
 LATER: Final = frozenset({
@@ -410,7 +411,6 @@ LATER: Final = frozenset({
     "imq.persist.file.txnLog.logNonTransactedMsgSend",
     "imq.persist.file.txnLog.logNonTransactedMsgAck",
     "imq.authentication.basic.user_repository",
-    "imq.passfile.enabled",
     "imq.audit.enabled",
     "imq.cluster.url",
     "imq.cluster.port",

@@ -42,9 +42,10 @@ LAWS: dict[str, Law] = {
     "system": law("model"),
     "config": law("model"),
     "metrics": law("model", "prometheus_client"),
-    "security": law("model"),
-    # The client has attributes (config) and needs the clock and unpredictable ids of the one place that may make them.
-    "client": law("admin transport wire content model config system"),
+    "security": law("model system", "cryptography"),
+    # The client has attributes (config), the trust of TLS (security), and needs the clock and unpredictable ids of the
+    # one place that may make them.
+    "client": law("admin transport wire content model config security system"),
     # Servers that listen: they speak the commands of the core where the engine only passes them on.
     "services": law("core engine transport wire content security model system config metrics logs"),
     # A host is composed of an engine and the services that listen for it.

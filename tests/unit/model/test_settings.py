@@ -167,7 +167,7 @@ def test_values_may_be_written_as_text_or_typed() -> None:
         ("maxnummsgs", "destination", "the nearest is 'maxNumMsgs'"),
         ("imq.message.maxsize", "broker", "the nearest is 'imq.message.max_size'"),
         ("maxNumMsgs", "broker", "it is a destination attribute"),
-        ("imq.passfile.enabled", "broker", "of this version: what it belongs to is not built yet"),
+        ("imq.cluster.hostname", "broker", "of this version: what it belongs to is not built yet"),
         ("zzz", "factory", "the nearest is"),
     ],
 )

@@ -1,0 +1,100 @@
+"""The passfile: passwords that settings need and may not contain, lines of ``name=password``, for its owner alone.
+
+    imq.keystore.password=…
+    imq.user_repository.ldap.password=…
+    imq.persist.jdbc.postgresql.password=…
+    imq.imqcmd.password=…
+
+Everything behind the first = belongs to the password, spaces too.  Lines that begin with # are comments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.errors import ConfigError
+from raybroker.model.settings import ConfigView
+
+KEYSTORE: Final = "imq.keystore.password"
+LDAP: Final = "imq.user_repository.ldap.password"
+COMMAND: Final = "imq.imqcmd.password"
+CLIENT_KEY: Final = "raybroker.client.tls.password"
+FILE_BYTES_MAX: Final = 1 << 20
+_NAMES: Final = (KEYSTORE, LDAP, COMMAND, CLIENT_KEY)
+_DATABASE: Final = re.compile(r"imq\.persist\.jdbc\.\w+\.password", re.ASCII)
+
+
+def database_password(vendor: str) -> str:
+    """The name of the password of the store's database."""
+    return f"imq.persist.jdbc.{vendor}.password"
+
+
+class Passwords:
+    """What a passfile says. Its ``repr`` shows no password."""
+
+    def __init__(self, found: Mapping[str, str], source: str) -> None:
+        self._found = dict(found)
+        self.source = source
+        """Where they are from, for errors: which file, or why there is none."""
+
+    def __repr__(self) -> str:
+        return f"Passwords({self.source}: {', '.join(self._found)})"
+
+    def get(self, name: str) -> str | None:
+        return self._found.get(name)
+
+
+def read_passfile(path: Path) -> Passwords:
+    """Raises ConfigError for a file that is missing, that others may read, or that has an unknown name; blocks."""
+    text = read_private(path, "passfile").decode("utf-8", "replace")
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, equals, password = line.partition("=")
+        name = name.strip()
+        if not equals or not password:
+            raise ConfigError(f"passfile {path}, line {number}: a line is name=password")
+        if name not in _NAMES and not _DATABASE.fullmatch(name):
+            near = difflib.get_close_matches(name, _NAMES, 1)
+            raise ConfigError(
+                f"passfile {path}, line {number}: there is no password {name!r:.80}"
+                + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_NAMES)}")
+            )
+        if name in found:
+            raise ConfigError(f"passfile {path}, line {number}: {name} is there twice")
+        found[name] = password
+    return Passwords(found, f"passfile {path}")
+
+
+def passwords_of(config: ConfigView, directory: Path | None) -> Passwords:
+    """Those of a broker's configuration; ``directory``: the broker's security directory. Blocks for the disk."""
+    if not config["imq.passfile.enabled"]:
+        return Passwords({}, "imq.passfile.enabled is false")
+    named: str = config["imq.passfile.dirpath"]
+    if not named and directory is None:
+        raise ConfigError("imq.passfile.enabled: name imq.passfile.dirpath; there is no raybroker.security.dir here")
+    place = Path(named).expanduser() if named or directory is None else directory
+    return read_passfile(place / config["imq.passfile.name"])
+
+
+def read_private(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """A file that its owner alone may read; raises ConfigError naming it, and ``what`` it is."""
+    try:
+        with path.open("rb") as file:
+            stat = os.fstat(file.fileno())
+            if stat.st_mode & 0o077:
+                raise ConfigError(f"{what} {path} may be read by others than its owner; chmod 600 {path}")
+            data = file.read(bytes_max + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{what} {path} is not there") from None
+    except OSError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
+    if len(data) > bytes_max:
+        raise ConfigError(f"{what} {path} has more than {bytes_max} bytes")
+    return data

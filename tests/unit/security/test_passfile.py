@@ -1,0 +1,56 @@
+"""The passfile: which passwords it may have, and who may read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raybroker.config import Config
+from raybroker.model.errors import ConfigError
+from raybroker.security.passfile import KEYSTORE, LDAP, database_password, passwords_of, read_passfile
+
+
+def written(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "passfile"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_passwords_by_name_with_everything_behind_the_equals_sign(tmp_path: Path) -> None:
+    text = f"# secrets\n\n{KEYSTORE}= a=b \n{database_password('postgresql')}=x\n"
+    found = read_passfile(written(tmp_path, text))
+    assert (found.get(KEYSTORE), found.get("imq.persist.jdbc.postgresql.password"), found.get(LDAP)) == (
+        " a=b ", "x", None,
+    )  # fmt: skip
+    assert "a=b" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("secret", "line 1: a line is name=password"), (f"{LDAP}=", "line 1: a line"),
+     ("imq.keystore.passwort=top", r"did you mean imq\.keystore\.password"), ("x=top", "there are imq.keystore"),
+     (f"{LDAP}=top\n{LDAP}=top", "line 2: .* twice")],
+)  # fmt: skip
+def test_what_cannot_be_right_names_the_line_and_shows_no_password(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        read_passfile(written(tmp_path, text))
+    assert "top" not in str(caught.value)
+
+
+def test_a_passfile_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_passfile(written(tmp_path, f"{LDAP}=x", 0o644))
+    with pytest.raises(ConfigError, match="is not there"):
+        read_passfile(tmp_path / "none")
+
+
+def test_settings_say_where_it_is(tmp_path: Path) -> None:
+    written(tmp_path, f"{LDAP}=x")
+    assert passwords_of(Config.of({}), tmp_path).get(LDAP) is None
+    assert passwords_of(Config.of({"imq.passfile.enabled": True}), tmp_path).get(LDAP) == "x"
+    named = Config.of({"imq.passfile.enabled": True, "imq.passfile.dirpath": str(tmp_path)})
+    assert passwords_of(named, None).get(LDAP) == "x"
+    with pytest.raises(ConfigError, match=r"imq\.passfile\.dirpath"):
+        passwords_of(Config.of({"imq.passfile.enabled": True}), None)
