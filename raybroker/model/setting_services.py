@@ -13,6 +13,8 @@ from raybroker.model.setting import INT_MAX, Setting
 SERVICE_KINDS: Final = {"jms": "NORMAL", "admin": "ADMIN"}
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {"jms": "tcp", "admin": "tcp"}
+NATIVE: Final = frozenset({"tcp"})
+"""Protocols that carry the broker's own; the others are served by gateways."""
 _THREADS: Final = {"jms": (10, 1000), "admin": (4, 10)}
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)

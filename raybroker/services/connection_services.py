@@ -28,7 +28,7 @@ from raybroker.model.errors import (
 )
 from raybroker.model.listing import plain
 from raybroker.model.setting import PortRange
-from raybroker.model.setting_services import SERVICE_KINDS, SERVICE_PROTOCOLS
+from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
@@ -101,10 +101,24 @@ ASKED: Final = frozenset({
 """What a client of a NORMAL service may ask without a right of its own."""
 
 
-class Listener:
-    """One service. ``clients_max``: control connections that it takes."""
+class GatewayOpener(Protocol):
+    """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
 
-    def __init__(self, services: ConnectionServices, name: str, bound: socket.socket, clients_max: int) -> None:
+    def open(
+        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str], None]
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Listener:
+    """One service. ``clients_max``: control connections that it takes; ``gateways``: serve its port, None for one of
+    the native protocol."""
+
+    def __init__(
+        self, services: ConnectionServices, name: str, bound: socket.socket, clients_max: int,
+        gateways: GatewayOpener | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.kind = SERVICE_KINDS[name]
         self.protocol = SERVICE_PROTOCOLS[name]
@@ -115,6 +129,7 @@ class Listener:
         self.accepted = self.refused_count = 0
         self._services = services
         self._bound = bound
+        self._gateways = gateways
         self._arriving: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
         self._accepting: asyncio.Task[None] | None = None
@@ -124,7 +139,15 @@ class Listener:
 
     def start(self) -> None:
         self._bound.setblocking(False)
-        self._accepting = asyncio.get_running_loop().create_task(accepting(self._bound, self._arrived))
+        loop = asyncio.get_running_loop()
+        if self._gateways is None:
+            self._accepting = loop.create_task(accepting(self._bound, self._arrived))
+        else:
+
+            def arrive(taken: socket.socket, peer: str) -> None:
+                loop.call_soon_threadsafe(self._arrived, taken, peer)
+
+            self._gateways.open(self.name, self.protocol, self._bound, arrive)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
@@ -158,7 +181,7 @@ class Listener:
                 await self._services.backend.hand(key, taken, self.name)
             else:
                 self._require_room(peer)
-                control = self._control()
+                control = self._control(peer)
                 await loop.connect_accepted_socket(lambda: control.link, taken)
         except (OSError, TimeoutError, BrokerError) as error:
             taken.close()
@@ -175,11 +198,11 @@ class Listener:
         if len(unknown) >= ARRIVING_MAX or of_address >= ARRIVING_OF_ADDRESS_MAX:
             raise ResourceAllocationError(f"{of_address} connections of {address} have not logged in yet")
 
-    def _control(self) -> Control:
+    def _control(self, peer: str) -> Control:
         self._next += 1
         services = self._services
         control = Control(
-            self, f"{services.broker}/{self.name}/{services.life}-{self._next}", first_s=services.handshake_s,
+            self, f"{services.broker}/{self.name}/{services.life}-{self._next}", peer, first_s=services.handshake_s,
             proof_s=services.proof_s,
         )  # fmt: skip
         self._open.add(control)
@@ -235,7 +258,7 @@ class Listener:
     def close(self) -> None:
         if self._accepting is not None:
             self._accepting.cancel()
-        self._bound.close()
+            self._bound.close()
         for task in self._arriving:
             task.cancel()
         for control in list(self._open):
@@ -243,13 +266,15 @@ class Listener:
 
 
 class ConnectionServices:
-    """``broker``: its name; ``access(service)``: what its rules are; ``now_ns``: a clock that never goes back."""
+    """``broker``: its name; ``access(service)``: what its rules are; ``now_ns``: a clock that never goes back;
+    ``gateways``: serve the services whose protocol is none of NATIVE."""
 
     def __init__(
         self, config: ConfigView, backend: Backend, *, broker: str, version: str, users: UserFile,
-        access: Callable[[str], Access], now_ns: Callable[[], int],
+        access: Callable[[str], Access], now_ns: Callable[[], int], gateways: GatewayOpener | None = None,
     ) -> None:  # fmt: skip
         self.backend = backend
+        self._gateways = gateways
         self.broker = broker
         self.access = access
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
@@ -291,7 +316,10 @@ class ConnectionServices:
             host = self._config[f"imq.{name}.tcp.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
             port = self._config[f"imq.{name}.tcp.port"]
             bound = bound_socket(host, PortRange(port, port), f"imq.{name}.tcp.port=", backlog=BACKLOG)
-            listener = Listener(self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2))
+            listener = Listener(
+                self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
+                self._gateways if SERVICE_PROTOCOLS[name] not in NATIVE else None,
+            )  # fmt: skip
             self.listeners[name] = listener
             listener.start()
         host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
@@ -463,6 +491,8 @@ class ConnectionServices:
         raise InvalidDestinationError(f"there is no connection {id!r}; list them with: raybroker list cxn")
 
     def close(self) -> None:
+        if self._gateways is not None:
+            self._gateways.close()
         for listener in self.listeners.values():
             listener.close()
         if self._mapper is not None:

@@ -51,14 +51,14 @@ class Door(Protocol):
 
 
 class Control:
-    """One client. ``id``: of its connection."""
+    """One client. ``id``: of its connection; ``peer``: its address."""
 
-    def __init__(self, door: Door, id: str, *, first_s: float, proof_s: float) -> None:  # noqa: A002
+    def __init__(self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float) -> None:  # noqa: A002
         self.id = id
         self.user: User | None = None
         self.client: dict[str, Any] = {}
         """What the client says of itself: client_id, platform."""
-        self.peer = ""
+        self.peer = peer
         self._door = door
         self._proof_s = proof_s
         self._first_s = first_s
@@ -72,7 +72,6 @@ class Control:
         self.link = Link(native, on_frames=self._frames, on_lost=self._lost, on_made=self._made)
 
     def _made(self, link: Link) -> None:
-        self.peer = link.peer_name
         self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
 
     def _too_slow(self) -> None:

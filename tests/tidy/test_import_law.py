@@ -89,6 +89,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/producer/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
     "raybroker/client/producer/xml_validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
+    "raybroker/services/gateway.py": (law("client"), "a client of a gateway is a client of its own broker"),
     "raybroker/store/sql/address.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
     "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),

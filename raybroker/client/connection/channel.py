@@ -74,7 +74,7 @@ class Channel:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._observer: Observer | None = None
+        self.observer: Observer | None = None
         self.endpoints: dict[int, Endpoint] = {}
         self.lost = False
         self.reason: BrokerError | None = None
@@ -113,7 +113,7 @@ class Channel:
         except BaseException:
             channel.link.abort()
             raise
-        channel._observer = observer
+        channel.observer = observer
         return channel
 
     def request(
@@ -295,8 +295,8 @@ class Channel:
     def _event(self, event: wire.Event) -> None:
         if event.name == "closing":
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
-            if self._observer is not None:
-                self._observer.channel_closing(self)
+            if self.observer is not None:
+                self.observer.channel_closing(self)
         elif event.name in ("destroyed", "halted", "gate", "credit", "armed", "consumers"):
             handle = event.data.get("handle", 0)
             endpoint = self.endpoints.get(handle)
@@ -320,8 +320,8 @@ class Channel:
             refuse(confirmed, failure)
         self._acks.clear()
         self._word_came()
-        if self._observer is not None:
-            self._observer.channel_lost(self)
+        if self.observer is not None:
+            self.observer.channel_lost(self)
         endpoints, self.endpoints = self.endpoints, {}
         for endpoint in endpoints.values():
             endpoint.on_lost()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from raybroker.client.aio import connection
 from raybroker.client.blocking.connection import Connection, XaConnection
@@ -15,21 +15,18 @@ from raybroker.client.connection import ray_seam
 from raybroker.client.connection.addresses import ATTRIBUTE, Addresses, address_list
 from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.from_outside import connected, settings_of_cluster
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.service_address import is_service_address, service_addresses
 from raybroker.client.connection.service_calls import ServiceCalls
-from raybroker.client.connection.tasks import RETRY_FIRST_S
 from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
-from raybroker.model.errors import ConfigError, ConnectionLostError, NoClusterError
+from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.settings import lookup
 from raybroker.system.clock import SystemClock
 
 log = logging.getLogger("raybroker.client")
-
-RETRY_LONGEST_S: Final = 1.0
 
 
 class ConnectionFactory:
@@ -80,7 +77,7 @@ def _core(
     if username is not None or password is not None:
         raise ConfigError("username and password are for connections from outside: rb.connect('mq://host:port', …)")
     directory = _directory(cluster, broker, own, io)
-    given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
+    given = io.run(settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
@@ -106,17 +103,9 @@ def _outside(
         raise ConfigError("a connection from outside has a username and a password; raybroker usermgr add makes users")
     chosen = client_id_of(own, client_id, username)
 
-    async def begin() -> ClusterDirectory:
-        calls = ServiceCalls(addresses, username, password, client_id=chosen)
-        return ClusterDirectory(calls, await calls.begin(), pinned=False)
-
-    directory = io.run(begin())
-    given = io.run(_settings(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
-    config = Config.of({**given, **attributes})
-    return ConnectionCore(
-        directory, config, client_id=client_id_of(config, client_id, username), io=io,
-        reopen=partial(_reopen_outside, dict(attributes), url, username, password),
-    )  # fmt: skip
+    calls = ServiceCalls(addresses, username, password, client_id=chosen)
+    reopen = partial(_reopen_outside, dict(attributes), url, username, password)
+    return io.run(connected(calls, attributes, client_id, username, io, reopen=reopen))
 
 
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
@@ -154,20 +143,6 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
         f" {'pass' if passes == 1 else 'passes'} of the list (imqAddressListIterations, at most"
         f" raybroker.reconnect.timeout_ms): {fault}"
     )
-
-
-async def _settings(directory: Directory, timeout_s: float) -> dict[str, Any]:
-    """What the cluster gives its clients; a broker that is restarting is asked again until the time is over."""
-    loop = asyncio.get_running_loop()
-    deadline, pause_s = loop.time() + timeout_s, RETRY_FIRST_S
-    while True:
-        try:
-            return await directory.settings()
-        except ConnectionLostError:
-            if loop.time() + pause_s > deadline:
-                raise
-        await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 2, RETRY_LONGEST_S)
 
 
 def connect(

@@ -453,6 +453,11 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+def end_thread(io: IoThread) -> None:
+    """End one for good, from another thread. Connections that it serves are of no use any more."""
+    io._end()
+
+
 def ending() -> bool:
     """True once the interpreter has begun to end."""
     return not threading.main_thread().is_alive()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import platform
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.service_address import ServiceAddress
 from raybroker.model.errors import (
@@ -41,25 +41,45 @@ CALL_TIMEOUT_S: Final = 90.0
 """Longer than the broker waits for anything."""
 
 
-class _Control:
-    """A control connection that has logged in. ``address``: of the service, where sockets to hosts go too."""
+DialKey = Callable[[str, Callable[[], Link]], Awaitable[object]]
+"""Connects the link that the factory makes to the host with this key, or to the control side for ""."""
 
-    def __init__(self, channel: Channel, address: tuple[str, int], told: dict[str, Any]) -> None:
+
+class Way(NamedTuple):
+    """How a service is reached. ``shown``: where it is, for messages."""
+
+    shown: str
+    dial: DialKey
+
+
+class _Control:
+    """A control connection that has logged in. ``way``: to its service, where sockets to hosts go too."""
+
+    def __init__(self, channel: Channel, way: Way, told: dict[str, Any]) -> None:
         self.channel = channel
-        self.address = address
+        self.way = way
         self.told = told
 
 
 class ServiceCalls:
-    """``addresses``: those to try, in this order. On the IO loop, but for the constructor."""
+    """``addresses``: those to try, in this order. On the IO loop, but for the constructor.
+
+    reach     the way to a service
+    observer  is told how control connections end
+    client    what the client is, for listings of connections; None: a program of this Python
+    """
 
     def __init__(
-        self, addresses: Sequence[ServiceAddress], user: str, password: str, *, client_id: str | None = None
-    ) -> None:
+        self, addresses: Sequence[ServiceAddress], user: str, password: str, *, client_id: str | None = None,
+        reach: Callable[[ServiceAddress], Awaitable[Way]] | None = None, observer: Observer | None = None,
+        client: str | None = None,
+    ) -> None:  # fmt: skip
         self.addresses = tuple(addresses)
         self._user = user
         self._password = password
-        self._client = {"platform": f"Python {platform.python_version()} on {platform.system()}"} | (
+        self._reach = reach or way_to
+        self._observer = observer
+        self._client = {"platform": client or f"Python {platform.python_version()} on {platform.system()}"} | (
             {"client_id": client_id} if client_id else {}
         )
         self._controls: dict[str, _Control] = {}
@@ -81,7 +101,7 @@ class ServiceCalls:
         refused: BrokerError | None = None
         for address in self.addresses:
             try:
-                control = await self._open(await _resolved(address), str(address))
+                control = await self._open(await self._reach(address))
             except SecurityError:
                 raise
             except (OSError, TimeoutError, BrokerError) as error:
@@ -106,10 +126,9 @@ class ServiceCalls:
             if other not in self._doors and self._service in ports:
                 self._doors[other] = ServiceAddress(str(host), int(ports[MAPPER]), self._service, True)
 
-    async def _open(self, address: tuple[str, int], shown: str) -> _Control:
+    async def _open(self, way: Way) -> _Control:
         """Connect and log in."""
-        host, port = address
-        place = Place(f"of the broker at {shown}", bytes(TOKEN_BYTES), partial(_dial, host, port, ""))
+        place = Place(f"of the broker at {way.shown}", bytes(TOKEN_BYTES), partial(way.dial, ""))
         channel = Channel(place)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -120,7 +139,8 @@ class ServiceCalls:
         except BaseException:
             channel.link.abort()
             raise
-        return _Control(channel, address, told)
+        channel.observer = self._observer
+        return _Control(channel, way, told)
 
     async def _log_in(self, channel: Channel) -> dict[str, Any]:
         scram = ScramClient(self._user, self._password, token(NONCE_BYTES).hex())
@@ -146,7 +166,7 @@ class ServiceCalls:
             if address is None:
                 raise BrokerGoneError(f"broker {broker} has no service {self._service} that is known here")
             try:
-                made = await self._open(await _resolved(address), str(address))
+                made = await self._open(await self._reach(address))
             except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
                 raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
             self._keep(broker, made)
@@ -172,14 +192,20 @@ class ServiceCalls:
 
     def place(self, found: Sequence[Any]) -> Place:
         key, broker, traits, secret = found
-        host, port = self._controls[broker].address
-        return Place(f"{key}@{host}:{port}", bytes(secret), partial(_dial, host, port, key), broker, traits)
+        way = self._controls[broker].way
+        return Place(f"{key}@{way.shown}", bytes(secret), partial(way.dial, key), broker, traits)
 
     def close(self) -> None:
         """End the control connections: the broker learns that the client has gone."""
         for control in self._controls.values():
             control.channel.close()
         self._controls.clear()
+
+
+async def way_to(address: ServiceAddress) -> Way:
+    """The way over TCP."""
+    host, port = await _resolved(address)
+    return Way(f"{host}:{port}", partial(_dial, host, port))
 
 
 async def _resolved(address: ServiceAddress) -> tuple[str, int]:

@@ -1,0 +1,185 @@
+"""Gateways: servers of other protocols (STOMP, HTTP), each of whose clients is a client of its own broker.
+
+A gateway has no right of its own.  For each of its clients it opens a connection as any program outside the Ray cluster
+has, which logs in with the name and password that the client gave (:meth:`Gateway.connect_as`).  So everything that
+holds for such programs holds for the gateway's clients without being written again: passwords and lock-out, access
+rules, bounds, listing, pausing and closing of connections, redelivery, transactions, temporary destinations.
+
+The way to the broker is a pair of connected sockets within the process: one end goes to the service's listener as if it
+had been accepted.  No port is opened for it, so that nobody else can use it, and ``peer`` is the address of the client
+itself, which lock-out and listings go by.  Destinations of other brokers of a cluster are reached as from outside,
+through their service ``jms``, where they have it.
+
+Gateways work in a thread with an event loop of its own in the broker's process, one for all gateways of a broker.  The
+loop of a broker answers heartbeats, locates destinations and agrees with the other brokers; parsing the messages of a
+hundred clients there would make it late for that.  The thread's loop is also that of the connections behind it, so that
+a message changes threads nowhere on its way through the gateway.  Messages do not go through the broker's loop either:
+the socket to a host is handed to the host's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from raybroker.client.aio.connection import Connection
+from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.from_outside import connected
+from raybroker.client.connection.io_thread import IoThread, end_thread
+from raybroker.client.connection.service_address import SERVICE, ServiceAddress
+from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
+from raybroker.model.errors import BrokerError
+from raybroker.transport.link import Link
+from raybroker.wire.native.preamble import preamble
+
+LOG: Final = logging.getLogger("raybroker.services")
+LOGINS_MAX: Final = 16
+"""Clients of one gateway that log in at the same time; the others wait for their turn."""
+CLOSE_TIMEOUT_S: Final = 5.0
+OWN: Final = ServiceAddress("this process", 0, SERVICE, False)
+
+Arrive = Callable[[socket.socket, str], None]
+"""Gives a connected socket to a service's listener, as that of the client at ``"address:port"``, from any thread."""
+Ended = Callable[[BrokerError], object]
+
+
+class Gateway:
+    """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker."""
+
+    def __init__(self, service: str, arrive: Arrive, io: IoThread) -> None:
+        self.service = service
+        self.io = io
+        self._arrive = arrive
+        self._logging_in = asyncio.Semaphore(LOGINS_MAX)
+
+    async def connect_as(
+        self, user: str, password: str, *, peer: str, client_id: str | None = None, client: str = "",
+        attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+    ) -> Connection:  # fmt: skip
+        """A connection to the own broker that has logged in as this user; not started. From any event loop.
+
+        peer        "address:port" of the client that the gateway does this for
+        client_id   of the connection, for durable subscriptions
+        client      what the client is, for listings: "STOMP 1.2"
+        attributes  of the connection, as for ``rb.connect``
+        ended       is called once, on the gateway's loop, when the broker ends the connection; with the reason
+        Raises SecurityError for a wrong user or password, or one who may not connect to this service; what the service
+        answers that is paused or full; ConfigError for a bad client id.
+        """
+        work = self.core_as(
+            user, password, peer=peer, client_id=client_id, client=client, attributes=attributes, ended=ended
+        )
+        return Connection(await asyncio.wrap_future(self.io.submit(work)))
+
+    async def core_as(
+        self, user: str, password: str, *, peer: str, client_id: str | None = None, client: str = "",
+        attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+    ) -> ConnectionCore:  # fmt: skip
+        """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
+        dialler = _Dialler(self._arrive, peer)
+        calls = ServiceCalls(
+            (OWN,), user, password, client_id=client_id, reach=dialler.reach, client=client or self.service,
+            observer=_Observer(ended) if ended is not None else None,
+        )  # fmt: skip
+        async with self._logging_in:
+            return await connected(
+                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user, self.io
+            )
+
+
+class _Dialler:
+    """The way of one client to its own broker."""
+
+    def __init__(self, arrive: Arrive, peer: str) -> None:
+        self._arrive = arrive
+        self._peer = peer
+
+    async def reach(self, address: ServiceAddress) -> Way:
+        return Way(address.host, self.dial) if address is OWN else await way_to(address)
+
+    async def dial(self, key: str, factory: Callable[[], Link]) -> object:
+        link = factory()
+        own, other = socket.socketpair()
+        try:
+            own.setblocking(False)
+            other.setblocking(False)
+            self._arrive(other, self._peer)
+            await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=own)
+        except BaseException:
+            own.close()
+            raise
+        link.write(preamble(key))
+        return link
+
+
+class _Observer:
+    """Tells how a control connection ends."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+
+    def channel_closing(self, channel: Channel) -> None:
+        """The end follows."""
+
+    def channel_lost(self, channel: Channel) -> None:
+        self._ended(channel.why())
+
+
+class Server(Protocol):
+    """What listens for the clients of a gateway; on the gateway's loop."""
+
+    async def start(self, bound: socket.socket) -> None:
+        """Accept clients of a socket that listens; it is the server's from now on."""
+        ...
+
+    async def close(self) -> None:
+        """End the server and what it has open."""
+        ...
+
+
+MakeServer = Callable[[Gateway], Server]
+
+
+class Gateways:
+    """All gateways of a broker. ``servers``: what makes the server of a protocol."""
+
+    def __init__(self, servers: Mapping[str, MakeServer]) -> None:
+        self._make = servers
+        self._io: IoThread | None = None
+        self._open: list[Server] = []
+
+    def open(self, service: str, protocol: str, bound: socket.socket, arrive: Arrive) -> None:
+        """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
+        io = self._io = self._io or IoThread("raybroker-gateways")
+        server = self._make[protocol](Gateway(service, arrive, io))
+        self._open.append(server)
+        io.submit(server.start(bound)).add_done_callback(_log_failure)
+
+    def close(self) -> None:
+        """End them; does not wait for it."""
+        if self._io is not None:
+            io, self._io = self._io, None
+            threading.Thread(target=self._close, args=(io,), name="raybroker-gateways-end", daemon=True).start()
+
+    def _close(self, io: IoThread) -> None:
+        with contextlib.suppress(BrokerError, TimeoutError, RuntimeError):
+            io.submit(self._close_all()).result(CLOSE_TIMEOUT_S)
+        end_thread(io)
+
+    async def _close_all(self) -> None:
+        for server in self._open:
+            try:
+                await server.close()
+            except Exception:
+                LOG.exception("a gateway has not ended as it should")
+
+
+def _log_failure(done: Any) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        LOG.error("[B3015] a gateway does not serve: %r", done.exception())
