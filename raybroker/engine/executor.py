@@ -285,13 +285,20 @@ class Executor:
         self._cache.demote(home.number, ordinal)
 
     def _release_all(self, steps: Sequence[Step], outcomes: Sequence[Outcome], done: Done) -> None:
-        for (home, _, _), outcome in zip(steps, outcomes, strict=True):
-            self._release(home, [*outcome.immediate, *outcome.after_durable])
-            for entry in outcome.records:
-                if entry.kind == BLOCK:
-                    self._cache.demote(entry.destination, entry.ordinal)
-        if self.failure is None:
-            done()
+        """Those of all destinations, before anything that follows from one of them."""
+        self._performing += 1
+        try:
+            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._release(home, [*outcome.immediate, *outcome.after_durable])
+                for entry in outcome.records:
+                    if entry.kind == BLOCK:
+                        self._cache.demote(entry.destination, entry.ordinal)
+            if self.failure is None:
+                done()
+        finally:
+            self._performing -= 1
+        if self._deferred:
+            self._settle_down()
 
 
 def unawaited() -> None:

@@ -140,6 +140,19 @@ def test_commands_that_are_performed_together_are_written_together_and_seen_toge
     assert world.took() == [[NOTE, NOTE, NOTE], AT_ONCE, LATE, "done"]
 
 
+def test_what_follows_from_an_effect_comes_after_those_of_all_that_was_performed_together() -> None:
+    world = World()
+    later: Callable[[], object] = lambda: world.seen.append("followed")
+    world.dispatcher.handlers[Retire] = lambda home, effect: (world.executor.later(later), world.seen.append(effect))[0]
+    one: Any = Home(Outcome(records=[NOTED], after_durable=[AT_ONCE]))
+    other: Any = Home(Outcome(records=[NOTED], after_durable=[LATE]))
+    steps: Any = [Step(one, None), Step(other, None)]  # type: ignore[arg-type]
+    world.executor.perform_all(steps, [], lambda: world.seen.append("done"))
+    world.took()
+    world.committer.sync()
+    assert world.took() == [[NOTE, NOTE], AT_ONCE, LATE, "done", "followed"]
+
+
 def test_a_checkpoint_is_written_once_when_the_store_wants_one() -> None:
     world = World()
     world.due = True
