@@ -24,9 +24,6 @@ from raybroker.client.consumer.flow_control import threshold_messages
 
 UNLIMITED_GRANT: Final = 1 << 24
 """Messages that a member may send at a time where there is no limit."""
-IDLE_POLLS: Final = 32
-"""Times that the application waits, with nothing granted and nobody who wants credit, until all members are asked anew:
-what a member said of its messages may have been missed, and a wait must not depend on one word."""
 STANDS_AFTER: Final = 3
 """A member that was the only one to get credit so often in a row gets it to keep."""
 
@@ -116,8 +113,6 @@ class CreditPool:
         self._recalled: list[Share] = []
         self._last: Share | None = None
         self._streak = 0
-        self._idle = 0
-        """Times in a row that the application has waited for members that were not asked for anything."""
         self._due = due
         self._said = False
         self._ended = False
@@ -256,17 +251,10 @@ class CreditPool:
             self.check()
 
     def poll(self) -> None:
-        """The application waits, which with a limit of 0 is when one message is asked for; see IDLE_POLLS too."""
-        if self.limit == 0:
-            if not self._wish:
-                self._wish = True
-                self.check()
-            return
-        self._idle = 0 if self.wanting or self.granted or not self.shared else self._idle + 1
-        if self._idle >= IDLE_POLLS:
-            self._idle = 0
-            for share in self.shares:
-                self.ready(share)
+        """The application waits, which with a limit of 0 is when one message is asked for."""
+        if self.limit == 0 and not self._wish:
+            self._wish = True
+            self.check()
 
     def ask(self, share: Share) -> int:
         """How much the one whose credit stands asks for; 0 for none."""

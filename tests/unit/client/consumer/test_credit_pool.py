@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from raybroker.client.consumer.credit_pool import IDLE_POLLS, STANDS_AFTER, CreditPool, Share
+from raybroker.client.consumer.credit_pool import STANDS_AFTER, CreditPool, Share
 
 BACKLOG = 1 << 40
 """A host with so many messages never runs out."""
@@ -447,22 +447,3 @@ def test_the_smallest_limit_of_all_brokers_holds() -> None:
     assert world.credit_pool.limit == 4
     world.lose(world.members.index(other))
     assert world.credit_pool.limit == 9
-
-
-def test_members_are_asked_anew_when_the_application_waits_for_what_nobody_was_asked_for() -> None:
-    due: list[bool] = []
-    pool = CreditPool("prefetch", 50, by_acks=True, due=lambda: due.append(True))
-    shares = [pool.join() for _ in range(2)]
-    for share in shares:
-        pool.opened(share, 10, drained=True)
-    pool.grants()
-    for share in shares:
-        pool.drained(share)
-    assert (pool.granted, list(pool.wanting)) == (0, [])
-    due.clear()
-    for _ in range(IDLE_POLLS - 1):
-        shares[0].wanted()
-    assert due == []
-    shares[0].wanted()
-    assert due == [True]
-    assert {grant.share for grant in pool.grants()} == set(shares)
