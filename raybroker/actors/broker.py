@@ -48,7 +48,7 @@ from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.wire.native.connection import TOKEN_BYTES
 
 MAKE_TIMEOUT_S: Final = 120.0

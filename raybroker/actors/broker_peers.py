@@ -15,7 +15,7 @@ from raybroker.broker.heartbeats import Beats
 from raybroker.cluster.member_messages import Beat, Envelope
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 OPEN_MAX: Final = 64
 """Envelopes on their way to one broker; more are lost, which the receiver makes good by asking."""

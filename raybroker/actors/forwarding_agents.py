@@ -18,7 +18,7 @@ from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.forwarding import Forwarding
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 RECONNECT_MS: Final = 5_000
 """How long an agent's handles try to come back before it begins anew."""

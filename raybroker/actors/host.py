@@ -45,7 +45,7 @@ from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.memory import keep_freed_memory
 from raybroker.system.priority import normal_priority, normal_priority_throughout
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.transport.datagrams import Address
 from raybroker.transport.loops import new_event_loop
 

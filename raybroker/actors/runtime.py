@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raybroker.config import places
 from raybroker.config.layers import variable
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 NAMESPACE: Final = "raybroker"
 PROBE_S: Final = 2.0

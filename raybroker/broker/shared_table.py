@@ -11,7 +11,7 @@ from raybroker.cluster import events as ev
 from raybroker.model.errors import BrokerError, RequestTimeoutError
 from raybroker.model.shared_record import Found, Row
 from raybroker.system.failpoint import failpoint
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 log = logging.getLogger("raybroker.cluster")
 

@@ -14,7 +14,7 @@ from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.directory import Place
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.names import check_cluster_name
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.transport.link import Link
 
 if TYPE_CHECKING:

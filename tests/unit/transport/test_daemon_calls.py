@@ -9,11 +9,11 @@ import threading
 
 import pytest
 
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 NEVER_BACK = """
 import asyncio, threading
-from raybroker.system.threads import in_daemon_thread
+from raybroker.transport.daemon_calls import in_daemon_thread
 
 async def main():
     asyncio.get_running_loop().create_task(in_daemon_thread(threading.Event().wait))
