@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,11 @@ class Engine:
             if len(self.done) < self._submitted and not self.failures:
                 self.posted.get(timeout=PATIENCE_S)()
 
+    def is_still(self) -> bool:
+        """The other thread has nothing to do."""
+        committer = self.committer
+        return not committer._busy and (committer._armed or not committer._waiting)
+
     def submit_nothing(self) -> None:
         """What has nothing to store, and comes after what was submitted before."""
         number = self._submitted
@@ -166,13 +172,35 @@ def test_what_the_engine_commits_at_once_is_done_after_what_the_thread_committed
         engine.submit(SMALL)
         engine.go_on()
         posted = engine.posted.get(timeout=PATIENCE_S)
-        until(lambda: not engine.committer._busy)
+        until(engine.is_still)
         engine.submit(SMALL)
         engine.go_on()
         assert engine.threads == ["engine", "own", "engine"], "the loop had not come to what was posted"
         assert engine.done == [0, 1, 2]
         posted()
         assert engine.done == [0, 1, 2], "it is told once"
+        assert engine.committer.pending_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_are_done_in_order_whatever_the_loop_comes_to_first(seed: int) -> None:
+    chance = random.Random(seed)
+    with running() as engine:
+        for _ in range(60):
+            engine.takes_ns = chance.choice((50 * US, 600 * US, cm.INLINE_NS_MAX + 1))
+            for _ in range(chance.randrange(4)):
+                engine.submit(LARGE if chance.random() < 0.02 else SMALL)
+            if chance.random() < 0.2:
+                engine.submit_nothing()
+            if chance.random() < 0.7:
+                engine.go_on()
+            if chance.random() < 0.5:
+                until(engine.is_still)
+            while chance.random() < 0.4 and not engine.posted.empty():
+                engine.posted.get()()
+            assert engine.done == sorted(engine.done)
+        engine.finish()
+        assert engine.done == list(range(engine._submitted))
         assert engine.committer.pending_bytes == 0
 
 
