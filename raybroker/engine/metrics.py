@@ -231,7 +231,7 @@ class MetricRows:
             row["paged_in_bytes_total"] = pager.bytes_back
         if committer is not None:
             row["commit_pending_bytes"] = committer.pending_bytes
-            row["store_overloaded"] = int(committer.overloaded)
+            row["store_overloaded"] = int(committer.overloaded or (pager is not None and pager.overloaded))
         if isinstance(committer, ThreadCommitter):
             meter = committer.meter
             row["commit_seconds"] = meter.seconds.row()

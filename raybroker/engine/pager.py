@@ -8,9 +8,10 @@ nothing after a restart.  Which of them go out when the buffer is full depends o
 * of a topic the oldest: subscribers that keep up want the newest, so that a subscription that lags behind by more than
   the buffer reads from the disk, and no other one does.
 
-The buffer is no limit: crossing it never refuses or delays a message, and what cannot be written as fast as it comes
-stays in memory meanwhile; limits of destinations bound that.  While paging files cannot be written, bodies stay in
-memory as well, which is told to the log once, and it is tried again every ``RETRY_MS``.
+The buffer is no limit: crossing it never refuses a message.  What cannot be written as fast as it comes stays in memory
+meanwhile; past ``LEAVING_HIGH`` bytes of that the pager is ``overloaded``, and whoever reads from producers must stop
+until ``relieved``.  While paging files cannot be written, bodies stay in memory and nobody waits, which is told to the
+log once, and it is tried again every ``RETRY_MS``; limits of destinations and of the broker bound that.
 
 Properties page out with the body.  What the core decides by (priorities, times, units, sizes) is not in the body and
 stays.
@@ -32,6 +33,8 @@ BATCH_BLOCKS: Final = 4_096
 WRITE_BYTES: Final = 32 << 20
 WRITE_BLOCKS: Final = 32_768
 """One write takes at most so many, and at least one, so that it catches up with what came during the last one."""
+LEAVING_HIGH: Final = 64 << 20
+LEAVING_LOW: Final = 16 << 20
 BLOCK_OVERHEAD_BYTES: Final = 512
 """What keeping a block in memory costs beside its bytes; counts for the buffer."""
 RETRY_MS: Final = 5_000
@@ -72,6 +75,8 @@ class Pager:
 
     held_bytes    what is in memory, with BLOCK_OVERHEAD_BYTES a block
     failure       why bodies cannot go out at present; "" when they can
+    overloaded    bodies come faster than they can be written
+    relieved      called when that is over
     messages_out, bytes_out    what went out since the start
     messages_back, bytes_back  what was read again, some of it more than once
     """
@@ -80,6 +85,8 @@ class Pager:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self.failure = ""
+        self.overloaded = False
+        self.relieved: Callable[[], None] = lambda: None
         self.messages_out = self.bytes_out = self.messages_back = self.bytes_back = 0
         self._files = files
         self._now_ms = clock.now_ms
@@ -168,6 +175,8 @@ class Pager:
         cost = memoryview(view).nbytes + BLOCK_OVERHEAD_BYTES
         self._leaving[key] = view
         self._leaving_bytes += cost
+        if self._leaving_bytes > LEAVING_HIGH and not self.failure:
+            self.overloaded = True
         return cost
 
     def _write(self) -> None:
@@ -204,6 +213,9 @@ class Pager:
             self.failure = str(error)
         if self._leaving_bytes >= BATCH_BYTES or len(self._leaving) >= BATCH_BLOCKS:
             self._write()
+        if self.overloaded and (self.failure or self._leaving_bytes < LEAVING_LOW):
+            self.overloaded = False
+            self.relieved()
 
     def _gone_out(self, keys: list[Key]) -> None:
         for key in keys:

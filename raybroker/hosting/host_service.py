@@ -152,7 +152,10 @@ class HostService(HostMessages):
         else:
             committer = InlineCommitter(self._store, failed=self.host.executor.fail)
         self._committer = committer
-        self.service.use(committer)
+        pager = self.host.pager
+        if pager is not None:
+            pager.relieved = self.service.relieved
+        self.service.use(committer, *([pager] if pager is not None else []))
         self.host.start(committer)
         self._ticker = asyncio.create_task(self._tick())
 

@@ -1,7 +1,7 @@
 """The native connection service: our protocol on TCP, between sessions of the engine and clients' links.
 
 A connection that has not shown the cluster's token within the handshake time is closed; at most ``connections_max`` are
-open at a time.  While the committer is overloaded nothing more is read from anybody who sends.
+open at a time.  While the committer or the pager is overloaded nothing more is read from anybody who sends.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Connection:
         """Messages sent since the client last said go on; at ``_meter_max`` the connection waits for it."""
         self._go = True
         """The client takes deliveries: it has not said that it is full."""
+        self._paused = False
         self.guest = guest
         self.link = Link(
             Native(
@@ -147,8 +148,9 @@ class Connection:
                     self._answered(frame.nonce)
         finally:
             turn.end(alone=alone)
-        if service.committer is not None and service.committer.overloaded:
-            service.hold(self)
+        for part in service.bounded:
+            if part.overloaded:
+                service.hold(self)
 
     def _said_hello(self, session: Session, args: dict[str, Any]) -> None:
         """The client has said who it is; it is in, or its client id was refused."""
@@ -169,7 +171,12 @@ class Connection:
         """Neither read from it nor deliver to it, until that ends."""
         if self._session is not None:
             self._session.flow(self._go and not paused)
-        if paused:
+        self._paused = paused
+        self.read_or_not(held=self in self._service.held)
+
+    def read_or_not(self, *, held: bool) -> None:
+        """Read from it, unless it is paused or ``held``."""
+        if held or self._paused:
             self.link.pause_reading()
         else:
             self.link.resume_reading()
@@ -272,6 +279,12 @@ class Connection:
         self.link.close(from_code(code, text))
 
 
+class Bounded(Protocol):
+    """A part of the host that says when it gets more than it can put away."""
+
+    overloaded: bool
+
+
 class RefusalLog:
     """Lines for the log about clients that were not let in: the first at once, then one in a while with a count."""
 
@@ -304,10 +317,12 @@ class NativeService:
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()
         self.address: tuple[str, int] | None = None
-        self.committer: Committer | None = None
+        self.bounded: tuple[Bounded, ...] = ()
+        """What may get more than it can put away."""
         self.turn = Turn()
         """Of whatever is under way on the service's loop."""
-        self._held: set[Connection] = set()
+        self.held: set[Connection] = set()
+        """Nothing is read from them until those parts have caught up."""
         self._server: asyncio.Server | None = None
         self.round_trips = Histogram(histogram.SECONDS)
         self.packets_in = self.opened_count = self.refused_count = 0
@@ -333,19 +348,21 @@ class NativeService:
         """A connection's own end, for a pipe within the process, or of a socket that a connection service gives."""
         return Connection(self, guest).link
 
-    def use(self, committer: Committer) -> None:
-        self.committer = committer
+    def use(self, committer: Committer, *others: Bounded) -> None:
+        self.bounded = committer, *others
         self.turn.pending = lambda: committer.pending_bytes
 
     def hold(self, connection: Connection) -> None:
-        self._held.add(connection)
-        connection.link.pause_reading()
+        self.held.add(connection)
+        connection.read_or_not(held=True)
 
     def relieved(self) -> None:
-        """The committer has caught up."""
-        held, self._held = self._held, set()
+        """A part that was overloaded has caught up."""
+        if any(part.overloaded for part in self.bounded):
+            return
+        held, self.held = self.held, set()
         for connection in held:
-            connection.link.resume_reading()
+            connection.read_or_not(held=False)
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -368,7 +385,7 @@ class NativeService:
         if connection in self.connections:
             self._lost = [a + b for a, b in zip(self._lost, connection.link.traffic(), strict=True)]
         self.connections.discard(connection)
-        self._held.discard(connection)
+        self.held.discard(connection)
         if self.turn.latest is connection:
             self.turn.latest = None
 
@@ -387,7 +404,7 @@ class NativeService:
             "connections_opened_total": self.opened_count,
             "connections_refused_total": self.refused_count,
             "congested_connections": sum(connection.link.congested for connection in self.connections),
-            "held_connections": len(self._held),
+            "held_connections": len(self.held),
             "packets_in_total": self.packets_in,
             "packets_out_total": packets_out,
             "packet_in_bytes_total": bytes_in,

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from raybroker.engine import pager
 from raybroker.errors import StoreDamagedError
+from raybroker.services.native import NativeService
 from tests.contracts.handles import WAIT_S, until
 
 COUNT = 6_000
@@ -74,6 +76,24 @@ def test_a_queue_gives_back_what_was_paged_in_order_and_the_disk_is_freed(connec
     taker.close()  # Which confirms the last of them.
     until(lambda: not page_files(tmp_path))
     assert admin.query_destination("queue", "q")["paged_bytes"] == 0
+
+
+def test_producers_wait_while_bodies_come_faster_than_they_can_be_written(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, nbytes in {"LEAVING_HIGH": 1 << 20, "LEAVING_LOW": 1 << 19, "BATCH_BYTES": 1 << 18}.items():
+        monkeypatch.setattr(pager, name, nbytes)
+    held: list[int] = []
+    hold = NativeService.hold
+    monkeypatch.setattr(NativeService, "hold", lambda service, one: (held.append(1), hold(service, one))[1])
+    name = "fast"
+    connection.admin().create_destination("queue", name, **UNLIMITED)
+    producer = connection.session().producer(name, persistent=False)
+    for n in range(COUNT):
+        producer.send(body(n))
+    until(lambda: connection.admin().query_destination("queue", name)["messages"] == COUNT)
+    assert held
+    assert numbers(connection.session(ack="none").consumer(name), COUNT) == list(range(COUNT))
 
 
 def test_one_lazy_subscriber_reads_from_the_disk_and_no_other_one_does(connection: Any, tmp_path: Path) -> None:

@@ -129,6 +129,39 @@ def test_what_the_store_will_have_is_neither_paged_nor_lost() -> None:
     assert rig.pager.get((1, 7)) is None
 
 
+def test_it_says_when_bodies_come_faster_than_they_can_be_written_and_when_that_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pager, "LEAVING_HIGH", 4 * BATCH_BYTES)
+    monkeypatch.setattr(pager, "LEAVING_LOW", BATCH_BYTES)
+    monkeypatch.setattr(pager, "WRITE_BYTES", 2 * BATCH_BYTES)
+    rig, relieved = Rig(blocks=1), list[int]()
+    rig.pager.relieved = lambda: relieved.append(rig.pager.held_bytes)
+    ordinal = 0
+    while not rig.pager.overloaded:
+        ordinal += 1
+        rig.pager.put((1, ordinal), block(ordinal), topic=False)
+    assert 4 * BATCH_BYTES < rig.pager.held_bytes < 5 * BATCH_BYTES
+    assert relieved == []
+    rig.files.sync()
+    assert (rig.pager.overloaded, len(relieved)) == (False, 1)
+    assert relieved[0] < 2 * BATCH_BYTES, "with what the buffer holds"
+    assert all(rig.pager.get((1, n)) == block(n) for n in range(1, ordinal + 1))
+
+
+def test_nobody_waits_for_a_disk_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pager, "LEAVING_HIGH", 2 * BATCH_BYTES)
+    rig, relieved = Rig(blocks=1), list[int]()
+    rig.pager.relieved = lambda: relieved.append(1)
+    for ordinal in range(1, 40):
+        rig.pager.put((1, ordinal), block(ordinal), topic=False)
+    assert rig.pager.overloaded
+    rig.files.sync(OSError(28, "No space left on device"))
+    assert (rig.pager.overloaded, relieved) == (False, [1])
+    rig.put(*range(40, 80))
+    assert not rig.pager.overloaded, "what stays in memory is told to the log, and bounded by limits"
+
+
 def test_while_the_disk_is_full_bodies_stay_and_the_log_hears_it_once() -> None:
     rig = Rig(blocks=1)
     full = OSError(28, "No space left on device")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +113,27 @@ def test_more_connections_than_allowed_are_closed_at_once_and_those_that_are_the
         assert not rig.guest().closed
 
     in_rig(work, {"raybroker.connections_max": 3})
+
+
+def test_nothing_is_read_while_a_part_is_overloaded_or_the_connection_is_paused() -> None:
+    async def work(rig: Rig) -> None:
+        service, disk, memory = rig.service.service, SimpleNamespace(overloaded=True), SimpleNamespace(overloaded=False)
+        guest, other = rig.guest(), rig.guest()
+        reading = [guest.transport.is_reading, other.transport.is_reading]
+        service.bounded = disk, memory
+        guest.feed(OPENING)
+        assert [reads() for reads in reading] == [False, True], "nobody who sends is read"
+        disk.overloaded, memory.overloaded = False, True
+        service.relieved()
+        assert not guest.transport.is_reading(), "another part is behind"
+        guest.connection.pause(True)
+        memory.overloaded = False
+        service.relieved()
+        assert not guest.transport.is_reading(), "its service is paused"
+        guest.connection.pause(False)
+        assert guest.transport.is_reading()
+
+    in_rig(work)
 
 
 def lines(caplog: pytest.LogCaptureFixture, code: str) -> list[str]:
