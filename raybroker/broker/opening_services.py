@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterable
 from importlib import metadata
@@ -12,11 +13,13 @@ from raybroker.broker.outside import Asked, Doors, Hand, Outside
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import ConfigError
+from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.rule_file import RuleFile
+from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
-from raybroker.services.connection_services import ConnectionServices
+from raybroker.services.connection_services import ConnectionServices, GatewayOpener
 
 
 def security_directory(config: ConfigView, beside: Path | None) -> Path | None:
@@ -53,13 +56,38 @@ async def open_services(
     def access(service: str) -> Access:
         return Access(rules if controlled(config, service) else None)
 
+    gateways = await _gateways(config, administration.broker, directory)
     services = ConnectionServices(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, access=access, now_ns=now_ns,
+        gateways=gateways,
     )  # fmt: skip
     await services.start()
     administration.services, administration.users, administration.failure = services, users, ""
     return services
+
+
+async def _gateways(config: ConfigView, broker: str, directory: Path) -> GatewayOpener | None:
+    """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
+    protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
+    if not protocols:
+        return None
+    from raybroker.services.gateway import Gateways, MakeServer
+
+    servers: dict[str, MakeServer] = {}
+    if protocols & {"http", "https"}:
+        try:
+            from raybroker.services.rest.opening import http_server
+        except ImportError as error:
+            raise ConfigError(
+                f"services httpjms and httpsjms need {error.name}: pip install 'raybroker[http]'"
+            ) from None
+        version = metadata.version("raybroker")
+        servers["http"] = http_server(config, broker, version)
+        if "https" in protocols:
+            tls = await asyncio.to_thread(ServerTls.of, config, directory)
+            servers["https"] = http_server(config, broker, version, tls.context)
+    return Gateways(servers)
 
 
 class LoneBroker(Protocol):

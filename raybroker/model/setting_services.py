@@ -10,19 +10,20 @@ from typing import Final
 
 from raybroker.model.setting import INT_MAX, Setting
 
-SERVICE_KINDS: Final = {"jms": "NORMAL", "admin": "ADMIN"}
+SERVICE_KINDS: Final = {"jms": "NORMAL", "admin": "ADMIN", "httpjms": "NORMAL", "httpsjms": "NORMAL"}
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
-SERVICE_PROTOCOLS: Final = {"jms": "tcp", "admin": "tcp"}
+SERVICE_PROTOCOLS: Final = {"jms": "tcp", "admin": "tcp", "httpjms": "http", "httpsjms": "https"}
 NATIVE: Final = frozenset({"tcp"})
 """Protocols that carry the broker's own; the others are served by gateways."""
-_THREADS: Final = {"jms": (10, 1000), "admin": (4, 10)}
+_THREADS: Final = {"jms": (10, 1000), "admin": (4, 10), "httpjms": (10, 500), "httpsjms": (10, 500)}
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
 PORT_MAX: Final = 65_535
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
-            "Connection services that listen for programs outside the Ray cluster: jms, admin, with a comma between. "
+            "Connection services that listen for programs outside the Ray cluster: jms, admin, httpjms, httpsjms, "
+            "with commas between. "
             "MQ's default is jms,admin; here nothing listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
@@ -49,14 +50,19 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
             "File of the users in raybroker.security.dir, written by raybroker usermgr. Edits take effect at once."),
     Setting("raybroker.security.dir", "string", "", "broker",
             "Directory of the users and access rules; empty: security, beside the stores of the cluster's brokers."),
+    Setting("raybroker.http.body_bytes_max", "size", 4 << 20, "broker",
+            "Largest body of a request to the services httpjms and httpsjms.", unit="bytes", low=1024, high=64 << 20),
+    Setting("raybroker.http.clear_passwords", "bool", False, "broker",
+            "Whether the service httpjms takes passwords without TLS from other machines. false: from this machine "
+            "alone, since HTTP sends them as they are; others use httpsjms."),
     *(
         setting
         for name, (least, most) in _THREADS.items()
         for setting in (
-            Setting(f"imq.{name}.tcp.port", "int", 0, "broker",
+            Setting(f"imq.{name}.{SERVICE_PROTOCOLS[name]}.port", "int", 0, "broker",
                     f"Port of the service {name}; 0: any free one, which the port mapper tells.",
                     unit="port", low=0, high=PORT_MAX),
-            Setting(f"imq.{name}.tcp.hostname", "string", "", "broker",
+            Setting(f"imq.{name}.{SERVICE_PROTOCOLS[name]}.hostname", "string", "", "broker",
                     f"Address of the service {name} alone; empty: imq.hostname."),
             Setting(f"imq.{name}.min_threads", "int", least, "broker",
                     "Taken for MQ's sake: connections are served by event loops, which need no idle threads.",

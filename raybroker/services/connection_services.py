@@ -105,8 +105,9 @@ class GatewayOpener(Protocol):
     """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
 
     def open(
-        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str], None]
-    ) -> None: ...
+        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str], None],
+        state: Callable[[], str],
+    ) -> None: ...  # fmt: skip
 
     def close(self) -> None: ...
 
@@ -147,7 +148,7 @@ class Listener:
             def arrive(taken: socket.socket, peer: str) -> None:
                 loop.call_soon_threadsafe(self._arrived, taken, peer)
 
-            self._gateways.open(self.name, self.protocol, self._bound, arrive)
+            self._gateways.open(self.name, self.protocol, self._bound, arrive, lambda: self.state)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
@@ -313,9 +314,10 @@ class ConnectionServices:
         await asyncio.to_thread(self._users.users)
         for name in names:
             self.access(name)
-            host = self._config[f"imq.{name}.tcp.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
-            port = self._config[f"imq.{name}.tcp.port"]
-            bound = bound_socket(host, PortRange(port, port), f"imq.{name}.tcp.port=", backlog=BACKLOG)
+            own = f"imq.{name}.{SERVICE_PROTOCOLS[name]}"
+            host = self._config[f"{own}.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
+            port = self._config[f"{own}.port"]
+            bound = bound_socket(host, PortRange(port, port), f"{own}.port=", backlog=BACKLOG)
             listener = Listener(
                 self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
                 self._gateways if SERVICE_PROTOCOLS[name] not in NATIVE else None,

@@ -50,11 +50,15 @@ Ended = Callable[[BrokerError], object]
 
 
 class Gateway:
-    """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker."""
+    """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker;
+    ``state()``: of the service."""
 
-    def __init__(self, service: str, arrive: Arrive, io: IoThread) -> None:
+    def __init__(
+        self, service: str, arrive: Arrive, io: IoThread, state: Callable[[], str] = lambda: "RUNNING"
+    ) -> None:
         self.service = service
         self.io = io
+        self.state = state
         self._arrive = arrive
         self._logging_in = asyncio.Semaphore(LOGINS_MAX)
 
@@ -154,10 +158,13 @@ class Gateways:
         self._io: IoThread | None = None
         self._open: list[Server] = []
 
-    def open(self, service: str, protocol: str, bound: socket.socket, arrive: Arrive) -> None:
+    def open(
+        self, service: str, protocol: str, bound: socket.socket, arrive: Arrive,
+        state: Callable[[], str] = lambda: "RUNNING",
+    ) -> None:  # fmt: skip
         """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
         io = self._io = self._io or IoThread("raybroker-gateways")
-        server = self._make[protocol](Gateway(service, arrive, io))
+        server = self._make[protocol](Gateway(service, arrive, io, state))
         self._open.append(server)
         io.submit(server.start(bound)).add_done_callback(_log_failure)
 

@@ -322,6 +322,31 @@ class Session(Unpicklable):
                 await consumer.close()
             raise
 
+    async def receive_many(
+        self, destination: Destination | str, max: int = 100, timeout: float | None = None  # noqa: A002 - as Consumer's
+    ) -> list[Message]:
+        """Up to ``max`` messages of a queue or topic, and no more than these: waits for the first as ``receive`` does,
+        then takes what follows within BATCH_LINGER_S seconds of one another.
+
+        For programs that hold what they got for a while: nothing else waits in a buffer of the session meanwhile, and
+        other consumers get it. Raises as :meth:`consumer` and :meth:`Consumer.receive_many` do.
+        """
+        check_arguments(max=max, timeout=timeout)
+        self._require_open()
+        self._require_no_listener()
+        consumer = await self.consumer(destination, prefetch=max)
+        try:
+            found = await consumer.receive_many(max, timeout)
+            while found and len(found) < max:
+                more = await consumer._follow(max - len(found), opening.BATCH_LINGER_S)
+                if not more:
+                    break
+                found += more
+            return found
+        finally:
+            await self._run(opening.let_consumer_go(consumer._core))
+            self._consumers.discard(consumer)
+
     async def durable_consumer(
         self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
     ) -> Consumer:

@@ -366,6 +366,11 @@ class Consumer(Unpicklable):
             found = await arrival(core, lambda: core.take(max), timeout) or []
         return found
 
+    async def _follow(self, most: int, timeout: float) -> list[Message]:
+        """Up to ``most`` messages that come after those that the application is about to get."""
+        core = self._core
+        return core.take(most) or await arrival(core, lambda: core.take(most), timeout) or []
+
     async def on_message(
         self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
         reject_on: Types | type[BaseException] = (), backoff: Backoff = None,

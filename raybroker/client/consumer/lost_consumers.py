@@ -51,7 +51,7 @@ class ConsumerHandles(Generic[C]):
 
 def let_go(core: ConsumerCore | MultiBrokerConsumer) -> None:
     """The last reference to a consumer is gone: warn, and have it closed. In any thread, holding any lock."""
-    if core.closed or core._connection.tasks.closed or core._connection.io.unusable or ending():
+    if core.has_ended() or core._connection.tasks.closed or core._connection.io.unusable or ending():
         return
     with contextlib.suppress(Exception):
         core._connection.io.post(core.let_go)

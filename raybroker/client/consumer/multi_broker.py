@@ -335,6 +335,10 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         for member in list(self.members.values()):
             member.let_go()
 
+    def has_ended(self) -> bool:
+        """True once the application has closed it, or has lost it."""
+        return self.closed
+
     def _stop(self) -> None:
         for members in self._brokers.values():
             members.stop()

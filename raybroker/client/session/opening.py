@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
@@ -28,6 +28,8 @@ from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeou
 from raybroker.model.names import is_temporary_name
 
 AnyConsumer = ConsumerCore | MultiBrokerConsumer
+BATCH_LINGER_S: Final = 0.005
+"""How long ``Session.receive_many`` waits for a message that follows another."""
 
 
 def consumer(
@@ -176,6 +178,11 @@ async def temporary_queue(core: SessionCore, run: Callable[[Any], Any]) -> Tempo
 async def temporary_topic(core: SessionCore, run: Callable[[Any], Any]) -> TemporaryTopic:
     name = await make_temporary(core, Topic)
     return TemporaryTopic(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
+
+
+async def let_consumer_go(core: AnyConsumer) -> None:
+    """Nothing more is received from it: what waits in it goes back, what was received may still be settled."""
+    core.let_go()
 
 
 def closed_consumer(core: AnyConsumer) -> IllegalStateError:

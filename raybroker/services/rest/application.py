@@ -1,0 +1,291 @@
+"""The ASGI application: requests of HTTP, answered by users' connections to the broker.
+
+Bounds: REQUESTS_MAX requests at once, of them RECEIVES_MAX that wait for messages; ``body_bytes_max`` a body,
+BODIES_BYTES_MAX all bodies that are being handled; BODY_TIMEOUT_S for a body to come; HEADERS_BYTES_MAX the headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raybroker.model.errors import (
+    BrokerError,
+    IllegalStateError,
+    InvalidDestinationError,
+    MessageFormatError,
+    ResourceAllocationError,
+)
+from raybroker.model.names import check_destination_name
+from raybroker.services.rest import models
+from raybroker.services.rest.credentials import require_private, who
+from raybroker.services.rest.openapi import OPERATIONS, Operation, description
+from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
+from raybroker.services.rest.user_connection import UserConnection
+from raybroker.services.rest.users import Users
+
+LOG: Final = logging.getLogger("raybroker.services")
+REQUESTS_MAX: Final = 512
+RECEIVES_MAX: Final = 384
+"""Requests that wait for messages; there is room for others beside them."""
+BODIES_BYTES_MAX: Final = 64 << 20
+BODY_TIMEOUT_S: Final = 20.0
+HEADERS_BYTES_MAX: Final = 16_384
+RUNNING: Final = "RUNNING"
+PAUSED: Final = "PAUSED"
+_JSON: Final = "application/json"
+_PLAIN_HEADERS: Final = {"Cache-Control": "no-store"}
+Handler = Callable[[Request, UserConnection], Awaitable[Response]]
+
+
+class Terms(NamedTuple):
+    """What the service is run with. ``clear_passwords``: they may come without TLS from anywhere."""
+
+    broker: str
+    version: str
+    body_bytes_max: int
+    clear_passwords: bool
+
+
+class Application:
+    """``app`` is the ASGI application. ``state()``: of the service, RUNNING, PAUSED or QUIESCED."""
+
+    def __init__(self, users: Users, terms: Terms, state: Callable[[], str] = lambda: RUNNING) -> None:
+        self.users = users
+        self._terms = terms
+        self._state = state
+        self._requests = self._receives = self._bodies_bytes = 0
+        self._description = models.written(description(terms.version))
+        paths = dict.fromkeys(operation.path for operation in OPERATIONS)
+        routes = [self._route(path, [one for one in OPERATIONS if one.path == path]) for path in paths]
+        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
+
+    @property
+    def load(self) -> dict[str, int]:
+        """What is bounded, and how much of it there is now."""
+        return {"requests": self._requests, "receives": self._receives, "bodies_bytes": self._bodies_bytes}
+
+    def _route(self, path: str, operations: Iterable[Operation]) -> Route:
+        found: dict[str, tuple[Handler, Operation]] = {
+            operation.method: (getattr(self, f"_{operation.name}"), operation) for operation in operations
+        }
+
+        async def answer(request: Request) -> Response:
+            handler, operation = found[request.method]
+            try:
+                if sum(map(_bytes_of, request.scope["headers"])) > HEADERS_BYTES_MAX:
+                    raise RefusedError(f"the headers have more than {HEADERS_BYTES_MAX} bytes", 431)
+                request.state.query = _query(request, operation.query)
+                return await self._answer(request, handler, public=operation.public)
+            except BrokerError as error:
+                return answered_with(error)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception as error:  # whoever asks is told, and the log has the rest
+                LOG.exception("a request over HTTP could not be answered")
+                return answered_with(BrokerError(f"the broker failed: {error!r:.200}"))
+
+        route = Route(path, answer)
+        route.methods = set(found)  # Not HEAD: a receive would take messages that nobody sees.
+        return route
+
+    async def _answer(self, request: Request, handler: Handler, *, public: bool) -> Response:
+        if public:
+            return await handler(request, None)  # type: ignore[arg-type]
+        if self._requests >= REQUESTS_MAX:
+            raise ResourceAllocationError(f"{REQUESTS_MAX} requests are being answered; try again")
+        self._requests += 1
+        try:
+            host, port = request.client or ("", 0)
+            require_private(str(request.scope["scheme"]), host, self._terms.clear_passwords)
+            given = who(request.headers.get("authorization"))
+            if self._state() == PAUSED:
+                raise ResourceAllocationError("the service is paused; try later")
+            if "name" in request.path_params:
+                _check_name(request.path_params["name"])
+            async with self.users.of(given, f"{host}:{port}") as user:
+                return await handler(request, user)
+        finally:
+            self._requests -= 1
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    async def _send_to_queue(self, request: Request, user: UserConnection) -> Response:
+        return await self._send(request, user, "queue")
+
+    async def _send_to_topic(self, request: Request, user: UserConnection) -> Response:
+        return await self._send(request, user, "topic")
+
+    async def _send(self, request: Request, user: UserConnection, kind: str) -> Response:
+        destination = f"{kind}:{request.path_params['name']}"
+        async with self._body(request, models.SEND) as found:
+            if isinstance(found, list):
+                ids = await user.send_all(destination, found)
+            else:
+                ids = [await user.send(destination, found)]
+        return _json({"ids": ids}, 201)
+
+    async def _receive(self, request: Request, user: UserConnection) -> Response:
+        query, queue = request.state.query, request.path_params["name"]
+        if self._receives >= RECEIVES_MAX:
+            raise ResourceAllocationError(f"{RECEIVES_MAX} requests wait for messages; try again, or wait shorter")
+        lease_ms = query.get("lease_ms", models.LEASE_MS)
+        work = user.receive(queue, query.get("max", 1), query.get("wait_ms", 0), lease_ms)
+        self._receives += 1
+        try:
+            held = await unless_gone(request, work)
+        finally:
+            self._receives -= 1
+        try:
+            return _json({"messages": held, "lease_ms": lease_ms})
+        except BrokerError:
+            await user.give_up(queue, held)
+            raise
+
+    async def _acknowledge(self, request: Request, user: UserConnection) -> Response:
+        return await self._settle(request, user, models.ACKNOWLEDGE, "acknowledged")
+
+    async def _release(self, request: Request, user: UserConnection) -> Response:
+        return await self._settle(request, user, models.RELEASE, "released")
+
+    async def _settle(
+        self, request: Request, user: UserConnection, adapter: TypeAdapter[Any], outcome: str
+    ) -> Response:
+        queue = request.path_params["name"]
+        async with self._body(request, adapter) as found:
+            results = await user.settle(queue, found["receipts"], outcome, found.get("delay_ms"))
+        missed = [row for row in results if row["outcome"] != outcome]
+        if not missed:
+            return _json({"results": results})
+        told = IllegalStateError(
+            f"{len(missed)} of {len(results)} messages were not {outcome}; the first of them: {missed[0]['detail']}"
+        )
+        return answered_with(told, {"results": results})
+
+    async def _browse(self, request: Request, user: UserConnection) -> Response:
+        query = request.state.query
+        queue = request.path_params["name"]
+        found, more = await user.browse(queue, query.get("max", 100), query.get("selector"))
+        return _json({"messages": found, "more": more})
+
+    async def _health(self, request: Request, user: UserConnection | None) -> Response:
+        state = self._state()
+        return _json({"broker": self._terms.broker, "state": state}, 200 if state == RUNNING else 503)
+
+    async def _openapi(self, request: Request, user: UserConnection | None) -> Response:
+        return Response(self._description, media_type=_JSON)
+
+    # ---- bodies ----------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _body(self, request: Request, adapter: TypeAdapter[Any]) -> AsyncIterator[Any]:
+        """The checked value of a request's body; its bytes count for as long as it is handled."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != _JSON:
+            raise RefusedError(f"a body of type {kind!r:.80}; it is {_JSON}", 415)
+        most = self._terms.body_bytes_max
+        length = request.headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > most:
+            raise _too_large(most)
+        held = 0
+        try:
+            chunks: list[bytes] = []
+            try:
+                async with asyncio.timeout(BODY_TIMEOUT_S):
+                    async for chunk in request.stream():
+                        held += len(chunk)
+                        self._bodies_bytes += len(chunk)
+                        if held > most:
+                            raise _too_large(most)
+                        if self._bodies_bytes > BODIES_BYTES_MAX:
+                            raise ResourceAllocationError(
+                                f"bodies of {BODIES_BYTES_MAX} bytes are being handled; try again"
+                            )
+                        chunks.append(chunk)
+            except TimeoutError:
+                raise RefusedError(
+                    f"the body has not come in {BODY_TIMEOUT_S:g} s", 408, {"Connection": "close"}, retryable=True
+                ) from None
+            yield models.parsed(adapter, b"".join(chunks))
+        finally:
+            self._bodies_bytes -= held
+
+
+async def unless_gone(request: Request, work: Any) -> Any:
+    """The result of some work, which is ended when whoever asked has gone."""
+    task = asyncio.get_running_loop().create_task(work)
+    gone = asyncio.get_running_loop().create_task(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError, BrokerError):
+                await task
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        continue
+
+
+def _bytes_of(header: tuple[bytes, bytes]) -> int:
+    return len(header[0]) + len(header[1])
+
+
+def _too_large(most: int) -> RefusedError:
+    return RefusedError(
+        f"the body has more than {most} bytes (raybroker.http.body_bytes_max); send it in several requests, or raise"
+        " that", 413, {"Connection": "close"},
+    )  # fmt: skip
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_destination_name(name, allow_reserved=True)
+    except InvalidDestinationError as error:
+        raise MessageFormatError(str(error)) from None
+
+
+def _query(request: Request, adapter: TypeAdapter[Any]) -> Any:
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        raise MessageFormatError("a parameter of the query is given twice")
+    return models.checked(adapter, given, "the query")
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(models.written(value), status, _PLAIN_HEADERS, _JSON)
+
+
+def answered_with(error: BrokerError, more: Mapping[str, Any] | None = None) -> Response:
+    """An error as an answer."""
+    body = models.written({**problem(error), **(more or {})})
+    return Response(body, status_of(error), {**_PLAIN_HEADERS, **headers_of(error)}, CONTENT_TYPE)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the routes themselves refuse: paths and methods that there are not."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
+        text = f"{request.method:.20} is not understood at {path:.200}; there is {allowed}"
+        return answered_with(RefusedError(text, 405, {"Allow": allowed}))
+    there = sorted({operation.path for operation in OPERATIONS})
+    return answered_with(RefusedError(f"there is no {path:.200}; there are {', '.join(there)}", error.status_code))

@@ -1,0 +1,47 @@
+"""Puts the parts of the REST service together, for one gateway."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+from raybroker.model.settings import ConfigView
+from raybroker.services.native import RefusalLog
+from raybroker.services.rest.application import Application, Terms
+from raybroker.services.rest.server import Guard, HttpServer
+from raybroker.services.rest.users import Connect, Users
+from raybroker.system.clock import SystemClock
+
+
+class Gateway(Protocol):
+    """The way to the broker."""
+
+    service: str
+
+    @property
+    def state(self) -> Callable[[], str]: ...
+
+    @property
+    def connect_as(self) -> Connect: ...
+
+
+def http_server(
+    config: ConfigView, broker: str, version: str, tls: Callable[[], ssl.SSLContext] | None = None
+) -> Callable[[Gateway], HttpServer]:
+    """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
+
+    def made(gateway: Gateway) -> HttpServer:
+        clock = SystemClock()
+        users = Users(
+            gateway.connect_as, most=max(1, config[f"imq.{gateway.service}.max_threads"] // 2),
+            now_s=lambda: clock.monotonic_ns() / 1e9,
+        )  # fmt: skip
+        terms = Terms(
+            broker, version, config["raybroker.http.body_bytes_max"], config["raybroker.http.clear_passwords"]
+        )
+        application = Application(users, terms, gateway.state)
+        guard = Guard(RefusalLog(clock.monotonic_ns).refused)
+        return HttpServer(application.app, guard=guard, ended=users.close, tls=tls)
+
+    return made

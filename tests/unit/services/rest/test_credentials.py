@@ -1,0 +1,53 @@
+"""Who asks is read from the request, and passwords do not travel in clear."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from raybroker.services.rest.credentials import Digests, is_loopback, require_private, who
+from raybroker.services.rest.problems import RefusedError
+
+
+def basic(text: bytes) -> str:
+    return "Basic " + base64.b64encode(text).decode()
+
+
+def test_user_and_password_are_read_and_the_password_shows_nowhere() -> None:
+    found = who(basic("änn:se:cret".encode()))
+    assert found == ("änn", "se:cret")
+    assert "se:cret" not in repr(found)
+    assert who("bAsIc " + base64.b64encode(b"a:b").decode()) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer x", "Basic", "Basic %%%", basic(b"ann"), basic(b":secret"), basic(b"ann:"), basic(b"\xff:x"),
+     basic(b"a\nb:x"), basic(b"ann:" + b"x" * 2000)],
+)  # fmt: skip
+def test_without_them_it_is_asked_for(header: str | None) -> None:
+    with pytest.raises(RefusedError) as caught:
+        who(header)
+    assert caught.value.status == 401
+    assert "Basic" in caught.value.headers["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_may_send_them_in_clear(address: str) -> None:
+    assert is_loopback(address)
+    require_private("http", address, allowed=False)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "::ffff:192.0.2.1", "fe80::1%eth0", "", "localhost.evil"])
+def test_others_need_tls_or_the_setting(address: str) -> None:
+    with pytest.raises(RefusedError, match=r"raybroker\.http\.clear_passwords"):
+        require_private("http", address, allowed=False)
+    require_private("https", address, allowed=False)
+    require_private("http", address, allowed=True)
+
+
+def test_a_digest_is_of_one_password_and_of_one_process() -> None:
+    one, other = Digests(), Digests()
+    assert one.of("a") == one.of("a") != one.of("b")
+    assert one.of("a") != other.of("a")

@@ -1,0 +1,125 @@
+"""One connection a user: opened with his password, kept while it is used, ended when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from raybroker import aio
+from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError
+from raybroker.services.rest.credentials import Credentials
+from raybroker.services.rest.problems import RefusedError
+from raybroker.services.rest.users import RECHECK_S, Users
+from tests.unit.services.rest.rig import Broker, until
+
+ANN, BOB = Credentials("ann", "secret"), Credentials("bob", "secret")
+PEER = "192.0.2.1:99"
+
+
+class Rig:
+    def __init__(self, broker: Broker, most: int = 2, idle_s: float = 3600) -> None:
+        self.broker = broker
+        self.now_s = 0.0
+        self.users = Users(broker.connect, most=most, now_s=lambda: self.now_s, idle_s=idle_s)
+
+    async def use(self, given: Credentials) -> Any:
+        async with self.users.of(given, PEER) as found:
+            return found
+
+
+@asynccontextmanager
+async def rigged(name: str, **options: Any) -> AsyncIterator[Rig]:
+    async with await aio.loopback(broker=name):
+        rig = Rig(Broker(name), **options)
+        try:
+            yield rig
+        finally:
+            await rig.users.close()
+
+
+def run(work: Callable[[Rig], Awaitable[None]], name: str, **options: Any) -> None:
+    async def whole() -> None:
+        async with rigged(name, **options) as rig:
+            await work(rig)
+
+    asyncio.run(whole())
+
+
+def test_requests_of_a_user_share_a_connection_which_is_opened_once() -> None:
+    async def work(rig: Rig) -> None:
+        found = await asyncio.gather(*(rig.use(ANN) for _ in range(20)))
+        assert len(set(map(id, found))) == 1
+        assert rig.broker.logins == [("ann", PEER)]
+
+    run(work, "users-share")
+
+
+def test_a_wrong_password_is_told_and_takes_nothing_from_who_is_there() -> None:
+    async def work(rig: Rig) -> None:
+        there = await rig.use(ANN)
+        with pytest.raises(RefusedError) as caught:
+            await rig.use(Credentials("ann", "wrong"))
+        assert caught.value.status == 401
+        assert await rig.use(ANN) is there
+        assert rig.users.names() == ["ann"]
+
+    run(work, "users-wrong")
+
+
+def test_a_service_that_takes_nobody_is_not_a_wrong_password() -> None:
+    async def work(rig: Rig) -> None:
+        rig.broker.failure = IllegalStateError("service httpjms is PAUSED")
+        with pytest.raises(ResourceAllocationError, match="PAUSED"):
+            await rig.use(ANN)
+
+    run(work, "users-paused")
+
+
+def test_the_password_is_proved_again_now_and_then_and_who_cannot_loses_his_connection() -> None:
+    async def work(rig: Rig) -> None:
+        await rig.use(ANN)
+        rig.now_s += RECHECK_S + 1
+        await rig.use(ANN)
+        await until(lambda: len(rig.broker.logins) == 2)
+        rig.broker.passwords["ann"] = "another"
+        rig.now_s += RECHECK_S + 1
+        await rig.use(ANN)
+        await until(lambda: not rig.users.names())
+        with pytest.raises(RefusedError):
+            await rig.use(ANN)
+        await rig.use(Credentials("ann", "another"))
+
+    run(work, "users-again")
+
+
+def test_with_no_room_an_idle_user_makes_room_and_a_busy_one_does_not() -> None:
+    async def work(rig: Rig) -> None:
+        async with rig.users.of(ANN, PEER):
+            with pytest.raises(ResourceAllocationError, match="1 users have connections"):
+                await rig.use(BOB)
+        await rig.use(BOB)
+        assert rig.users.names() == ["bob"]
+
+    run(work, "users-room", most=1)
+
+
+def test_a_user_who_asks_nothing_loses_his_connection() -> None:
+    async def work(rig: Rig) -> None:
+        await rig.use(ANN)
+        rig.now_s += 1
+        await until(lambda: not rig.users.names())
+
+    run(work, "users-idle", idle_s=0.01)
+
+
+def test_a_connection_that_the_broker_ended_is_opened_again_by_the_next_request() -> None:
+    async def work(rig: Rig) -> None:
+        first = await rig.use(ANN)
+        rig.broker.ended["ann"](ConnectionLostError("an administrator"))
+        assert await rig.use(ANN) is not first
+
+    run(work, "users-ended")
