@@ -169,7 +169,7 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory",
             "How long opening one connection may take, from looking up the address to being authenticated.",
             unit="ms", low=1, high=DAY_MS),
-    Setting("raybroker.client.direct", "bool", False, "factory",
+    Setting("raybroker.client.direct", "bool", True, "factory",
             "Whether a thread that waits in a blocking call serves the connections of its process itself (on Linux), "
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "
             "connection of the process wants it; listeners and raybroker.aio need the IO thread. In the main thread "

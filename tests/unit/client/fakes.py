@@ -40,6 +40,9 @@ class LoopIo:
     def settle(self, residents: int) -> None:
         self.residents += residents
 
+    def serve_directly(self) -> None:
+        """The loop serves."""
+
     def require_usable(self) -> None:
         """It is."""
 
