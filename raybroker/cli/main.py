@@ -15,6 +15,7 @@ from raybroker.cli import (
     forwarding,
     grid,
     groups,
+    keytool,
     messages,
     metrics,
     schedules,
@@ -108,6 +109,7 @@ groups.attach(
 
 
 app.add_typer(dbmgr.app, name="dbmgr")
+app.add_typer(keytool.app, name="keytool")
 app.add_typer(usermgr.app, name="usermgr")
 
 

@@ -15,14 +15,13 @@ from raybroker.cli.answers import show_list
 from raybroker.cli.cluster import ClusterFile
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Cluster, Force, Json, ask
-from raybroker.config import Config, store_directory
+from raybroker.cli.security_files import security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
 from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
 
 COLUMNS: Final = {"user": "user", "group": "group", "active": "active"}
-_ANY_BROKER: Final = "b"
 
 User = Annotated[str, typer.Option("-u", "--user", metavar="NAME", help="Name of the user.")]
 PasswordFile = Annotated[
@@ -44,12 +43,7 @@ app = typer.Typer(
 def _users(file: Path | None, config: Path | None, cluster: str) -> UserFile:
     if file is not None:
         return UserFile(file)
-    try:
-        found = Config.load(cluster_file=config)
-        named: str = found["raybroker.security.dir"]
-        directory = Path(named) if named else store_directory(found, cluster, _ANY_BROKER).parent / "security"
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    found, directory = security_files(config, cluster)
     return UserFile(directory / found["imq.user_repository.file.filename"])
 
 

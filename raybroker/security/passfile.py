@@ -11,7 +11,6 @@ Everything behind the first = belongs to the password, spaces too.  Lines that b
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings import ConfigView
+from raybroker.security.private_files import read_private
 
 KEYSTORE: Final = "imq.keystore.password"
 LDAP: Final = "imq.user_repository.ldap.password"
@@ -51,7 +51,7 @@ class Passwords:
 
 def read_passfile(path: Path) -> Passwords:
     """Raises ConfigError for a file that is missing, that others may read, or that has an unknown name; blocks."""
-    text = read_private(path, "passfile").decode("utf-8", "replace")
+    text = read_private(path, "passfile", FILE_BYTES_MAX).decode("utf-8", "replace")
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -82,19 +82,3 @@ def passwords_of(config: ConfigView, directory: Path | None) -> Passwords:
     place = Path(named).expanduser() if named or directory is None else directory
     return read_passfile(place / config["imq.passfile.name"])
 
-
-def read_private(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """A file that its owner alone may read; raises ConfigError naming it, and ``what`` it is."""
-    try:
-        with path.open("rb") as file:
-            stat = os.fstat(file.fileno())
-            if stat.st_mode & 0o077:
-                raise ConfigError(f"{what} {path} may be read by others than its owner; chmod 600 {path}")
-            data = file.read(bytes_max + 1)
-    except FileNotFoundError:
-        raise ConfigError(f"{what} {path} is not there") from None
-    except OSError as error:
-        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
-    if len(data) > bytes_max:
-        raise ConfigError(f"{what} {path} has more than {bytes_max} bytes")
-    return data

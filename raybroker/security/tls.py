@@ -20,7 +20,8 @@ from typing import Final, Literal, cast
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings import ConfigView
-from raybroker.security.passfile import KEYSTORE, passwords_of, read_private
+from raybroker.security.passfile import KEYSTORE, passwords_of
+from raybroker.security.private_files import read_private
 from raybroker.system.clock import SystemClock
 
 log = logging.getLogger("raybroker.security")

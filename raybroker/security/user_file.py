@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.security.private_files import write_private
 
 GROUPS: Final = ("admin", "user", "anonymous")
 FORBIDDEN: Final = "*,:\n\r"
@@ -21,7 +21,6 @@ FORBIDDEN: Final = "*,:\n\r"
 NAME_CHARS_MAX: Final = 128
 PASSWORD_CHARS_MAX: Final = 1024
 FILE_BYTES_MAX: Final = 64 << 20
-_PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -127,20 +126,8 @@ class UserFile:
         return users[name]
 
     def _write(self, users: Mapping[str, Entry]) -> None:
-        """All or nothing: a new file takes the old one's place once it is on the disk."""
         text = "".join(
             f"{name}:{row.verifier}:{row.group}:{'true' if row.active else 'false'}\n" for name, row in users.items()
         )
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        try:
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _PRIVATE), "wb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self.path)
-        except OSError as error:
-            with suppress(OSError):
-                fresh.unlink()
-            raise ConfigError(f"{self.path} cannot be written: {error}") from None
+        write_private(self.path, text.encode())
         self._seen = None
