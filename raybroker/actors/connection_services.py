@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
-from raybroker.broker.opening_services import open_services
+from raybroker.broker.opening_services import open_services, security_directory
 from raybroker.broker.outside import Asked, Hands
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.service_administration import ServiceAdministration
@@ -65,9 +65,10 @@ class ServicesOfBroker:
         until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
+                security = security_directory(self._config, self._beside)
                 self._services = await open_services(
                     self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-                    hand=Hands(), doors=self._doors, now_ns=clock.monotonic_ns,
+                    hand=Hands(security), doors=self._doors, now_ns=clock.monotonic_ns,
                 )  # fmt: skip
                 return
             except ConfigError as error:

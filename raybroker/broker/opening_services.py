@@ -16,6 +16,7 @@ from raybroker.model.errors import ConfigError
 from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
+from raybroker.security.certificate_users import CertificateUsers
 from raybroker.security.rule_file import RuleFile
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
@@ -61,8 +62,14 @@ async def open_services(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, access=access, now_ns=now_ns,
         gateways=gateways,
+        keystore=lambda: ServerTls.of(config, directory),
+        certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),
     )  # fmt: skip
-    await services.start()
+    try:
+        await services.start()
+    except BaseException:
+        services.close()  # Some may listen already.
+        raise
     administration.services, administration.users, administration.failure = services, users, ""
     return services
 
@@ -135,6 +142,10 @@ class Alone:
         return await getattr(broker, method)(*args)
 
 
-async def hand_within(host: HostPort, given: socket.socket, service: str) -> None:
-    """Hand a socket to a host that is an object of this process."""
-    host.take_guest(given)  # type: ignore[attr-defined]
+def hand_within(security: Path | None) -> Hand:
+    """Hands sockets to hosts that are objects of this process."""
+
+    async def hand(host: HostPort, given: socket.socket, service: str) -> None:
+        host.take_guest(given, service, security)  # type: ignore[attr-defined]
+
+    return hand

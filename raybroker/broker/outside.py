@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 from raybroker.hosting.host_port import HostPort, Row
@@ -98,9 +99,10 @@ class Outside:
 
 
 class Hands:
-    """Hands sockets to hosts that are other processes of this machine."""
+    """Hands sockets to hosts that are other processes of this machine. ``security``: the broker's directory of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: Path | None) -> None:
+        self._security = "" if security is None else str(security)
         self._senders: dict[str, SocketSender] = {}
 
     async def __call__(self, host: HostPort, given: socket.socket, service: str) -> None:
@@ -111,6 +113,6 @@ class Hands:
                 return
             except ConnectionLostError:
                 sender.close()  # The host was restarted, and has another address.
-        sender = self._senders[host.key] = SocketSender(await host.guest_address())
+        sender = self._senders[host.key] = SocketSender(await host.guest_address(self._security))
         await sender.hand(given, service)
 

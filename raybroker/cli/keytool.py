@@ -98,7 +98,7 @@ def make(
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Make a key pair and a certificate signed by itself: raybroker keytool make -n broker.example"""
+    """Make a key pair and a certificate signed by itself: raybroker keytool make -n host.example"""
     from raybroker.security import keystore
 
     path, password = _place(file, passfile, config, cluster)
@@ -163,7 +163,7 @@ def export(
     to: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the certificate goes.")],
     file: KeystoreFile = None, config: ClusterFile = None, cluster: Cluster = "default",
 ) -> None:  # fmt: skip
-    """Write the certificate without its key, for clients to trust: raybroker keytool export -o broker.pem"""
+    """Write the certificate without its key, for clients to trust: raybroker keytool export -o trust.pem"""
     from raybroker.security import keystore
 
     path, _ = _place(file, None, config, cluster)

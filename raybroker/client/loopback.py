@@ -129,12 +129,12 @@ class LoopbackDirectory:
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
         if config["imq.service.activelist"]:
-            from raybroker.broker.opening_services import Alone, hand_within, open_services
+            from raybroker.broker.opening_services import Alone, hand_within, open_services, security_directory
 
             self._services = await open_services(
                 config, self._broker.services, Alone(self._broker, self._broker.registry.has),
-                lambda: self._broker.registry.hosts, self._store, given=self._given, hand=hand_within,
-                doors=self._doors, now_ns=clock.monotonic_ns,
+                lambda: self._broker.registry.hosts, self._store, given=self._given,
+                hand=hand_within(security_directory(config, self._store)), doors=self._doors, now_ns=clock.monotonic_ns,
             )  # fmt: skip
         self._io.settle(1)
 

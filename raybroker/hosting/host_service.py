@@ -40,6 +40,7 @@ from raybroker.model.names import check_destination_type, is_metrics_topic
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
+from raybroker.security.tls import ServerTls
 from raybroker.services.guests import Guests
 from raybroker.services.native import NativeService
 from raybroker.services.socket_handing import SocketReceiver
@@ -119,7 +120,9 @@ class HostService(HostMessages):
             self.host.pools.ask = self._ask_lease
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
-        self.guests_in = Guests(self.service, lambda: clock.monotonic_ns() / 1e9)
+        self.guests_in = Guests(
+            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: ServerTls.of(self._config, directory)
+        )
         self._receiver: SocketReceiver | None = None
         self._store = store
         self._committer: Committer | None = None
@@ -345,14 +348,16 @@ class HostService(HostMessages):
     async def pause_guests(self, service: str, paused: bool) -> None:
         self.guests_in.pause(service, paused)
 
-    def take_guest(self, taken: socket.socket) -> None:
-        """A socket from a connection service of this process."""
-        self.guests_in.take(taken, None)
+    def take_guest(self, taken: socket.socket, service: str, security: Path | None) -> None:
+        """A socket from a connection service of this process; ``security``: the broker's security directory."""
+        self.guests_in.take(taken, service, security)
 
-    async def guest_address(self) -> str:
+    async def guest_address(self, security: str) -> str:
         if self._receiver is None:
             address = f"raybroker-{entropy.token(16).hex()}"
-            self._receiver = SocketReceiver(address, lambda taken, service: self.take_guest(taken))
+            self._receiver = SocketReceiver(
+                address, lambda taken, service: self.take_guest(taken, service, Path(security))
+            )
             self._receiver.start()
         return self._receiver.address
 

@@ -50,6 +50,19 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "
             "of this node first. A broker that the application names itself wins. MQ's addresses with host and "
             "port are for connections from outside, which are not built yet."),
+    Setting("imqSSLIsHostTrusted", "bool", False, "factory",
+            "Accept any certificate of a broker, so that nobody knows who it is; for trials alone. false: the "
+            "certificate has to be for the host's name, of an authority that is trusted, and within its time."),
+    Setting("raybroker.client.tls.trust", "string", "", "factory",
+            "File with the certificates that brokers' certificates may be signed by, or are, as PEM (raybroker keytool "
+            "export writes one); empty: the authorities of the system. rb.connect(…, trust=…)"),
+    Setting("raybroker.client.tls.server_name", "string", "", "factory",
+            "Name that the broker's certificate has; empty: that of the address."),
+    Setting("raybroker.client.tls.certificate", "string", "", "factory",
+            "File with the client's own private key and certificate chain as PEM, readable by its owner alone, for "
+            "brokers that ask for one. rb.connect(…, certificate=…)"),
+    Setting("raybroker.client.tls.passfile", "string", "", "factory",
+            "Passfile with raybroker.client.tls.password, the password of that key."),
     Setting("imqAddressListBehavior", "enum", "PRIORITY", "factory",
             "In which order the brokers of imqAddressList are tried: as they are listed, or in a new random order for "
             "each connection.", choices=("PRIORITY", "RANDOM")),

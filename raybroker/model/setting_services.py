@@ -10,21 +10,29 @@ from typing import Final
 
 from raybroker.model.setting import INT_MAX, Setting
 
-SERVICE_KINDS: Final = {"jms": "NORMAL", "admin": "ADMIN", "httpjms": "NORMAL", "httpsjms": "NORMAL"}
+SERVICE_KINDS: Final = {
+    "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN", "ssladmin": "ADMIN",
+}  # fmt: skip
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
-SERVICE_PROTOCOLS: Final = {"jms": "tcp", "admin": "tcp", "httpjms": "http", "httpsjms": "https"}
-NATIVE: Final = frozenset({"tcp"})
+SERVICE_PROTOCOLS: Final = {
+    "jms": "tcp", "ssljms": "tls", "httpjms": "http", "httpsjms": "https", "admin": "tcp", "ssladmin": "tls",
+}  # fmt: skip
+TLS: Final = "tls"
+NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
-_THREADS: Final = {"jms": (10, 1000), "admin": (4, 10), "httpjms": (10, 500), "httpsjms": (10, 500)}
+_THREADS: Final = {
+    "jms": (10, 1000), "ssljms": (10, 500), "httpjms": (10, 500), "httpsjms": (10, 500), "admin": (4, 10),
+    "ssladmin": (4, 10),
+}  # fmt: skip
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
 PORT_MAX: Final = 65_535
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
-            "Connection services that listen for programs outside the Ray cluster: jms, admin, httpjms, httpsjms, "
-            "with commas between. "
-            "MQ's default is jms,admin; here nothing listens unless it is asked for."),
+            "Connection services that listen for programs outside the Ray cluster: jms, admin and httpjms, ssljms, "
+            "ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing listens unless "
+            "it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
     Setting("imq.portmapper.port", "int", 7676, "broker",

@@ -417,7 +417,6 @@ LATER: Final = frozenset({
     "imq.cluster.transport",
     "imq.cluster.hostname",
     "imq.txn.reapInterval",
-    "imqSSLIsHostTrusted",
     "StoreMessageCompressionEnabled",
     "PagingMessageCompressionEnabled",
 })  # fmt: skip

@@ -28,11 +28,14 @@ from raybroker.model.errors import (
 )
 from raybroker.model.listing import plain
 from raybroker.model.setting import PortRange
-from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS
+from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
+from raybroker.security.certificate_users import CertificateUsers
+from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
+from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals, first_byte
 from raybroker.services.control import Control
 from raybroker.services.login import Lockout, Login
 from raybroker.services.native import RefusalLog
@@ -45,11 +48,12 @@ from raybroker.wire.scram import NONCE_BYTES
 
 LOG: Final = logging.getLogger("raybroker.services")
 BACKLOG: Final = 512
-ARRIVING_MAX: Final = 512
-ARRIVING_OF_ADDRESS_MAX: Final = 64
 MAPPED_MAX: Final = 64
 """Clients of the port mapper that are being answered."""
 MAP_TIMEOUT_S: Final = 5.0
+TLS_HANDSHAKE: Final = 0x16
+"""The first byte of a client that begins with TLS; a preamble begins with another one."""
+TLS_SHUTDOWN_S: Final = 5.0
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 QUIESCED: Final = "QUIESCED"
@@ -114,11 +118,11 @@ class GatewayOpener(Protocol):
 
 class Listener:
     """One service. ``clients_max``: control connections that it takes; ``gateways``: serve its port, None for one of
-    the native protocol."""
+    the native protocol; ``tls``: of one that takes clients with TLS alone."""
 
     def __init__(
         self, services: ConnectionServices, name: str, bound: socket.socket, clients_max: int,
-        gateways: GatewayOpener | None = None,
+        gateways: GatewayOpener | None = None, tls: ServerTls | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.kind = SERVICE_KINDS[name]
@@ -131,8 +135,8 @@ class Listener:
         self._services = services
         self._bound = bound
         self._gateways = gateways
-        self._arriving: set[asyncio.Task[None]] = set()
-        self._by_address: Counter[str] = Counter()
+        self._tls = tls
+        self._arriving = Arrivals()
         self._accepting: asyncio.Task[None] | None = None
         self._open: set[Control] = set()
         """Control connections, also of clients that have not logged in."""
@@ -153,42 +157,45 @@ class Listener:
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
         self.accepted += 1
-        if len(self._arriving) >= ARRIVING_MAX or self._by_address[address] >= ARRIVING_OF_ADDRESS_MAX:
+        if not self._arriving.start(address, lambda: self._take(taken, peer)):
             taken.close()
             self.refused(peer, f"{len(self._arriving)} connections have not said what they want yet")
-            return
-        self._by_address[address] += 1
-        task = asyncio.get_running_loop().create_task(self._take(taken, peer))
-        self._arriving.add(task)
-
-        def left(done: asyncio.Task[None]) -> None:
-            self._arriving.discard(done)
-            self._by_address[address] -= 1
-            if not self._by_address[address]:
-                del self._by_address[address]
-
-        task.add_done_callback(left)
 
     async def _take(self, taken: socket.socket, peer: str) -> None:
-        """Read the preamble, and give the socket to whom it is for."""
-        loop = asyncio.get_running_loop()
+        """Read the preamble, and give the socket to whom it is for. A control connection with TLS has none."""
+        tls = self._tls
         try:
             async with asyncio.timeout(self._services.handshake_s):
-                length = key_length(await _exactly(taken, HEAD_BYTES))
-                key = key_of(await _exactly(taken, length))
+                secure = tls is not None and await first_byte(taken) == TLS_HANDSHAKE
+                key = "" if secure else key_of(await _exactly(taken, key_length(await _exactly(taken, HEAD_BYTES))))
             if key:
                 if self.state == PAUSED:
                     raise IllegalStateError(f"service {self.name} is paused")
                 await self._services.backend.hand(key, taken, self.name)
+            elif tls is not None and not secure:
+                raise ProtocolError(f"service {self.name} takes clients with TLS alone")
             else:
                 self._require_room(peer)
-                control = self._control(peer)
-                await loop.connect_accepted_socket(lambda: control.link, taken)
+                await self._open_control(taken, peer)
         except (OSError, TimeoutError, BrokerError) as error:
             taken.close()
             self.refused(peer, str(error) or "it has not said what it wants in time")
         except BaseException:
             taken.close()
+            raise
+
+    async def _open_control(self, taken: socket.socket, peer: str) -> None:
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options = {
+                "ssl": self._tls.context(), "ssl_handshake_timeout": self._services.handshake_s,
+                "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
+            }  # fmt: skip
+        control = self._control(peer)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: control.link, taken, **options)
+        except BaseException:
+            self._open.discard(control)  # It was never made, and is not lost either.
             raise
 
     def _require_room(self, peer: str) -> None:
@@ -211,7 +218,7 @@ class Listener:
 
     # ---- the Door of control connections -------------------------------------------------------------------------
 
-    def login(self, address: str) -> Login:
+    def _require_open(self) -> None:
         if self.state != RUNNING:
             raise IllegalStateError(f"service {self.name} of broker {self._services.broker} is {self.state}; try later")
         if len(self.clients) >= self.clients_max:
@@ -219,7 +226,14 @@ class Listener:
                 f"service {self.name} has {self.clients_max} clients, half of imq.{self.name}.max_threads; close some"
                 " or raise it"
             )
+
+    def login(self, address: str) -> Login:
+        self._require_open()
         return self._services.login(address.rpartition(":")[0])
+
+    def certified(self, certificate: bytes) -> User:
+        self._require_open()
+        return self._services.certified(certificate)
 
     async def admitted(self, control: Control, user: User) -> Row:
         services = self._services
@@ -260,21 +274,24 @@ class Listener:
         if self._accepting is not None:
             self._accepting.cancel()
             self._bound.close()
-        for task in self._arriving:
-            task.cancel()
+        self._arriving.cancel()
         for control in list(self._open):
             control.close("connection_lost", f"broker {self._services.broker} shuts down")
 
 
 class ConnectionServices:
     """``broker``: its name; ``access(service)``: what its rules are; ``now_ns``: a clock that never goes back;
-    ``gateways``: serve the services whose protocol is none of NATIVE."""
+    ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of services with TLS;
+    ``certificates``: whom those of clients stand for."""
 
     def __init__(
         self, config: ConfigView, backend: Backend, *, broker: str, version: str, users: UserFile,
         access: Callable[[str], Access], now_ns: Callable[[], int], gateways: GatewayOpener | None = None,
+        keystore: Callable[[], ServerTls] | None = None, certificates: CertificateUsers | None = None,
     ) -> None:  # fmt: skip
         self.backend = backend
+        self._keystore = keystore
+        self._certificates = certificates
         self._gateways = gateways
         self.broker = broker
         self.access = access
@@ -312,15 +329,17 @@ class ConnectionServices:
         if not names:
             return
         await asyncio.to_thread(self._users.users)
+        tls = await self._open_keystore() if any(SERVICE_PROTOCOLS[name] == TLS for name in names) else None
         for name in names:
             self.access(name)
-            own = f"imq.{name}.{SERVICE_PROTOCOLS[name]}"
+            protocol = SERVICE_PROTOCOLS[name]
+            own = f"imq.{name}.{protocol}"
             host = self._config[f"{own}.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
             port = self._config[f"{own}.port"]
             bound = bound_socket(host, PortRange(port, port), f"{own}.port=", backlog=BACKLOG)
             listener = Listener(
                 self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
-                self._gateways if SERVICE_PROTOCOLS[name] not in NATIVE else None,
+                self._gateways if protocol not in NATIVE else None, tls if protocol == TLS else None,
             )  # fmt: skip
             self.listeners[name] = listener
             listener.start()
@@ -334,6 +353,14 @@ class ConnectionServices:
             "[B1039] port mapper listens on %s:%d, services: %s", host, self.port,
             ", ".join(f"{name} {row.port}" for name, row in self.listeners.items()),
         )  # fmt: skip
+
+    async def _open_keystore(self) -> ServerTls:
+        if self._keystore is None:
+            raise ConfigError("imq.service.activelist: services with TLS need a keystore; there is no place for one")
+        tls = await asyncio.to_thread(self._keystore)
+        if self._certificates is not None:
+            await asyncio.to_thread(self._certificates.users)
+        return tls
 
     def _tell_map(self, taken: socket.socket, peer: str) -> None:
         if len(self._mapping) >= MAPPED_MAX:
@@ -358,6 +385,17 @@ class ConnectionServices:
         """For a client at that address."""
         nonce = entropy.token(NONCE_BYTES).hex()
         return Login(self._users.users(), self._lockout, address=address, nonce=nonce, secret=self._secret)
+
+    def certified(self, certificate: bytes) -> User:
+        """The user that a client's certificate stands for; raises SecurityError."""
+        if self._certificates is None:
+            raise SecurityError("certificates stand for no users here; log in with user and password")
+        name = self._certificates.user_of(certificate)
+        entry = self._users.users().get(name)
+        if entry is None or not entry.active:
+            state = "unknown" if entry is None else "not active"
+            raise SecurityError(f"the user that the certificate stands for, {name!r:.140}, is {state}")
+        return User(name, frozenset({entry.group}))
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
     request    arguments                 answer
     login      first, client             challenge, and then
-    proof      final                     signature, broker, settings, doors
+    proof      final                     signature, broker, settings, doors; or, with a certificate of its own over TLS,
+    certify    client                    the same
     ask        method, args              what the broker answers, if the user may ask that
 
-Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the two requests of a login are
+Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the requests of a login are
 taken, and the whole takes at most the handshake's time for the first and imq.authentication.client.response.timeout
 for the second.
 """
@@ -39,6 +40,10 @@ class Door(Protocol):
         """Who has not logged in yet; raises SecurityError when too many of its kind are here."""
         ...
 
+    def certified(self, certificate: bytes) -> User:
+        """The user that a client's verified certificate stands for; raises SecurityError."""
+        ...
+
     async def admitted(self, control: Control, user: User) -> dict[str, Any]:
         """It has: what the client is told. Raises SecurityError when the user may not connect to the service."""
         ...
@@ -60,6 +65,8 @@ class Control:
         """What the client says of itself: client_id, platform."""
         self.peer = peer
         self._door = door
+        self._certificate: bytes | None = None
+        """The client's own, which TLS has verified."""
         self._proof_s = proof_s
         self._first_s = first_s
         self._login: Login | None = None
@@ -72,6 +79,7 @@ class Control:
         self.link = Link(native, on_frames=self._frames, on_lost=self._lost, on_made=self._made)
 
     def _made(self, link: Link) -> None:
+        self._certificate = link.peer_certificate
         self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
 
     def _too_slow(self) -> None:
@@ -105,7 +113,7 @@ class Control:
             LOG.exception("a request of %s could not be answered", self.peer)
             answer = wire.failed(frame.request, BrokerError.code, f"the broker failed: {error!r:.200}")
         self.link.write(answer)
-        if self.user is None and frame.op == "proof":
+        if self.user is None and frame.op in ("proof", "certify"):
             self.link.close(SecurityError("the login failed"))
 
     async def _handle(self, op: str, args: dict[str, Any]) -> Any:
@@ -117,13 +125,15 @@ class Control:
             return self._begin(args)
         if op == "proof":
             return await self._prove(args)
+        if op == "certify":
+            return await self._certify(args)
         raise SecurityError("log in first")
 
     def _begin(self, args: dict[str, Any]) -> str:
         if self._login is not None:
             raise ProtocolError("the login has begun already")
         login = self._login = self._door.login(self.peer)
-        self.client = {key: str(value)[:200] for key, value in dict(args.get("client") or {}).items() if key in _TOLD}
+        self._introduce(args)
         try:
             challenge = login.begin(str(args["first"]))
         except BrokerError as error:
@@ -135,18 +145,39 @@ class Control:
     async def _prove(self, args: dict[str, Any]) -> dict[str, Any]:
         if self._login is None or self._logging_in:
             raise ProtocolError("the login has not begun, or is being finished")
-        self._logging_in = True
-        login = self._login
+        self._logging_in, login = True, self._login
         try:
             user, signature = login.finish(str(args["final"]))
             told = await self._door.admitted(self, user)
         except BrokerError as error:
             self._door.refused(self.peer, login.why or str(error))
             raise
+        self._let_in(user)
+        return {"signature": signature, **told}
+
+    async def _certify(self, args: dict[str, Any]) -> dict[str, Any]:
+        if self._login is not None or self._logging_in:
+            raise ProtocolError("the login has begun already")
+        self._logging_in = True
+        self._introduce(args)
+        try:
+            if self._certificate is None:
+                raise SecurityError("the client has shown no certificate; connect with one, or with a password")
+            user = self._door.certified(self._certificate)
+            told = await self._door.admitted(self, user)
+        except BrokerError as error:
+            self._door.refused(self.peer, str(error))
+            raise
+        self._let_in(user)
+        return {"signature": "", **told}
+
+    def _introduce(self, args: dict[str, Any]) -> None:
+        self.client = {key: str(value)[:200] for key, value in dict(args.get("client") or {}).items() if key in _TOLD}
+
+    def _let_in(self, user: User) -> None:
         self._expect(0)
         self.user = user
         self._native.control_bytes_max = FRAME_BYTES_KNOWN
-        return {"signature": signature, **told}
 
     def _expect(self, seconds: float) -> None:
         """The time for the next step; 0: there is none."""

@@ -13,11 +13,15 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
-from raybroker.model.errors import SecurityError
+from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, SecurityError
+from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
 from raybroker.security.access_rules import Request
+from raybroker.security.tls import ServerTls
+from raybroker.services.arrivals import Arrivals
 from raybroker.services.native import NativeService
 
 EXPECTED_S: Final = 60.0
@@ -40,13 +44,18 @@ _ANY: Final = frozenset({"watch_consumers", "units"})
 class Guests:
     """On the loop of the native service."""
 
-    def __init__(self, service: NativeService, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, service: NativeService, now_s: Callable[[], float], keystore: Callable[[Path], ServerTls]
+    ) -> None:
         self._service = service
+        self._keystore = keystore
+        self._tls: dict[Path, ServerTls] = {}
+        """By the security directory, of which a broker has one."""
         self._access: dict[str, Access] = {}
         """By the source of the rules, of which a broker has one, or none."""
         self._now_s = now_s
         self._expected: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._arriving = Arrivals()
 
     def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
         """A client will come with this secret. ``claims``: user, groups, connection, service, and the source of the
@@ -66,22 +75,40 @@ class Guests:
             found = self._access[source] = Access.of(source)
         return found
 
-    def take(self, taken: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """A socket whose preamble has been read; it is closed when the client does not go on in time."""
-        task = asyncio.get_running_loop().create_task(self._take(taken, tls))
-        self._arriving.add(task)
-        task.add_done_callback(self._arriving.discard)
+    def take(self, taken: socket.socket, service: str, security: Path | None) -> None:
+        """A socket whose preamble has been read; it is closed when the client does not go on in time.
 
-    async def _take(self, taken: socket.socket, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        link = self._service.accept(_Guest(self.redeem, self._access_of))
-        options: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": TLS_TIMEOUT_S} if tls is not None else {}
-        try:
-            await loop.connect_accepted_socket(lambda: link, taken, **options)
-        except (OSError, ssl.SSLError) as error:
-            peer = _peer(taken)
+        What a service with TLS hands over has to begin with it. ``security``: the broker's security directory.
+        """
+        peer = peer_of(taken)
+        if not self._arriving.start(peer.rpartition(":")[0], lambda: self._take(taken, peer, service, security)):
             taken.close()
-            self._service.refused_at(peer, f"TLS failed: {error}")
+            self._service.refused_at(peer, f"{len(self._arriving)} connections have not come in yet")
+
+    async def _take(self, taken: socket.socket, peer: str, service: str, security: Path | None) -> None:
+        try:
+            protocol = SERVICE_PROTOCOLS.get(service)
+            if protocol is None:
+                raise ProtocolError(f"there is no service {service!r:.40}")
+            options: dict[str, Any] = {}
+            if protocol == TLS:
+                options = {
+                    "ssl": self._context(security), "ssl_handshake_timeout": TLS_TIMEOUT_S,
+                    "ssl_shutdown_timeout": TLS_TIMEOUT_S,
+                }  # fmt: skip
+            link = self._service.accept(_Guest(self.redeem, self._access_of))
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: link, taken, **options)
+        except (OSError, BrokerError) as error:
+            taken.close()
+            self._service.refused_at(peer, f"service {service}: {error}")
+
+    def _context(self, security: Path | None) -> ssl.SSLContext:
+        if security is None:
+            raise ConfigError("no directory of a keystore is known")
+        found = self._tls.get(security)
+        if found is None:
+            found = self._tls[security] = self._keystore(security)
+        return found.context()
 
     def rows(self) -> list[dict[str, Any]]:
         """One for each connection that is in: connection, user, service, producers, consumers."""
@@ -140,9 +167,9 @@ class _Guest:
             raise SecurityError(f"user {user.name!r} may not ask for {op}: it is for the group {ADMIN_GROUP}")
 
 
-def _peer(taken: socket.socket) -> str:
+def peer_of(taken: socket.socket) -> str:
     try:
-        host, port = taken.getpeername()[:2]
+        name = taken.getpeername()
     except OSError:
         return "an address that is gone"
-    return f"{host}:{port}"
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else f"in-process-{taken.fileno()}:0"

@@ -61,6 +61,12 @@ class Link(asyncio.BufferedProtocol):
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "in-process"
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate that the other end has shown over TLS, if it was asked for one."""
+        secured = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        return secured.getpeercert(True) if secured is not None else None
+
     # ---- called by the transport -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -183,7 +189,9 @@ class Link(asyncio.BufferedProtocol):
 
     def serve_directly(self, sockets: DirectSockets) -> None:
         """From now on the socket may be served by a thread while the loop stands still; a pipe has none."""
-        sock = self._transport.get_extra_info("socket") if self._transport is not None and not self.lost else None
+        if self._transport is None or self.lost or self._transport.get_extra_info("sslcontext") is not None:
+            return  # What is on a socket with TLS is the transport's business.
+        sock = self._transport.get_extra_info("socket")
         if sock is not None:
             self._direct, self._number = sockets, sock.fileno()
             sockets.add(self._number, self)

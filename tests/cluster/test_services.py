@@ -81,7 +81,7 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
     assert {name: row["state"] for name, row in services.items()} == {
-        "portmapper": "RUNNING", "jms": "RUNNING", "admin": "UNKNOWN"
+        "portmapper": "RUNNING", "jms": "RUNNING", "ssljms": "UNKNOWN", "admin": "UNKNOWN", "ssladmin": "UNKNOWN"
     }  # fmt: skip
     url = f"mq://127.0.0.1:{services['portmapper']['port']}/jms"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
@@ -115,3 +115,63 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
         program.wait()
     assert shell.json("list", "cxn") == []
     assert "is not in imq.service.activelist" in refused(shell, "quiesce", "svc", "-n", "admin")
+
+
+SECURE = """
+import sys
+import raybroker as rb
+with rb.connect(sys.argv[1], username="ann", password="secret", trust=sys.argv[2]) as connection:
+    session = connection.session()
+    producer, consumer = session.producer("orders"), session.consumer("orders")
+    for round in range(2):
+        producer.send_many(range(1000))
+        taken = set()
+        while len(taken) < 1000:
+            taken |= {message.body for message in consumer.receive_many(1000, timeout=60)}
+        assert taken == set(range(1000)), len(taken)
+        session.producer(f"made in round {round}").send("x")
+        print("done", flush=True)
+        sys.stdin.readline()
+assert "ray" not in sys.modules and "cryptography" not in sys.modules
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
+    """Hosts are processes of their own, which read the keystore with the password of the passfile."""
+    (shell.folder / "pw").write_text("secret\n")
+    security = shell.folder / "security"
+    security.mkdir(mode=0o700)
+    (security / "passfile").touch(0o600)
+    (security / "passfile").write_text("imq.keystore.password=open sesame\n")
+    shell.output("usermgr", "add", "-u", "ann", "--passfile", "pw", "--file", str(security / "passwd"))
+    keystore = ("--file", str(security / "keystore"))
+    shell.output("keytool", "make", "-n", "127.0.0.1", "--passfile", str(security / "passfile"), *keystore)
+    shell.output("keytool", "export", "-o", "broker.pem", *keystore)
+    properties = ("imq.service.activelist=ssljms", f"imq.portmapper.port={free_port()}", "imq.hostname=127.0.0.1",
+                  f"raybroker.security.dir={security}", "imq.passfile.enabled=true")  # fmt: skip
+    shell.output("up", *(word for name in properties for word in ("-D", name)))
+    services = {row["service"]: row for row in shell.json("list", "svc")}
+    assert (services["ssljms"]["state"], services["jms"]["state"]) == ("RUNNING", "UNKNOWN")
+    url = f"mqs://127.0.0.1:{services['portmapper']['port']}"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
+    program = subprocess.Popen(
+        [sys.executable, "-c", SECURE, url, str(shell.folder / "broker.pem")], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    try:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline() == "done\n"
+        (killed,) = brokers(shell)
+        os.kill(killed, signal.SIGKILL)
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "done\n"
+        program.communicate("\n", timeout=60)
+        assert program.returncode == 0
+    finally:
+        program.kill()
+        program.wait()
+    shown = json.dumps([shell.json("list", "svc"), shell.json("query", "bkr", "--explain")])
+    assert "sesame" not in shown

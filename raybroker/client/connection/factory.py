@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raybroker.client.aio import connection
 from raybroker.client.blocking.connection import Connection, XaConnection
@@ -20,11 +20,15 @@ from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.service_address import is_service_address, service_addresses
 from raybroker.client.connection.service_calls import ServiceCalls
+from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.settings import lookup
 from raybroker.system.clock import SystemClock
+
+SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE}
+"""Short names of attributes that are files."""
 
 log = logging.getLogger("raybroker.client")
 
@@ -37,7 +41,7 @@ class ConnectionFactory:
     """
 
     def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
-        values = {**(attributes or {}), **named}
+        values = {SHORT.get(name, name): _text(name, value) for name, value in {**(attributes or {}), **named}.items()}
         parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
         if ATTRIBUTE in parsed:
             (service_addresses if is_service_address(str(parsed[ATTRIBUTE])) else address_list)(str(parsed[ATTRIBUTE]))
@@ -99,11 +103,18 @@ def _outside(
         raise ConfigError(f"url={url!r}: the addresses are of one service")
     if broker is not None:
         raise ConfigError("broker= is for connections inside Ray; from outside the address says which broker it is")
-    if username is None or password is None:
-        raise ConfigError("a connection from outside has a username and a password; raybroker usermgr add makes users")
+    certified = addresses[0].secure and bool(own[CERTIFICATE]) and username is None and password is None
+    if (username is None or password is None) and not certified:
+        raise ConfigError(
+            "a connection from outside has a username and a password, or over TLS a certificate; raybroker usermgr add"
+            " makes users"
+        )
     chosen = client_id_of(own, client_id, username)
-
-    calls = ServiceCalls(addresses, username, password, client_id=chosen)
+    reach = None
+    if addresses[0].secure:
+        reach = TlsWays(own).reach
+        attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS keeps.
+    calls = ServiceCalls(addresses, username, password or "", client_id=chosen, reach=reach)
     reopen = partial(_reopen_outside, dict(attributes), url, username, password)
     return io.run(connected(calls, attributes, client_id, username, io, reopen=reopen))
 
@@ -112,7 +123,13 @@ def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) 
     return _core(attributes, None, cluster, broker, None, None, None, IoThread.shared())
 
 
-def _reopen_outside(attributes: Mapping[str, object], url: str, username: str, password: str) -> ConnectionCore:
+def _text(name: str, value: object) -> object:
+    return str(value) if name in SHORT and isinstance(value, Path) else value
+
+
+def _reopen_outside(
+    attributes: Mapping[str, object], url: str, username: str | None, password: str | None
+) -> ConnectionCore:
     return _core(attributes, url, "default", None, None, username, password, IoThread.shared())
 
 
@@ -152,8 +169,10 @@ def connect(
     """Connect to a cluster: the one that runs in this Ray, or one whose connection services are at ``url``.
 
     url              from outside: mq://host:port/service of a broker (localhost, 7676 and jms where they are missing),
-                     or several with commas between; then username and password are those of a user
+                     mqs:// with TLS, or several with commas between; then username and password are those of a user
     cluster, broker  inside Ray, by name; without a broker, the one of this node, or the first
+    trust            over TLS (mqs://, mqssl://): file of the authorities, or of the broker's certificate
+    certificate      over TLS: file of the client's own key and certificate, also in place of username and password
     attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
                      ``broker`` names the only one
     Raises NoClusterError, which says how to start one, and SecurityError for a wrong user or password.

@@ -20,7 +20,7 @@ RETRY_LONGEST_S: Final = 1.0
 
 
 async def connected(
-    calls: ServiceCalls, attributes: Mapping[str, object], client_id: str | None, username: str, io: IoThread,
+    calls: ServiceCalls, attributes: Mapping[str, object], client_id: str | None, username: str | None, io: IoThread,
     *, reopen: Callable[[], ConnectionCore] | None = None,
 ) -> ConnectionCore:  # fmt: skip
     """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.begin`."""

@@ -1,9 +1,11 @@
 """Addresses of connection services: ``mq://host:port/service``.
 
 mq     the port is the port mapper's, which is asked for the port of the service
+mqs    the same, and the service has TLS
 mqtcp  the port is the service's own
+mqssl  the same, and the service has TLS; a port mapper is recognised and followed
 
-Parts that are missing are localhost, 7676 and jms.
+Parts that are missing are localhost, 7676 and jms, with TLS ssljms.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from raybroker.model.errors import ConfigError, NotSupportedError
+from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 
-SCHEMES: Final = ("mq", "mqtcp")
-LATER: Final = ("mqs", "mqssl", "http", "https")
+SCHEMES: Final = ("mq", "mqs", "mqtcp", "mqssl")
+LATER: Final = ("http", "https")
+_MAPPED: Final = frozenset({"mq", "mqs"})
+_SECURE: Final = frozenset({"mqs", "mqssl"})
 HOST: Final = "localhost"
 PORT: Final = 7676
 SERVICE: Final = "jms"
+SECURE_SERVICE: Final = "ssljms"
 _PORT_MAX: Final = 65_535
 
 
@@ -28,9 +34,14 @@ class ServiceAddress(NamedTuple):
     service: str
     mapped: bool
 
+    @property
+    def secure(self) -> bool:
+        """The service has TLS."""
+        return SERVICE_PROTOCOLS.get(self.service) == TLS
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'mq' if self.mapped else 'mqtcp'}://{host}:{self.port}/{self.service}"
+        return f"{'mq' if self.mapped else 'mqssl' if self.secure else 'mqtcp'}://{host}:{self.port}/{self.service}"
 
 
 def service_address(text: str) -> ServiceAddress:
@@ -51,7 +62,17 @@ def service_address(text: str) -> ServiceAddress:
         raise ConfigError(f"address {text!r}: a port is a number from 1 to {_PORT_MAX}")
     if "/" in service or "@" in where:
         raise ConfigError(f"address {text!r}: it is scheme://host:port/service; user and password are given beside it")
-    return ServiceAddress(host or HOST, int(port_text) if port_text else PORT, service or SERVICE, scheme == "mq")
+    service = service or (SECURE_SERVICE if scheme in _SECURE else SERVICE)
+    found_address = ServiceAddress(host or HOST, int(port_text) if port_text else PORT, service, scheme in _MAPPED)
+    if scheme in _SECURE and not found_address.secure:
+        raise ConfigError(f"address {text!r}: {scheme} is for services with TLS, {' and '.join(_with_tls())}")
+    if scheme == "mqtcp" and found_address.secure:
+        raise ConfigError(f"address {text!r}: service {service} has TLS; write mqssl://")
+    return found_address
+
+
+def _with_tls() -> list[str]:
+    return [name for name, protocol in SERVICE_PROTOCOLS.items() if protocol == TLS]
 
 
 def service_addresses(text: str) -> tuple[ServiceAddress, ...]:

@@ -27,6 +27,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
+from raybroker.model.setting_services import TLS
 from raybroker.system.entropy import token
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
@@ -46,10 +47,11 @@ DialKey = Callable[[str, Callable[[], Link]], Awaitable[object]]
 
 
 class Way(NamedTuple):
-    """How a service is reached. ``shown``: where it is, for messages."""
+    """How a service is reached. ``shown``: where it is, for messages; ``hint``: why it may end a connection at once."""
 
     shown: str
     dial: DialKey
+    hint: str = ""
 
 
 class _Control:
@@ -66,11 +68,12 @@ class ServiceCalls:
 
     reach     the way to a service
     observer  is told how control connections end
+    user      None: the client's certificate says who it is
     client    what the client is, for listings of connections; None: a program of this Python
     """
 
     def __init__(
-        self, addresses: Sequence[ServiceAddress], user: str, password: str, *, client_id: str | None = None,
+        self, addresses: Sequence[ServiceAddress], user: str | None, password: str, *, client_id: str | None = None,
         reach: Callable[[ServiceAddress], Awaitable[Way]] | None = None, observer: Observer | None = None,
         client: str | None = None,
     ) -> None:  # fmt: skip
@@ -136,6 +139,10 @@ class ServiceCalls:
             channel.link.write(preface(place.token))
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 told = await self._log_in(channel)
+        except ConnectionLostError as error:
+            if channel.reason is None and way.hint:
+                raise ConnectionLostError(f"{error} ({way.hint})") from None
+            raise
         except BaseException:
             channel.link.abort()
             raise
@@ -143,12 +150,12 @@ class ServiceCalls:
         return _Control(channel, way, told)
 
     async def _log_in(self, channel: Channel) -> dict[str, Any]:
+        if self._user is None:
+            return _admission(await channel.call("certify", {"client": self._client}))
         scram = ScramClient(self._user, self._password, token(NONCE_BYTES).hex())
         challenge = await channel.call("login", {"first": scram.first(), "client": self._client})
         final = await asyncio.to_thread(scram.final, str(challenge))
-        told = await channel.call("proof", {"final": final})
-        if not isinstance(told, dict) or not {"signature", "broker", "doors", "settings"} <= told.keys():
-            raise ProtocolError("the service's answer to the login is malformed")
+        told = _admission(await channel.call("proof", {"final": final}))
         scram.check(str(told["signature"]))
         return told
 
@@ -202,13 +209,20 @@ class ServiceCalls:
         self._controls.clear()
 
 
+def _admission(told: Any) -> dict[str, Any]:
+    """What a client is told that was let in; raises ProtocolError for anything else."""
+    if not isinstance(told, dict) or not {"signature", "broker", "doors", "settings"} <= told.keys():
+        raise ProtocolError("the service's answer to the login is malformed")
+    return told
+
+
 async def way_to(address: ServiceAddress) -> Way:
     """The way over TCP."""
-    host, port = await _resolved(address)
+    host, port = await resolved(address)
     return Way(f"{host}:{port}", partial(_dial, host, port))
 
 
-async def _resolved(address: ServiceAddress) -> tuple[str, int]:
+async def resolved(address: ServiceAddress) -> tuple[str, int]:
     """Where the service listens, by the port mapper where the address means one."""
     if not address.mapped:
         return address.host, address.port
@@ -228,6 +242,8 @@ async def _resolved(address: ServiceAddress) -> tuple[str, int]:
     if door is None:
         there = ", ".join(name for name in doors if name != MAPPER) or "none"
         raise NoClusterError(f"there is no service {address.service!r}; the port mapper names {there}")
+    if (door.protocol == TLS) != address.secure:
+        raise NoClusterError(f"service {address.service!r} has {door.protocol} there, and the address means otherwise")
     return address.host, door.port
 
 

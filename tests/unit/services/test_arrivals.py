@@ -1,0 +1,51 @@
+"""Sockets that have not said what they want: bounded in all and by address; their first byte stays where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals, first_byte
+
+
+def test_bounds_hold_until_somebody_leaves() -> None:
+    async def story() -> None:
+        arrivals, leave = Arrivals(), asyncio.Event()
+
+        async def stay() -> None:
+            await leave.wait()
+
+        def come(address: str) -> bool:
+            return arrivals.start(address, stay)
+
+        assert all(come("a") for _ in range(ARRIVING_OF_ADDRESS_MAX))
+        assert not come("a")
+        others = ARRIVING_MAX - ARRIVING_OF_ADDRESS_MAX
+        assert all(come(str(number)) for number in range(others))
+        assert not come("z")
+        assert len(arrivals) == ARRIVING_MAX
+        leave.set()
+        await asyncio.gather(*arrivals._tasks)
+        await asyncio.sleep(0)
+        assert len(arrivals) == 0
+        assert not arrivals._by_address
+        assert come("a")
+        arrivals.cancel()
+
+    asyncio.run(story())
+
+
+def test_the_first_byte_is_seen_and_not_taken() -> None:
+    async def story() -> None:
+        one, other = socket.socketpair()
+        with one, other:
+            one.setblocking(False)
+            waiting = asyncio.create_task(first_byte(one))
+            await asyncio.sleep(0)
+            other.sendall(b"\x16rest")
+            assert await waiting == 0x16
+            assert one.recv(100) == b"\x16rest"
+            other.close()
+            assert await first_byte(one) == -1
+
+    asyncio.run(story())
