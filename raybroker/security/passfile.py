@@ -2,10 +2,11 @@
 
     imq.keystore.password=…
     imq.user_repository.ldap.password=…
-    imq.persist.jdbc.postgresql.password=…
     imq.imqcmd.password=…
 
-Everything behind the first = belongs to the password, spaces too.  Lines that begin with # are comments.
+The password of a store's database is not among them: libpq has a file of its own for it, which
+imq.persist.jdbc.postgresql.passfile names.  Everything behind the first = belongs to the password, spaces too.  Lines
+that begin with # are comments.
 """
 
 from __future__ import annotations
@@ -27,11 +28,9 @@ CLIENT_KEY: Final = "raybroker.client.tls.password"
 FILE_BYTES_MAX: Final = 1 << 20
 _NAMES: Final = (KEYSTORE, LDAP, COMMAND, CLIENT_KEY)
 _DATABASE: Final = re.compile(r"imq\.persist\.jdbc\.\w+\.password", re.ASCII)
-
-
-def database_password(vendor: str) -> str:
-    """The name of the password of the store's database."""
-    return f"imq.persist.jdbc.{vendor}.password"
+__all__ = [
+    "CLIENT_KEY", "COMMAND", "KEYSTORE", "LDAP", "Passwords", "passwords_of", "read_passfile", "read_private",
+]
 
 
 class Passwords:
@@ -60,7 +59,12 @@ def read_passfile(path: Path) -> Passwords:
         name = name.strip()
         if not equals or not password:
             raise ConfigError(f"passfile {path}, line {number}: a line is name=password")
-        if name not in _NAMES and not _DATABASE.fullmatch(name):
+        if _DATABASE.fullmatch(name):
+            raise ConfigError(
+                f"passfile {path}, line {number}: the database's password is in a file of its own, which"
+                " imq.persist.jdbc.postgresql.passfile names"
+            )
+        if name not in _NAMES:
             near = difflib.get_close_matches(name, _NAMES, 1)
             raise ConfigError(
                 f"passfile {path}, line {number}: there is no password {name!r:.80}"

@@ -11,9 +11,10 @@ from raybroker.model.errors import ConfigError
 
 MODE: Final = 0o600
 OTHERS: Final = 0o077
+BYTES_MAX: Final = 1 << 20
 
 
-def read_private(path: Path, what: str, bytes_max: int) -> bytes:
+def read_private(path: Path, what: str, bytes_max: int = BYTES_MAX) -> bytes:
     """Its bytes; raises ConfigError, naming ``what`` it is, for a file that is too long or that others may read."""
     try:
         with path.open("rb") as file:

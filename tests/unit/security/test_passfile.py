@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.security.passfile import KEYSTORE, LDAP, database_password, passwords_of, read_passfile
+from raybroker.security.passfile import KEYSTORE, LDAP, passwords_of, read_passfile
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -19,9 +19,9 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_passwords_by_name_with_everything_behind_the_equals_sign(tmp_path: Path) -> None:
-    text = f"# secrets\n\n{KEYSTORE}= a=b \n{database_password('postgresql')}=x\n"
+    text = f"# secrets\n\n{KEYSTORE}= a=b \nimq.imqcmd.password=x\n"
     found = read_passfile(written(tmp_path, text))
-    assert (found.get(KEYSTORE), found.get("imq.persist.jdbc.postgresql.password"), found.get(LDAP)) == (
+    assert (found.get(KEYSTORE), found.get("imq.imqcmd.password"), found.get(LDAP)) == (
         " a=b ", "x", None,
     )  # fmt: skip
     assert "a=b" not in repr(found)
@@ -31,6 +31,7 @@ def test_passwords_by_name_with_everything_behind_the_equals_sign(tmp_path: Path
     ("text", "says"),
     [("secret", "line 1: a line is name=password"), (f"{LDAP}=", "line 1: a line"),
      ("imq.keystore.passwort=top", r"did you mean imq\.keystore\.password"), ("x=top", "there are imq.keystore"),
+     ("imq.persist.jdbc.postgresql.password=top", r"imq\.persist\.jdbc\.postgresql\.passfile names"),
      (f"{LDAP}=top\n{LDAP}=top", "line 2: .* twice")],
 )  # fmt: skip
 def test_what_cannot_be_right_names_the_line_and_shows_no_password(tmp_path: Path, text: str, says: str) -> None:
