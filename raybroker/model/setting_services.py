@@ -11,7 +11,8 @@ from typing import Final
 from raybroker.model.setting import INT_MAX, Setting
 
 SERVICE_KINDS: Final = {
-    "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN", "ssladmin": "ADMIN",
+    "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
+    "ssladmin": "ADMIN",
 }  # fmt: skip
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
@@ -31,8 +32,8 @@ PORT_MAX: Final = 65_535
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
             "Connection services that listen for programs outside the Ray cluster: jms, admin and httpjms, ssljms, "
-            "ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing listens unless "
-            "it is asked for."),
+            "ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing listens "
+            "unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
     Setting("imq.portmapper.port", "int", 7676, "broker",

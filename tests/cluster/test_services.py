@@ -80,9 +80,9 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     properties = ("imq.service.activelist=jms", f"imq.portmapper.port={free_port()}", "imq.hostname=127.0.0.1")
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
-    assert {name: row["state"] for name, row in services.items()} == {
-        "portmapper": "RUNNING", "jms": "RUNNING", "ssljms": "UNKNOWN", "admin": "UNKNOWN", "ssladmin": "UNKNOWN"
-    }  # fmt: skip
+    states = {name: row["state"] for name, row in services.items()}
+    assert {name for name, state in states.items() if state == "RUNNING"} == {"portmapper", "jms"}
+    assert (states["admin"], states["ssljms"]) == ("UNKNOWN", "UNKNOWN")
     url = f"mq://127.0.0.1:{services['portmapper']['port']}/jms"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
     program = subprocess.Popen(
