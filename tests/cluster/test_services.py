@@ -129,7 +129,7 @@ with rb.connect(sys.argv[1], username="ann", password="secret", trust=sys.argv[2
         while len(taken) < 1000:
             taken |= {message.body for message in consumer.receive_many(1000, timeout=60)}
         assert taken == set(range(1000)), len(taken)
-        session.producer(f"made in round {round}").send("x")
+        session.producer(f"made.{round}").send("x")
         print("done", flush=True)
         sys.stdin.readline()
 assert "ray" not in sys.modules and "cryptography" not in sys.modules
