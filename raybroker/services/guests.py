@@ -28,7 +28,7 @@ EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
 EXPECTED_MAX: Final = 16_384
 """Secrets that are not used yet; the oldest goes first."""
-TLS_TIMEOUT_S: Final = 10.0
+TLS_SHUTDOWN_S: Final = 5.0
 
 _FREE: Final = frozenset({
     "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
@@ -93,8 +93,8 @@ class Guests:
             options: dict[str, Any] = {}
             if protocol == TLS:
                 options = {
-                    "ssl": self._context(security), "ssl_handshake_timeout": TLS_TIMEOUT_S,
-                    "ssl_shutdown_timeout": TLS_TIMEOUT_S,
+                    "ssl": self._context(security), "ssl_handshake_timeout": self._service.handshake_s,
+                    "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
                 }  # fmt: skip
             link = self._service.accept(_Guest(self.redeem, self._access_of))
             await asyncio.get_running_loop().connect_accepted_socket(lambda: link, taken, **options)

@@ -19,7 +19,7 @@ from raybroker.errors import ConfigError, NoClusterError, SecurityError
 from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
-from tests.contracts.test_services import RULES, Outside
+from tests.contracts.test_services import RULES, Outside, until
 from tests.unit.security.certificates import Authority
 
 SERVICES = "jms,ssljms,admin,ssladmin"
@@ -206,8 +206,32 @@ def test_handshakes_that_do_not_go_on_are_bounded(secured: Secured) -> None:
         with suppress(OSError):
             one.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
     assert all(ended(one) for one in half)
-    assert secured.row()["refused"] - before == len(half)
+    until(lambda: secured.row()["refused"] - before == len(half))
     secured.secure().session().producer("q").send("fine")
+
+
+def test_handshakes_with_a_host_that_do_not_go_on_are_bounded(secured: Secured) -> None:
+    secured.inside.session().producer("q").send("first")
+    service = secured.inside._core.directory._service.service
+    before, half = service.refused_count, [secured.socket("ssljms") for _ in range(ARRIVING_OF_ADDRESS_MAX + 5)]
+    for one in half:
+        with suppress(OSError):
+            one.sendall(preamble("loopback") + b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    assert all(ended(one) for one in half)
+    until(lambda: service.refused_count - before == len(half))
+    assert not service.connections - {known for known in service.connections if known.guest is None}
+    session = secured.secure().session()
+    assert [m.body for m in session.browser(session.queue("q"))] == ["first"]
+
+
+def test_clients_with_and_without_tls_work_in_one_process(secured: Secured) -> None:
+    """Threads that wait serve the sockets of those without; the IO thread has to go on for the other."""
+    tls, tcp = secured.secure().session(), secured.connect("ann", "jms").session()
+    for number in range(20):
+        tcp.producer("q").send(number)
+        assert tls.receive("q", timeout=20).body == number
+        tls.producer("p").send(number)
+        assert tcp.receive("p", timeout=20).body == number
 
 
 def test_a_connection_comes_back_over_tls(secured: Secured) -> None:
