@@ -59,6 +59,7 @@ class Gateway:
         self.service = service
         self.io = io
         self.state = state
+        self.arrive = arrive
         self._arrive = arrive
         self._logging_in = asyncio.Semaphore(LOGINS_MAX)
 

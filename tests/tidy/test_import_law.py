@@ -91,6 +91,8 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/rest/models.py": (law("", "orjson pydantic typing_extensions"), "models check and describe"),
     "raybroker/services/rest/openapi.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/rest/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
+    "raybroker/services/rest/relay.py": (law("", "starlette"), "WebSockets"),
+    "raybroker/client/connection/web_socket.py": (law("", "websockets"), "WebSockets of clients"),
     "raybroker/services/rest/server.py": (law("", "h11 uvicorn"), "the server of HTTP"),
     "raybroker/client/producer/xml_validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
     "raybroker/services/gateway.py": (law("client"), "a client of a gateway is a client of its own broker"),

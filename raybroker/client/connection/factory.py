@@ -18,7 +18,7 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.from_outside import connected, settings_of_cluster
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.service_address import is_service_address, service_addresses
+from raybroker.client.connection.service_address import HTTP_SERVICE, is_service_address, service_addresses
 from raybroker.client.connection.service_calls import ServiceCalls
 from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.client.producer.flow_rate import check_rates
@@ -113,7 +113,8 @@ def _outside(
     reach = None
     if addresses[0].secure:
         reach = TlsWays(own).reach
-        attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS keeps.
+    if addresses[0].secure or addresses[0].service == HTTP_SERVICE:
+        attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
     calls = ServiceCalls(addresses, username, password or "", client_id=chosen, reach=reach)
     reopen = partial(_reopen_outside, dict(attributes), url, username, password)
     return io.run(connected(calls, attributes, client_id, username, io, reopen=reopen))

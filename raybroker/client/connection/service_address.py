@@ -4,8 +4,9 @@ mq     the port is the port mapper's, which is asked for the port of the service
 mqs    the same, and the service has TLS
 mqtcp  the port is the service's own
 mqssl  the same, and the service has TLS; a port mapper is recognised and followed
+http   the port is that of the service httpjms: the native protocol inside of a WebSocket
 
-Parts that are missing are localhost, 7676 and jms, with TLS ssljms.
+Parts that are missing are localhost, 7676 (of http 80) and jms, with TLS ssljms.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from typing import Final, NamedTuple
 from raybroker.model.errors import ConfigError, NotSupportedError
 from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 
-SCHEMES: Final = ("mq", "mqs", "mqtcp", "mqssl")
-LATER: Final = ("http", "https")
+SCHEMES: Final = ("mq", "mqs", "mqtcp", "mqssl", "http")
+LATER: Final = ("https",)
 _MAPPED: Final = frozenset({"mq", "mqs"})
 _SECURE: Final = frozenset({"mqs", "mqssl"})
 HOST: Final = "localhost"
 PORT: Final = 7676
+HTTP_PORT: Final = 80
 SERVICE: Final = "jms"
 SECURE_SERVICE: Final = "ssljms"
+HTTP_SERVICE: Final = "httpjms"
+HTTPS_SERVICE: Final = "httpsjms"
 _PORT_MAX: Final = 65_535
 
 
@@ -41,6 +45,8 @@ class ServiceAddress(NamedTuple):
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.service == HTTP_SERVICE and not self.mapped:
+            return f"http://{host}:{self.port}/"
         return f"{'mq' if self.mapped else 'mqssl' if self.secure else 'mqtcp'}://{host}:{self.port}/{self.service}"
 
 
@@ -62,6 +68,10 @@ def service_address(text: str) -> ServiceAddress:
         raise ConfigError(f"address {text!r}: a port is a number from 1 to {_PORT_MAX}")
     if "/" in service or "@" in where:
         raise ConfigError(f"address {text!r}: it is scheme://host:port/service; user and password are given beside it")
+    if scheme == "http":
+        if service:
+            raise ConfigError(f"address {text!r}: of http it is http://host:port/, and nothing behind it")
+        return ServiceAddress(host or HOST, int(port_text) if port_text else HTTP_PORT, HTTP_SERVICE, False)
     service = service or (SECURE_SERVICE if scheme in _SECURE else SERVICE)
     found_address = ServiceAddress(host or HOST, int(port_text) if port_text else PORT, service, scheme in _MAPPED)
     if scheme in _SECURE and not found_address.secure:

@@ -15,13 +15,15 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Place
-from raybroker.client.connection.service_address import ServiceAddress
+from raybroker.client.connection.service_address import HTTP_SERVICE, HTTPS_SERVICE, ServiceAddress
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
+    ConfigError,
     ConnectionLostError,
     IllegalStateError,
     NoClusterError,
+    NotSupportedError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -217,8 +219,16 @@ def _admission(told: Any) -> dict[str, Any]:
 
 
 async def way_to(address: ServiceAddress) -> Way:
-    """The way over TCP."""
+    """The way over TCP, or for the service httpjms over WebSocket."""
+    if address.service == HTTPS_SERVICE:
+        raise NotSupportedError("the native protocol over https is not built yet; use httpjms, or mqs:// with ssljms")
     host, port = await resolved(address)
+    if address.service == HTTP_SERVICE:
+        try:
+            from raybroker.client.connection import web_socket
+        except ImportError as error:
+            raise ConfigError(f"http:// needs {error.name}: pip install 'raybroker[http]'") from None
+        return Way(f"{host}:{port}", partial(web_socket.dial, host, port))
     return Way(f"{host}:{port}", partial(_dial, host, port))
 
 

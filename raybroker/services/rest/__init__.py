@@ -7,6 +7,7 @@
     users         one connection to the broker for each user
     openapi       the description of all of it, made from the models
     application   the ASGI application
+    relay         the native protocol over WebSocket
     server        uvicorn, with the bounds of its connections
     opening       puts them together
 

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from raybroker.model.errors import (
     BrokerError,
@@ -31,6 +31,7 @@ from raybroker.services.rest import models
 from raybroker.services.rest.credentials import require_private, who
 from raybroker.services.rest.openapi import OPERATIONS, Operation, description
 from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
+from raybroker.services.rest.relay import Relay
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.rest.users import Users
 
@@ -41,6 +42,8 @@ RECEIVES_MAX: Final = 384
 BODIES_BYTES_MAX: Final = 64 << 20
 BODY_TIMEOUT_S: Final = 20.0
 HEADERS_BYTES_MAX: Final = 16_384
+NATIVE: Final = "/native"
+"""Where the native protocol goes over WebSocket."""
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 _JSON: Final = "application/json"
@@ -58,16 +61,21 @@ class Terms(NamedTuple):
 
 
 class Application:
-    """``app`` is the ASGI application. ``state()``: of the service, RUNNING, PAUSED or QUIESCED."""
+    """``app`` is the ASGI application. ``state()``: of the service, RUNNING, PAUSED or QUIESCED; ``relay``: carries the
+    native protocol, None: it is not there."""
 
-    def __init__(self, users: Users, terms: Terms, state: Callable[[], str] = lambda: RUNNING) -> None:
+    def __init__(
+        self, users: Users, terms: Terms, state: Callable[[], str] = lambda: RUNNING, relay: Relay | None = None
+    ) -> None:
         self.users = users
         self._terms = terms
         self._state = state
         self._requests = self._receives = self._bodies_bytes = 0
         self._description = models.written(description(terms.version))
         paths = dict.fromkeys(operation.path for operation in OPERATIONS)
-        routes = [self._route(path, [one for one in OPERATIONS if one.path == path]) for path in paths]
+        routes: list[BaseRoute] = [self._route(path, [one for one in OPERATIONS if one.path == path]) for path in paths]
+        if relay is not None:
+            routes.append(WebSocketRoute(NATIVE, relay.serve))
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
 
     @property

@@ -9,6 +9,7 @@ from typing import Protocol
 from raybroker.model.settings import ConfigView
 from raybroker.services.native import RefusalLog
 from raybroker.services.rest.application import Application, Terms
+from raybroker.services.rest.relay import Arrive, Relay
 from raybroker.services.rest.server import Guard, HttpServer
 from raybroker.services.rest.users import Connect, Users
 from raybroker.system.clock import SystemClock
@@ -25,6 +26,9 @@ class Gateway(Protocol):
     @property
     def connect_as(self) -> Connect: ...
 
+    @property
+    def arrive(self) -> Arrive: ...
+
 
 def http_server(
     config: ConfigView, broker: str, version: str, tls: Callable[[], ssl.SSLContext] | None = None
@@ -40,7 +44,7 @@ def http_server(
         terms = Terms(
             broker, version, config["raybroker.http.body_bytes_max"], config["raybroker.http.clear_passwords"]
         )
-        application = Application(users, terms, gateway.state)
+        application = Application(users, terms, gateway.state, Relay(gateway.arrive))
         guard = Guard(RefusalLog(clock.monotonic_ns).refused)
         return HttpServer(application.app, guard=guard, ended=users.close, tls=tls)
 

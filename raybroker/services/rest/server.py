@@ -29,8 +29,10 @@ HEADERS_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 60
 TLS_TIMEOUT_S: Final = 10.0
 BACKLOG: Final = 512
-END_S: Final = 2.0
-"""How long requests under way may take when the server ends."""
+WS_BYTES_MAX: Final = 4 << 20
+"""Largest message of a WebSocket."""
+END_S: Final = 1.0
+"""How long requests under way may take when the server ends, and again when their users' connections have ended."""
 
 
 class Guard:
@@ -163,8 +165,10 @@ class HttpServer:
             app, http=protocol, ws="websockets-sansio", loop="none", lifespan="off", log_config=None, access_log=False,
             proxy_headers=False, server_header=False, timeout_keep_alive=IDLE_TIMEOUT_S,
             h11_max_incomplete_event_size=HEADERS_BYTES_MAX, ws_per_message_deflate=False,
+            ws_max_size=WS_BYTES_MAX,
         )  # fmt: skip
         self._server = uvicorn.Server(self._config)
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # It tells of each WebSocket.
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections of a socket that listens; it is the server's from now on."""
@@ -188,7 +192,7 @@ class HttpServer:
             await asyncio.sleep(1)
 
     async def close(self) -> None:
-        """End it; requests under way have END_S."""
+        """End it, with what it has open."""
         if self._ticking is not None:
             self._ticking.cancel()
         if self._listening is not None:
@@ -196,14 +200,20 @@ class HttpServer:
         state = self._server.server_state
         for connection in list(state.connections):
             connection.shutdown()
-        if state.tasks:
-            await asyncio.wait(list(state.tasks), timeout=END_S)
+        await _over(state.tasks)
+        await self._ended()  # Whoever waits for messages is told.
+        await _over(state.tasks)
         for task in list(state.tasks):
             task.cancel()
         for connection in list(state.connections):
             with contextlib.suppress(OSError):
                 connection.transport.abort()
-        await self._ended()
+
+
+async def _over(tasks: set[asyncio.Task[None]]) -> None:
+    """Wait a while for these."""
+    if tasks:
+        await asyncio.wait(list(tasks), timeout=END_S)
 
 
 def _renewing(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:

@@ -55,6 +55,7 @@ def test_what_is_no_map_is_refused(text: bytes) -> None:
         ("mq://[::1]:7/jms", ("::1", 7, "jms", True)), ("mq:///admin", ("localhost", 7676, "admin", True)),
         ("mqs://h", ("h", 7676, "ssljms", True)), ("mqssl://h:9/ssladmin", ("h", 9, "ssladmin", False)),
         ("mqssl://h", ("h", 7676, "ssljms", False)), ("mq://h/ssljms", ("h", 7676, "ssljms", True)),
+        ("http://h:8080/", ("h", 8080, "httpjms", False)), ("http://[::1]", ("::1", 80, "httpjms", False)),
     ],
 )  # fmt: skip
 def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, found: tuple[object, ...]) -> None:
@@ -69,7 +70,7 @@ def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, foun
         ("h:1", ConfigError), ("ftp://h", ConfigError), ("mq://h:x", ConfigError), ("mq://h:0", ConfigError),
         ("mq://h:65536", ConfigError), ("mq://h/a/b", ConfigError), ("mq://u@h", ConfigError),
         ("mq://[::1", ConfigError), ("mqssl://h/jms", ConfigError), ("mqs://h/admin", ConfigError),
-        ("mqtcp://h/ssljms", ConfigError), ("https://h", NotSupportedError),
+        ("mqtcp://h/ssljms", ConfigError), ("http://h/jms", ConfigError), ("https://h", NotSupportedError),
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(text: str, error: type[Exception]) -> None:
