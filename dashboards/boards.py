@@ -339,6 +339,12 @@ STORE = Board(
                   (most("system_limit_bytes", "broker", B), "limit {{broker}}"), unit="bytes"),
             panel("At the broker's limits", (total("blocked_sends"), "blocks that wait {{broker}}"),
                   (rate("system_refused_messages_total"), "refused {{broker}}")),
+            panel("Messages and quotas", (total("quota_messages", "broker, quota"), "{{quota}} {{broker}}"),
+                  (most("quota_limit_messages", "broker, quota", B), "limit {{quota}} {{broker}}")),
+            panel("Bytes and quotas", (total("quota_message_bytes", "broker, quota"), "{{quota}} {{broker}}"),
+                  (most("quota_limit_bytes", "broker, quota", B), "limit {{quota}} {{broker}}"), unit="bytes"),
+            panel("At quotas", (total("quota_blocked_sends", "broker, quota"), "blocks that wait {{quota}} {{broker}}"),
+                  (rate("quota_refused_messages_total", "broker, quota"), "refused {{quota}} {{broker}}")),
         )),
     ),
 )  # fmt: skip

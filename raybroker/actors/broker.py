@@ -115,6 +115,8 @@ class BrokerActor:
             name=spec.broker,
             templates=saved.templates,
             save_templates=partial(self._save, "templates"),
+            quotas=saved.quotas,
+            save_quotas=partial(self._save, "quotas"),
             save_properties=partial(self._save, "properties"),
             spares=lambda: cast("list[HostPort]", self._spare.hosts),
             memory=self._memory,
@@ -245,6 +247,7 @@ class BrokerActor:
                 await broker.placement.ready()
                 await self._spare.keep()
                 await broker.properties.tell()
+                await broker.quotas.tell()
                 await broker.transactions.resolve()
                 await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from raybroker.logs import channels
 from raybroker.logs.channels import Log
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
+from raybroker.model.quota import Quota
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -80,10 +81,13 @@ class HostSpec:
 class DataPlane(threading.Thread):
     """The thread with the data socket's loop. ``failure`` is set when the host could not start."""
 
-    def __init__(self, spec: HostSpec, config: LiveConfig, ip: str, forgotten: Any) -> None:
+    def __init__(
+        self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], ip: str, forgotten: Any
+    ) -> None:  # fmt: skip
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
         self.config = config
+        self.quotas = quotas
         self.ip = ip
         self.loop = new_event_loop()
         self.service: HostService | None = None
@@ -110,7 +114,8 @@ class DataPlane(threading.Thread):
                 with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
                 paging=self._paging(), hosts=self._hosts,
-                lease=self._lease, disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
+                lease=self._lease, quotas=self.quotas,
+                disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
             )  # fmt: skip
             await self.service.start(
                 threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
@@ -209,13 +214,16 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
-def _config(spec: HostSpec) -> LiveConfig:
-    """The configuration with what was changed since; the broker tells it too, as soon as it knows of this process."""
+def _kept(spec: HostSpec) -> tuple[LiveConfig, dict[str, Quota]]:
+    """The configuration with what was changed since, and the quotas; the broker tells them too, as soon as it knows of
+    this process."""
     try:
         kept = Catalogue.load(Path(spec.directory).parent.parent)
     except StoreError:
         kept = None  # The broker says what is wrong with its file.
-    return LiveConfig(spec.config, kept.properties if kept is not None else {})
+    if kept is None:
+        return LiveConfig(spec.config, {}), {}
+    return LiveConfig(spec.config, kept.properties), kept.quotas
 
 
 def _log(spec: HostSpec, config: LiveConfig) -> Log:
@@ -231,11 +239,11 @@ class DestinationHost:
         self._spec = spec
         arm_failpoints(spec.key)
         normal_priority_throughout()
-        config = _config(spec)
+        config, quotas = _kept(spec)
         self._log = _log(spec, config)
         self._log.start()
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
-        self._plane = DataPlane(spec, config, runtime.node_ip(), self._forgotten)
+        self._plane = DataPlane(spec, config, quotas, runtime.node_ip(), self._forgotten)
         self._plane.start()
         self._plane.ready.wait()
         if self._plane.service is not None:

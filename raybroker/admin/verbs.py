@@ -390,6 +390,41 @@ class AdminVerbs:
     def list_templates(self, /) -> list[Row]:
         """One row a template, by name: name and attributes."""
 
+    # ---- quotas
+
+    @verb(By.CLUSTER)
+    def create_quota(self, /, name: Name, **attributes: Attributes) -> None:
+        """Named limits for what destinations hold, which refer to it by their attribute ``quota``.
+
+        Attributes are MessagesMaximum and BytesMaximum (-1: no limit), Policy ("FIFO", "Preemptive": who goes first of
+        the senders that wait for room) and Shared (True: its destinations have the limits together, False: each has
+        them alone). They hold on each broker. Raises ConfigError for a bad name, one that exists, an unknown attribute
+        or a bad value.
+        """
+
+    @verb(By.CLUSTER)
+    def update_quota(self, /, name: Name, **changes: Attributes) -> None:
+        """Change a quota; senders that wait for room go on waiting, and what is held stays. ConfigError as of
+        :meth:`create_quota`, for a change of Shared, and for a limit below a threshold of a destination."""
+
+    @verb(By.CLUSTER)
+    def destroy_quota(self, /, name: Name) -> None:
+        """Raises IllegalStateError naming destinations or templates that refer to it, ConfigError when there is
+        none."""
+
+    @verb(By.BROKER)
+    def list_quotas(self, /) -> list[Row]:
+        """One row a quota, by name: name and attributes."""
+
+    @verb(By.CLUSTER)
+    def query_quota(self, /, name: Name) -> Row:
+        """One quota: name, attributes, users (the destinations and templates that refer to it), messages, bytes,
+        waiting (blocks of messages whose senders wait for room) and refused (messages), on all brokers that are up; and
+        pools: a row for each part of the limits with broker, those counts and its destinations.
+
+        Raises ConfigError when there is none, ConnectionLostError when a host cannot be asked.
+        """
+
     # ---- forwarding agents
 
     @verb(By.CLUSTER)

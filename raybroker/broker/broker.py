@@ -1,15 +1,15 @@
 """A broker: which destinations there are, on which host each lives, and every administrative verb.
 
-A broker holds no messages and no durable state of its own but the list of its hosts and its templates; what a host
-serves is asked of the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol: remote
-actors in a cluster, an object of the process in the loopback.  The verbs are beside this file: destinations,
-subscriptions, transactions, messages, templates.
+A broker holds no messages and no durable state of its own but the list of its hosts, its templates and quotas; what a
+host serves is asked of the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol:
+remote actors in a cluster, an object of the process in the loopback.  The verbs are beside this file: destinations,
+subscriptions, transactions, messages, templates, quotas.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
@@ -22,6 +22,10 @@ from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
 from raybroker.broker.placement import Placement
 from raybroker.broker.pools import BrokerPools
+from raybroker.broker.quotas import Quotas
+from raybroker.broker.quotas import Save as SaveQuotas
+from raybroker.broker.quotas import Saved as SavedQuotas
+from raybroker.broker.quotas import keep_nothing as keep_no_quotas
 from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.service_administration import ServiceAdministration
@@ -54,10 +58,10 @@ log = logging.getLogger("raybroker.broker")
 
 class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``save_templates`` makes templates durable, ``templates`` are those that were; ``name`` of the broker;
-    ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it; ``spares``:
-    hosts that run and serve nothing yet, which count where processes are counted; ``memory`` guards the memory of its
-    processes."""
+    ``save_templates`` makes templates durable, ``templates`` are those that were, and so with quotas; ``name`` of the
+    broker; ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it;
+    ``spares``: hosts that run and serve nothing yet, which count where processes are counted; ``memory`` guards the
+    memory of its processes."""
 
     def __init__(
         self,
@@ -68,6 +72,8 @@ class Broker:
         name: str = "loopback",
         templates: Saved | None = None,
         save_templates: Save = keep_no_templates,
+        quotas: SavedQuotas | None = None,
+        save_quotas: SaveQuotas = keep_no_quotas,
         save_properties: Keep = keep_nothing,
         spares: Spares = list,
         memory: Guarded | None = None,
@@ -83,27 +89,40 @@ class Broker:
         self.transactions = Transactions(self.registry)
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, templates, save_templates)
+        def unasked() -> Iterator[str]:
+            return map(self.registry.host_key, self.registry.unasked)
+
+        self.quotas = Quotas(
+            quotas, save_quotas, lambda: self.registry.hosts, unasked, self.templates.list_templates, broker=name
+        )  # fmt: skip
+        self.templates.check = self.quotas.require
         self.properties = Properties(changing, self.registry, save_properties, broker=name)
         self.placement = Placement(
-            changing, self.registry, self.subscriptions, make_host, drop_host, self.properties.greet
+            changing, self.registry, self.subscriptions, make_host, drop_host, self._greet, self.quotas.known_at
         )
-        self.destinations = Destinations(changing, self.registry, self.placement, self.templates, self.memory)
-        self.pools = BrokerPools(
-            changing, lambda: self.registry.hosts, lambda: map(self.registry.host_key, self.registry.unasked),
-            SystemClock().now_ms,
+        self.destinations = Destinations(
+            changing, self.registry, self.placement, self.templates, self.quotas, self.memory
         )  # fmt: skip
+        self.pools = BrokerPools(
+            changing, lambda: self.registry.hosts, unasked, SystemClock().now_ms, self.quotas.limits
+        )
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self.services = ServiceAdministration(name)
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
-            self.messages, self.templates, self.properties, self.measuring,
+            self.messages, self.templates, self.quotas, self.properties, self.measuring,
         )  # fmt: skip
+
+    async def _greet(self, host: HostPort, new: bool) -> None:
+        await self.properties.greet(host, new)
+        await self.quotas.greet(host, new)
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:
         """Carries out here what a configuration change record says."""
         return Applying(
-            self.registry, self.placement, self.subscriptions, self.templates, self.locate, brokers_changed
+            self.registry, self.placement, self.subscriptions, self.templates, self.quotas, self.locate,
+            brokers_changed,
         )
 
     # ---- what clients ask

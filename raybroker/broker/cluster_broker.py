@@ -78,8 +78,8 @@ class ClusterBroker:
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
         self._definitions = Definitions(
-            local.registry, local.config, local.destinations, local.templates, self, self._spread,
-            lambda: clustering.member.agreed, self._propose,
+            local.registry, local.config, local.destinations, local.templates, local.quotas, self,
+            self._spread, lambda: clustering.member.agreed, self._propose,
         )  # fmt: skip
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
@@ -321,6 +321,9 @@ class ClusterBroker:
         registry, definitions = self.local.registry, self._definitions
         for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
+        for row in await self.local.quotas.list_quotas():
+            if (row["name"],) not in self.clustering.member.agreed.quotas:
+                await self._propose(Change("create_quota", (row["name"],), row["attributes"]))
         for key in stored:
             if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or definitions.is_local(*key):
                 continue

@@ -1,4 +1,4 @@
-"""Definitions of a cluster: destinations, durable subscriptions and templates.
+"""Definitions of a cluster: destinations, durable subscriptions, templates and quotas.
 
 They are changed through the configuration change record, which every broker carries out.  What one broker has for its
 own clients alone is changed there.
@@ -14,6 +14,8 @@ from raybroker.broker.destinations import HOW_TO_ADOPT, ORPHANED, Destinations
 from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.if_exists import create_or
+from raybroker.broker.quotas import Quotas, refuse_used
+from raybroker.broker.quotas import merged as merged_quota
 from raybroker.broker.record_application import ONLY_HERE, merged
 from raybroker.broker.templates import Templates
 from raybroker.cluster.change_record import Change, RecordState
@@ -28,13 +30,15 @@ class Definitions:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
     def __init__(
-        self, registry: Registry, config: ConfigView, destinations: Destinations, templates: Templates, asker: Asker,
-        everywhere: ClusterAdmin, agreed: Callable[[], RecordState], propose: Callable[[Change], Awaitable[None]],
+        self, registry: Registry, config: ConfigView, destinations: Destinations, templates: Templates, quotas: Quotas,
+        asker: Asker, everywhere: ClusterAdmin, agreed: Callable[[], RecordState],
+        propose: Callable[[Change], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._registry = registry
         self._config = config
         self._destinations = destinations
         self._templates = templates
+        self._quotas = quotas
         self._asker = asker
         self._all = everywhere
         self._agreed = agreed
@@ -77,6 +81,7 @@ class Definitions:
         if checked.get(ONLY_HERE):
             await self._destinations.create_destination(type, name, attributes)
         else:
+            self._quotas.check(f"{key[0]} {name!r}", checked)
             await self._refuse_others(key)
             await refuse_circle(self._registry.where, key, checked.get("errorDestination"))
             await self._propose(Change("create_destination", key, checked))
@@ -134,6 +139,7 @@ class Definitions:
                 " created: producers that are open would go on sending one id to different brokers; destroy and create"
                 " it"
             )
+        self._quotas.check(f"{key[0]} {name!r}", after)
         await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
         await self._propose(Change("update_destination", key, {name: after[name] for name in changes}))
 
@@ -187,3 +193,24 @@ class Definitions:
     async def destroy_template(self, name: str) -> None:
         self._templates.require(name)
         await self._propose(Change("drop_template", (name,)))
+
+    # ---- quotas
+
+    async def create_quota(self, name: str, attributes: Row) -> None:
+        checked = self._quotas.checked(name, attributes)
+        await self._propose(Change("create_quota", (name,), dict(checked)))
+
+    async def update_quota(self, name: str, changes: Row) -> None:
+        """Each broker checks that its destinations go on having thresholds below the limits."""
+        after = await self._quotas.changed(name, changes)
+        await self._propose(Change("update_quota", (name,), {key: after[key] for key in changes}))
+
+    async def destroy_quota(self, name: str) -> None:
+        """Also what has no entry in the record may refer to it: auto-created destinations, and those of one broker."""
+        self._quotas.named(name)
+        refuse_used(name, (await self.query_quota(name))["users"])
+        await self._propose(Change("destroy_quota", (name,)))
+
+    async def query_quota(self, name: str) -> Row:
+        self._quotas.named(name)
+        return merged_quota([row for _, row in await self._all.everywhere("query_quota", {"name": name})])

@@ -12,6 +12,8 @@ from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.if_exists import create_or
 from raybroker.broker.memory import Guarded
 from raybroker.broker.placement import Placement
+from raybroker.broker.quotas import Quotas
+from raybroker.broker.record_application import merged
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import (
@@ -30,6 +32,8 @@ PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
 """What of a destination can be paused."""
 ORPHANED: Final = "ORPHANED"
 """State of a destination that the configuration change record does not know since an older one was restored."""
+_BOUNDING: Final = frozenset({"quota", "messagesHigh", "bytesHigh"})
+"""Attributes that have to go together with a quota."""
 HOW_TO_ADOPT: Final = (
     "the configuration change record that was restored does not know it; put it into the record with its messages"
     " (raybroker adopt dst), or destroy it"
@@ -40,13 +44,15 @@ class Destinations:
     """The destinations on the hosts of one broker."""
 
     def __init__(
-        self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates, memory: Guarded
-    ) -> None:
+        self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates,
+        quotas: Quotas, memory: Guarded,
+    ) -> None:  # fmt: skip
         self._memory = memory
         self._config = config
         self._registry = registry
         self._placement = placement
         self._templates = templates
+        self._quotas = quotas
         self._alone = asyncio.Lock()
         """Held from looking where error destinations lead until another one is there."""
 
@@ -76,6 +82,7 @@ class Destinations:
         self.require_memory(kind, name)
         check_attribute_names(attributes, kind)
         checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
+        self._quotas.check(f"{kind} {name!r}", checked.as_dict())
         async with self._alone:
             await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
             await self._placement.create((kind, name), checked.as_dict(kind))
@@ -107,6 +114,9 @@ class Destinations:
         check_attribute_names(changes, key[0])
         if key == DMQ:
             destination_attributes(changes, name=name)
+        if _BOUNDING & changes.keys():
+            before = (await host.query(*key))["attributes"]
+            self._quotas.check(f"{key[0]} {name!r}", merged(before, changes, key[0], name))
         async with self._alone:
             await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
             await self._placement.update(key, host, changes)

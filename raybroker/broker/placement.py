@@ -21,11 +21,13 @@ log = logging.getLogger("raybroker.broker")
 
 class Placement:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``greet(host, new)`` tells a host what is changed of the configuration."""
+    ``greet(host, new)`` tells a host what is changed of the configuration, and which quotas there are;
+    ``quota_known(host, attributes)`` raises when it does not know the quota of these attributes."""
 
     def __init__(
         self, config: ConfigView, registry: Registry, subscriptions: Subscriptions, make_host: MakeHost,
         drop_host: DropHost, greet: Callable[[HostPort, bool], Awaitable[None]],
+        quota_known: Callable[[HostPort, Row], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._config = config
         self._registry = registry
@@ -33,6 +35,7 @@ class Placement:
         self._make_host = make_host
         self._drop_host = drop_host
         self._greet = greet
+        self._quota_known = quota_known
         self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
         """What of a destination is paused, until when, as the configuration change record has it."""
         self._changing: dict[Key, asyncio.Lock] = {}
@@ -82,6 +85,7 @@ class Placement:
             if host is None:
                 host = self._begun[key] = await self._host_for(str(attributes["hosting"]))
             try:
+                await self._quota_known(host, attributes)
                 await host.create(*key, attributes, automatic, owner)
             except BrokerError as error:
                 if error.definite and self._begun.pop(key, None) is not None and host.hosting == "dedicated":
@@ -102,6 +106,8 @@ class Placement:
         """Create new destinations in a shared host; raises a BrokerError that names those that failed."""
         host = await self._host_for("shared")
         keys = [(check_destination_type(row["type"]), str(row["name"])) for row in rows]
+        for row in rows:
+            await self._quota_known(host, row["attributes"])
         self._begun.update(dict.fromkeys(keys, host))
         failed = await host.create_many(rows)
         named = {line.partition(":")[0] for line in failed}
@@ -119,6 +125,7 @@ class Placement:
 
     async def update(self, key: Key, host: HostPort, changes: Row) -> None:
         """Change attributes; raises what the host raises."""
+        await self._quota_known(host, changes)
         await host.update(*key, changes)
         log.info("[B1133] %s %s was changed: %s", *key, ", ".join(f"{name}={value}" for name, value in changes.items()))
         for name in TRAITS:

@@ -32,23 +32,25 @@ class RecalledHost(Protocol):
 
 
 class BrokerPools:
-    """``hosts``: those that serve, ``unasked``: keys of those of which that is not known yet; ``now_ms``: a clock."""
+    """``hosts``: those that serve, ``unasked``: keys of those of which that is not known yet; ``now_ms``: a clock;
+    ``quota``: the limits of a quota's pool."""
 
     def __init__(
         self, config: ConfigView, hosts: Callable[[], Iterable[RecalledHost]], unasked: Callable[[], Iterable[str]],
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], int], quota: Callable[[str], PoolLimits | None] = lambda pool: None,
     ) -> None:  # fmt: skip
         self._config = config
         self._hosts = hosts
         self._unasked = unasked
         self._now_ms = now_ms
+        self._quota = quota
         self._ledgers: dict[str, PoolLedger] = {}
         self._recalls: dict[str, asyncio.Task[None]] = {}
         """Pools whose hosts are being asked now."""
 
     def limits(self, pool: str) -> PoolLimits | None:
         """None when there is no such pool, or it has no limits."""
-        return system_limits(self._config) if pool == SYSTEM else None
+        return system_limits(self._config) if pool == SYSTEM else self._quota(pool)
 
     async def lease(self, host: str, row: Row) -> Row:
         """A host asks for more: ``row`` is pool, incarnation, version, lease, need and waiting of its share.
@@ -59,7 +61,8 @@ class BrokerPools:
         limits = self.limits(pool)
         if limits is None:
             self._ledgers.pop(pool, None)
-            return {"version": version, "lease": (-1, -1), "ahead": (0, 0), "short": False}
+            gone = pool != SYSTEM  # A quota that is no more: nothing has room in it.
+            return {"version": version, "lease": (0, 0) if gone else (-1, -1), "ahead": (0, 0), "short": gone}
         ledger = self._ledgers.setdefault(pool, PoolLedger(limits))
         ledger.limits = limits
         said = int(row["incarnation"]), version, Room(*row["lease"])

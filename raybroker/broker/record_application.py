@@ -14,6 +14,7 @@ from typing import Any, Final
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.placement import Placement
+from raybroker.broker.quotas import Quotas
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Templates
 from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
@@ -21,6 +22,7 @@ from raybroker.engine.destination_administration import PAUSES
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
+from raybroker.model.quota import quota_of
 from raybroker.model.settings import SETTINGS, destination_attributes, updated_attributes
 
 MANY: Final = 500
@@ -39,12 +41,13 @@ class Applying:
 
     def __init__(
         self, registry: Registry, placement: Placement, subscriptions: Subscriptions, templates: Templates,
-        locate: Callable[[str, str, bool], Awaitable[object]], brokers_changed: Callable[[], None],
+        quotas: Quotas, locate: Callable[[str, str, bool], Awaitable[object]], brokers_changed: Callable[[], None],
     ) -> None:  # fmt: skip
         self._registry = registry
         self._placement = placement
         self._subscriptions = subscriptions
         self._templates = templates
+        self._quotas = quotas
         self._locate = locate
         self._brokers_changed = brokers_changed
 
@@ -95,9 +98,14 @@ class Applying:
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields
         for template in await self._templates.list_templates():
             have.templates[(template["name"],)] = dict(template["attributes"])
+        for quota in await self._quotas.list_quotas():
+            have.quotas[(quota["name"],)] = dict(quota["attributes"])
         for host in list(registry.hosts):
             for row in await host.destinations():
                 key = (check_destination_type(row["type"]), row["name"])
+                named = (str(row["traits"].get("quota", "")),)
+                if key not in wanted.destinations and key not in wanted.past and named not in wanted.quotas:
+                    have.quotas.pop(named, None)  # What the record does not know goes on having it.
                 if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
                     self._add(have, wanted, key, row)
         have.added.update(wanted.added)
@@ -128,6 +136,9 @@ class Applying:
             "destroy_destination": self._destroy,
             "create_subscription": self._subscribe,
             "destroy_subscription": self._unsubscribe,
+            "create_quota": self._set_quota,
+            "update_quota": self._set_quota,
+            "destroy_quota": self._drop_quota,
             "set_template": self._set_template,
             "drop_template": self._drop_template,
             "pause_destination": self._pause,
@@ -208,6 +219,15 @@ class Applying:
 
     async def _drop_template(self, change: Change) -> None:
         await self._templates.drop(change.key[0])
+
+    async def _set_quota(self, change: Change) -> None:
+        name = change.key[0]
+        before = {row["name"]: row["attributes"] for row in await self._quotas.list_quotas()}.get(name)
+        kept = before if change.kind == "update_quota" else None
+        await self._quotas.put(name, quota_of({**(kept or {}), **change.attributes}))
+
+    async def _drop_quota(self, change: Change) -> None:
+        await self._quotas.drop(change.key[0])
 
 
 def _key(change: Change) -> Key:

@@ -37,6 +37,8 @@ class Templates:
         self._registry = registry
         self._save = save
         self._templates: Saved = dict(saved or {})
+        self.check: Callable[[Mapping[str, object]], None] = lambda attributes: None
+        """Raises ConfigError for attributes that name what there is not."""
 
     async def create_template(self, name: str, attributes: Row) -> None:
         """Raises ConfigError for a bad name, one that exists, an unknown attribute or a value out of bounds."""
@@ -49,7 +51,7 @@ class Templates:
             raise ConfigError(f"template {name!r} exists already; update or destroy it")
         if len(self._templates) >= TEMPLATES_MAX:
             raise ConfigError(f"there are {TEMPLATES_MAX} templates, which is the most there can be")
-        return dict(_parsed(attributes))
+        return dict(self._parsed(attributes))
 
     async def put(self, name: str, attributes: Row) -> None:
         """Make this the template of that name."""
@@ -73,7 +75,7 @@ class Templates:
         Raises ConfigError for an error destination that would lead back to one of them.
         """
         old = self._named(name)
-        parsed = _parsed(changes)
+        parsed = self._parsed(changes)
         found: list[tuple[Key, Row]] = []
         for kind, destination in self._registry.keys(None):
             host = self._registry.where[kind, destination]
@@ -116,6 +118,10 @@ class Templates:
             known = ", ".join(sorted(self._templates)) or "none"
             raise ConfigError(f"there is no template {name!r}; there are: {known}")
         return found
+
+    def _parsed(self, attributes: Row) -> dict[str, Value]:
+        self.check(attributes)
+        return _parsed(attributes)
 
     async def _replace(self, templates: Saved) -> None:
         await self._save(templates)

@@ -90,7 +90,7 @@ OTHER_WORDS: Final = {
     **dict.fromkeys(("subscription", "subscriptions", "durables"), "dur"), **dict.fromkeys(("cluster",), "cls"),
     **dict.fromkeys(("connection", "connections"), "cxn"),
     **dict.fromkeys(("schedule", "schedules"), "sch"),
-    **dict.fromkeys(("template", "templates"), "tpl"), **dict.fromkeys(("publish", "put"), "send"),
+    **dict.fromkeys(("template", "templates"), "tpl"), "quotas": "quota", **dict.fromkeys(("publish", "put"), "send"),
     **dict.fromkeys(("consume", "get"), "receive"), "start": "up", "stop": "down",
 }  # fmt: skip
 """What other programs call it → what it is called here."""

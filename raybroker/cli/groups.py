@@ -12,11 +12,11 @@ from raybroker.cli.exits import Commands
 from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 
 HELP: Final = {
-    "create": "create dst|saf|sch|tpl: a destination, a forwarding agent, a recurring schedule or a template.",
-    "list": "list dst|con|dur|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
-    "query": "query dst|con|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
-    "update": "update dst|tpl|bkr: change attributes, or properties of brokers while they run.",
-    "destroy": "destroy dst|dur|saf|sch|tpl|cxn: remove one.",
+    "create": "create dst|quota|saf|sch|tpl: a destination, quota, forwarding agent, recurring schedule or template.",
+    "list": "list dst|con|dur|quota|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
+    "query": "query dst|con|quota|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
+    "update": "update dst|quota|tpl|bkr: change attributes, or properties of brokers while they run.",
+    "destroy": "destroy dst|dur|quota|saf|sch|tpl|cxn: remove one.",
     "purge": "purge dst|dur: discard messages.",
     "pause": "pause dst|svc: producers, consumers or both; a connection service.",
     "resume": "resume dst|svc: undo a pause.",

@@ -18,6 +18,7 @@ from raybroker.cli import (
     keytool,
     messages,
     metrics,
+    quotas,
     schedules,
     services,
     stored,
@@ -104,7 +105,9 @@ for function, short in (
 ):
     app.command(short_help=short)(function)
 groups.attach(
-    app, (grid, subscriptions, schedules, forwarding, transactions, templates, stored, cluster, metrics, services)
+    app, (
+        grid, subscriptions, schedules, forwarding, transactions, templates, quotas, stored, cluster, metrics, services,
+    )
 )
 
 

@@ -99,7 +99,7 @@ class LoopbackDirectory:
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
-            forgotten=self._forget, lease=self._lease, disk=None if sql else self._store,
+            forgotten=self._forget, lease=self._lease, quotas=kept.quotas, disk=None if sql else self._store,
             paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
         )  # fmt: skip
         await self._service.start(threaded=sql or self._store is not None, inline=not sql)
@@ -122,6 +122,8 @@ class LoopbackDirectory:
             drop_host=drop_host,
             templates=kept.templates,
             save_templates=partial(save, "templates"),
+            quotas=kept.quotas,
+            save_quotas=partial(save, "quotas"),
             save_properties=partial(save, "properties"),
             memory=host.host.memory,
         )

@@ -1,4 +1,4 @@
-"""The configuration change record: every destination and durable subscription made and destroyed, in order.
+"""The configuration change record: every destination, durable subscription and quota made and destroyed, in order.
 
 The master appends, all brokers carry out.  Each entry carries a hash over itself and everything before it, so that two
 copies agree up to an entry exactly when their hashes there are equal: a record that forked is seen at once.  A record
@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from raybroker.model.error_destinations import go_on
-from raybroker.model.errors import ConfigError, InvalidDestinationError, ProtocolError
+from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
 
 Key = tuple[str, ...]
 Attributes = Mapping[str, object]
@@ -23,6 +23,7 @@ Kind = Literal[
     "create_destination", "update_destination", "destroy_destination", "create_subscription", "destroy_subscription",
     "set_template", "drop_template", "add_broker", "remove_broker", "place_service", "drop_service",
     "create_forwarding", "destroy_forwarding", "pause_destination", "resume_destination",
+    "create_quota", "update_quota", "destroy_quota",
 ]  # fmt: skip
 
 DIGEST_BYTES: Final = 16
@@ -35,7 +36,7 @@ class Change:
     """One change.  ``attributes`` are plain values: what is created or set, or what an update replaces.
 
     key   (type, name) of a destination, (client id or "", name) of a durable subscription, (name,) of a template or
-          a broker or a service or a forwarding agent
+          a quota or a broker or a service or a forwarding agent
 
     A pause names what it stops as attributes, each with the time in milliseconds at which it ends by itself, 0 for
     never; what a resume names goes on.
@@ -114,6 +115,7 @@ class RecordState:
         self.services: dict[Key, dict[str, object]] = {}
         self.forwardings: dict[Key, dict[str, object]] = {}
         self.pauses: dict[Key, dict[str, object]] = {}
+        self.quotas: dict[Key, dict[str, object]] = {}
         self.past: set[Key] = set()
 
     @property
@@ -132,21 +134,33 @@ class RecordState:
             raise error(f"{label} exists already")
 
     def make(self, change: Change) -> None:
-        """Apply a change that is wanted now; raises as :meth:`check`, and ConfigError for an error destination that
-        leads back.  An entry of the record is never refused for that: it was made."""
+        """Apply a change that is wanted now; raises as :meth:`check`, ConfigError for an error destination that leads
+        back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
+        the record is never refused for that: it was made."""
         self.check(change)
+        quota = change.attributes.get("quota")
+        if quota and change.kind in _NAMING and (str(quota),) not in self.quotas:
+            raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")
+        if change.kind == "destroy_quota":
+            self._refuse_used(change.key[0])
         way, after = [change.key[-1]], change.attributes.get("errorDestination")
         while after and change.key[0] == "queue":
             go_on(way, str(after))
             after = self.destinations.get(("queue", way[-1]), {}).get("errorDestination")
         self.apply(change)
 
+    def _refuse_used(self, quota: str) -> None:
+        users = [*self.destinations.items(), *((("template", *key), row) for key, row in self.templates.items())]
+        for key, attributes in users:
+            if attributes.get("quota") == quota:
+                raise IllegalStateError(f"quota {quota!r} is in use by {' '.join(key)}; give that another quota first")
+
     def apply(self, change: Change) -> None:
         """Raises as :meth:`check`, and then changes nothing."""
         self.check(change)
         table: dict[Key, dict[str, object]] = getattr(self, _RULES[change.kind][0])
         match change.kind:
-            case "update_destination":
+            case "update_destination" | "update_quota":
                 table[change.key] = {**table[change.key], **change.attributes}
             case "pause_destination":
                 table[change.key] = {**table.get(change.key, {}), **change.attributes}
@@ -157,7 +171,7 @@ class RecordState:
                     table[change.key] = left
             case (
                 "destroy_destination" | "destroy_subscription" | "drop_template" | "remove_broker" | "drop_service"
-                | "destroy_forwarding"
+                | "destroy_forwarding" | "destroy_quota"
             ):  # fmt: skip
                 del table[change.key]
             case _:
@@ -211,8 +225,8 @@ class RecordState:
         return any(getattr(self, table) for table in _TABLES)
 
 
-_TABLES: Final = ("templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses")
-_LATER: Final = frozenset({"pauses"})
+_TABLES: Final = ("templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses", "quotas")
+_LATER: Final = frozenset({"pauses", "quotas"})
 """Tables that records of earlier releases do not have."""
 _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "create_destination": ("destinations", False, "destination"),
@@ -228,10 +242,15 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "drop_service": ("services", True, "service"),
     "create_forwarding": ("forwardings", False, "forwarding agent"),
     "destroy_forwarding": ("forwardings", True, "forwarding agent"),
+    "create_quota": ("quotas", False, "quota"),
+    "update_quota": ("quotas", True, "quota"),
+    "destroy_quota": ("quotas", True, "quota"),
     "pause_destination": ("pauses", None, "pause"),
     "resume_destination": ("pauses", None, "pause"),
 }
 """Kind → its table in the state, whether the key must exist before, and its name in messages."""
+_NAMING: Final = frozenset({"create_destination", "update_destination", "set_template"})
+"""Kinds whose attributes may name a quota."""
 
 
 def of_subscription(key: Key) -> Key:
@@ -258,6 +277,11 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
         for key in have.forwardings if want.forwardings.get(key) != have.forwardings[key]
     ]  # fmt: skip
     gone += [Change("drop_service", key) for key in have.services if want.services.get(key) != have.services[key]]
+    for key, fields in want.quotas.items():
+        if key not in have.quotas:
+            come.append(Change("create_quota", key, fields))
+        elif have.quotas[key] != fields:
+            come.append(Change("update_quota", key, fields))
     for key, fields in want.templates.items():
         if have.templates.get(key) != fields:
             come.append(Change("set_template", key, fields))
@@ -280,7 +304,8 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
         Change("create_forwarding", key, fields)
         for key, fields in want.forwardings.items() if have.forwardings.get(key) != fields
     ]  # fmt: skip
-    return (*gone, *come, *_pauses(have, want))
+    unused = (Change("destroy_quota", key) for key in have.quotas if key not in want.quotas)
+    return (*gone, *come, *_pauses(have, want), *unused)
 
 
 def _pauses(have: RecordState, want: RecordState) -> list[Change]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.core import command as cmd
@@ -23,6 +24,7 @@ from raybroker.model.block import Block
 from raybroker.model.errors import InvalidDestinationError
 
 CLOSED: Final = "the producer was closed while the message waited for room"
+DESTROYED: Final = "the destination was destroyed while the message waited for room"
 REPOINTED: Final = "the destination was given another quota while the message waited for room; send it again"
 _ENDING: Final = frozenset({"txn_commit", "txn_prepare", "txn_stage"})
 """Requests that say that a transaction, or this session's part of it, is complete."""
@@ -71,6 +73,8 @@ class BlockedSends:
         """Those where somebody waits → when time alone may change something."""
         self._due: set[PoolShare] = set()
         """Those that are to be served when no command is under way."""
+        self._leaving: list[Waiter] = []
+        """Those that wait no longer and are about to be refused."""
         self._calls: list[tuple[BlockedSession, int, int, str, dict[str, Any]]] = []
         """Requests that wait for blocks of their transaction: session, transaction, request, name, arguments."""
 
@@ -117,8 +121,12 @@ class BlockedSends:
 
     def turn_away(self, share: PoolShare, wanted: Callable[[Attachment], bool], text: str) -> None:
         """Refuse blocks that wait, those of the chosen producers."""
-        for waiter in [w for w in share.waiting if wanted(w.what.attachment)]:
+        chosen = [w for w in share.waiting if wanted(w.what.attachment)]
+        for waiter in chosen:  # All before the first is finished: what it makes happen lets in others.
             share.leave(waiter)
+        self._leaving += chosen
+        for waiter in chosen:
+            self._leaving.remove(waiter)
             self._finish(waiter, text)
         self.serve(share)
 
@@ -148,7 +156,8 @@ class BlockedSends:
     # ---- internals -------------------------------------------------------------------------------------------------
 
     def _waits(self, session: BlockedSession, txn: object) -> bool:
-        sends = (waiter.what for share in self._shares for waiter in share.waiting)
+        waiting = (waiter for share in self._shares for waiter in share.waiting)
+        sends = (waiter.what for waiter in chain(waiting, self._leaving))
         return any(send.session is session and send.txn == txn and txn != 0 for send in sends)
 
     def _drop(self, chosen: Callable[[Blocked], bool]) -> None:

@@ -42,6 +42,7 @@ class DestinationAdministration:
         quarantine: Quarantine,
         meters: Meters,
         report: Callable[[str], None],
+        charge: Callable[[Destination], None],
     ) -> None:
         self._executor = executor
         self._registry = registry
@@ -50,6 +51,7 @@ class DestinationAdministration:
         self._quarantine = quarantine
         self._meters = meters
         self._report = report
+        self._charge = charge
 
     def create(
         self,
@@ -80,6 +82,7 @@ class DestinationAdministration:
         home.reap_ms = None
         self._executor.perform(home, cmd.Update(wanted.attributes))
         self._meters.thresholds.take(home)
+        self._charge(home)
         self._write(home, wanted, done)
 
     def update(self, name: str, changes: dict[str, object], done: Done, kind: str = "queue") -> None:
@@ -97,6 +100,7 @@ class DestinationAdministration:
                 if attachment := self._attachments.by_number.get(number):
                     attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
         self._meters.thresholds.take(home)
+        self._charge(home)
         self._write(home, new, done)
 
     def forget_dormant(self, number: int) -> None:

@@ -219,7 +219,8 @@ class Host:
             self.registry, self.cache, self.blocks, self._wakeups, self.clock, self.config, self.settings
         )  # fmt: skip
         self.administration = DestinationAdministration(
-            self.executor, self.registry, self.installation, self.attachments, self.quarantine, self.meters, self.report
+            self.executor, self.registry, self.installation, self.attachments, self.quarantine, self.meters,
+            self.report, self.pools.assign,
         )  # fmt: skip
         self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
         self.removal = DestinationRemoval(

@@ -1,28 +1,35 @@
 """Pools of a host: which destination is charged to which, and this host's share of each.
 
-The limits of the whole broker, imq.system.max_count and imq.system.max_size, are one pool.  All destinations are
-charged to it, also temporary and auto-created ones, but for two kinds: mq.sys.dmq, where dead messages always have a
-place and which has limits of its own, and metrics topics, which carry the broker's own messages.  Without limits there
-is no pool and no account, and a message costs nothing.
+A destination is charged to one pool at most:
+
+* that of the quota that its attribute ``quota`` names.  Destinations of a quota with Shared have one pool on each
+  broker; of any other each has a pool of its own.
+* otherwise the pool of the limits of the whole broker, imq.system.max_count and imq.system.max_size.  Temporary and
+  auto-created destinations count there as well, but for two kinds: mq.sys.dmq, where dead messages always have a place
+  and which has limits of its own, and metrics topics, which carry the broker's own messages.
+
+Without limits there is no pool and no account, and a message costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.core.admission.pool_share import Account, PoolLimits, PoolShare, Room
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.policy import Policy
-from raybroker.engine.blocked_sends import REPOINTED, BlockedSends
+from raybroker.engine.blocked_sends import DESTROYED, REPOINTED, BlockedSends
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Notice
 from raybroker.model.names import is_metrics_topic
+from raybroker.model.quota import Quota
 from raybroker.model.settings import ConfigView
 
 SYSTEM: Final = "system"
 """The pool of the broker's own limits."""
+_QUOTA: Final = "quota:"
 TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one pool that stays full."""
 
@@ -35,6 +42,9 @@ class Charged(Protocol):
     policy: Policy
     block_index: BlockIndex
 
+    @property
+    def kind(self) -> str: ...
+
 
 def system_limits(config: ConfigView) -> PoolLimits | None:
     """The limits of the whole broker; None when there are none."""
@@ -42,6 +52,33 @@ def system_limits(config: ConfigView) -> PoolLimits | None:
     if messages < 0 and nbytes < 0:
         return None
     return PoolLimits(messages, nbytes, config["raybroker.system.blockingSendPolicy"])
+
+
+def quota_pool(name: str) -> str:
+    """The pool that all destinations of a quota have together on a broker."""
+    return _QUOTA + name
+
+
+def quota_limits(name: str, quota: Quota) -> PoolLimits:
+    """The limits of the pool of a quota, or of each of its pools."""
+    messages, nbytes, policy = quota["MessagesMaximum"], quota["BytesMaximum"], quota["Policy"]
+    return PoolLimits(
+        int(str(messages)), int(str(nbytes)), str(policy), f"quota {name!r}", "MessagesMaximum", "BytesMaximum"
+    )
+
+
+def _unknown(name: str) -> PoolLimits:
+    """Of a quota that there is not (any more): an orphaned destination may refer to one. Nothing has room in it."""
+    owner = f"quota {name!r}, which there is not on this broker (give the destination another one),"
+    return PoolLimits(0, 0, owner=owner, messages_name="MessagesMaximum", bytes_name="BytesMaximum")
+
+
+class _Pool(NamedTuple):
+    """The pool that a destination belongs to. ``alone``: no other host has a part of it."""
+
+    name: str
+    limits: PoolLimits
+    alone: bool
 
 
 class _Told:
@@ -57,7 +94,7 @@ class _Told:
 
 class Pools:
     """``shares`` by the pool's name; ``ask``: asks the broker for more of a pool, which answers by ``granted`` or
-    ``unanswered``; None: this host is the whole broker."""
+    ``unanswered``; None: this host is the whole broker; ``quotas``: those there are, see :meth:`define`."""
 
     def __init__(
         self, config: ConfigView, homes: Callable[[], Iterable[Charged]], observers: Observers,
@@ -65,6 +102,7 @@ class Pools:
     ) -> None:  # fmt: skip
         self.shares: dict[str, PoolShare] = {}
         self.ask: Callable[[PoolShare], None] | None = None
+        self.quotas: Mapping[str, Quota] = {}
         self._config = config
         self._homes = homes
         self._observers = observers
@@ -72,59 +110,117 @@ class Pools:
         self._now_ms = now_ms
         self._report = report
         self._told: dict[str, _Told] = {}
+        self._charged: dict[str, dict[int, Charged]] = {}
+        """Pool of a quota → the destinations that are charged to it, by number."""
+        self._refused: dict[str, int] = {}
+        """Quota → messages that pools have refused that are no more."""
+        self._version = 0
+        """What the version of a new share begins above: the broker takes no statement of an older one."""
 
     # ---- which destination is in which pool ------------------------------------------------------------------------
 
+    def define(self, quotas: Mapping[str, Quota]) -> None:
+        """From now on these are the quotas there are; who waits in one whose limits change waits by the new ones."""
+        self.quotas = dict(quotas)
+        self._refused = {name: count for name, count in self._refused.items() if name in self.quotas}
+        self.configure()
+
     def configure(self) -> None:
-        """The configuration may have changed: make pools, change them, and let go of those that are no more."""
-        wanted = system_limits(self._config)
-        if wanted is None and SYSTEM not in self.shares:
-            return
-        share = self.shares.get(SYSTEM)
-        if wanted is None:
-            share = self.shares.pop(SYSTEM)
-            share.configure(PoolLimits(-1, -1))  # Whoever waits goes in.
-        elif share is None:
-            share = self.shares[SYSTEM] = PoolShare(SYSTEM, wanted, alone=self.ask is None)
-        else:
-            share.configure(wanted)
-        self._blocked().serve(share)
-        for home in self._homes():
+        """Limits may have changed: make pools, change them, and let go of those that are no more."""
+        self._configure_system()
+        for home in list(self._homes()):
             self.assign(home)
-        if wanted is not None:
-            self.ask_if_wanted(share)
+        for name in list(self._charged):
+            share, (first, *_) = self.shares[name], self._charged[name].values()
+            limits = self._pool_of(first)
+            assert limits is not None
+            if limits.limits != share.limits:
+                share.configure(limits.limits)
+                self._after(share)
+
+    def _configure_system(self) -> None:
+        wanted, share = system_limits(self._config), self.shares.get(SYSTEM)
+        if share is None:
+            if wanted is not None:
+                self.shares[SYSTEM] = self._new_share(_Pool(SYSTEM, wanted, self.ask is None))
+                self._after(self.shares[SYSTEM])
+        elif wanted is not None:
+            share.configure(wanted)
+            self._after(share)
+        else:
+            self._drop(share)
+            self._blocked().serve(share)
+
+    def _new_share(self, pool: _Pool) -> PoolShare:
+        return PoolShare(pool.name, pool.limits, alone=pool.alone, version=self._version)
+
+    def _drop(self, share: PoolShare) -> None:
+        """The pool is no more, or nothing here is charged to it: whoever waits goes in."""
+        del self.shares[share.name]
+        self._version = max(self._version, share.version + 1)
+        if quota := _quota_of(share.name):
+            self._refused[quota] = self._refused.get(quota, 0) + share.refused
+        self._told.pop(share.name, None)
+        share.configure(PoolLimits(-1, -1))
 
     def assign(self, home: Charged) -> None:
         """Charge the destination to its pool; whoever waits for room in another one is refused."""
-        share, account = self._share_of(home), home.policy.account
-        if account is not None and account.share is share:
-            return
+        pool, account = self._pool_of(home), home.policy.account
         if account is not None:
+            if pool is not None and account.share is self.shares.get(pool.name):
+                return
             if account.share.name in self.shares:
                 self._blocked().turn_away(account.share, lambda one: one.home is home, REPOINTED)
             self._release(home, account)
-        if share is not None:
-            account = home.policy.account = Account(share)
-            account.charge(home.block_index.messages, home.block_index.bytes_held)
-            share.cover()
-            self._observers.add(home.number, self.look)
+        if pool is not None:
+            self._charge(home, pool)
+        if account is not None:
+            self._blocked().serve(account.share)
+
+    def _charge(self, home: Charged, pool: _Pool) -> None:
+        share = self.shares.get(pool.name)
+        if share is None:
+            share = self.shares[pool.name] = self._new_share(pool)
+        if pool.name != SYSTEM:
+            self._charged.setdefault(pool.name, {})[home.number] = home
+        account = home.policy.account = Account(share)
+        account.charge(home.block_index.messages, home.block_index.bytes_held)
+        share.cover()
+        self._observers.add(home.number, self.look)
+        self.ask_if_wanted(share)
 
     def forget(self, home: Charged) -> None:
-        """It is destroyed."""
+        """It is about to be destroyed."""
         account = home.policy.account
         if account is not None:
+            self._blocked().turn_away(account.share, lambda one: one.home is home, DESTROYED)
             self._release(home, account)
+            self._blocked().serve(account.share)
 
     def _release(self, home: Charged, account: Account) -> None:
+        """Charge it to nothing; whoever waits for the room that this makes is still to be served."""
         self._observers.remove(home.number, self.look)
         account.close()
         home.policy.account = None
-        self._blocked().serve(account.share)
+        name = account.share.name
+        if name in self._charged:
+            del self._charged[name][home.number]
+            if not self._charged[name]:
+                del self._charged[name]
+                self._drop(account.share)
 
-    def _share_of(self, home: Charged) -> PoolShare | None:
-        if not self.shares or home.name == DMQ or is_metrics_topic(home.name):
+    def _pool_of(self, home: Charged) -> _Pool | None:
+        if name := home.policy.attributes.quota:
+            quota = self.quotas.get(name)
+            if quota is None:
+                return _Pool(f"{_QUOTA}{name}/", _unknown(name), alone=True)
+            if quota["Shared"]:
+                return _Pool(quota_pool(name), quota_limits(name, quota), self.ask is None)
+            return _Pool(f"{_QUOTA}{name}/{home.kind} {home.name}", quota_limits(name, quota), alone=True)
+        share = self.shares.get(SYSTEM)
+        if share is None or home.name == DMQ or is_metrics_topic(home.name):
             return None
-        return self.shares.get(SYSTEM)
+        return _Pool(SYSTEM, share.limits, share.alone)
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -156,8 +252,9 @@ class Pools:
     def recall(self, pool: str, owed: Room) -> dict[str, Any]:
         """Give back what is not used, and say what is; ``owed``: room to set aside for others that wait."""
         share = self.shares.get(pool)
-        if share is None:
-            return {"version": 0, "lease": (0, 0), "waiting": 0, "known": False}
+        if share is None:  # Nothing here is charged to a quota; the broker's limits may still have to come.
+            known = _quota_of(pool) != ""
+            return {"version": self._version, "lease": (0, 0), "waiting": 0, "known": known}
         share.surrender()
         share.set_aside(owed, self._now_ms())
         self._blocked().serve(share)
@@ -199,11 +296,21 @@ class Pools:
             "refused": share.refused,
         }  # fmt: skip
 
-    def metrics(self) -> dict[str, int]:
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a pool of a quota: quota, messages, bytes, waiting, refused, and the destinations charged to it."""
+        return [
+            {"quota": _quota_of(name), "messages": share.used_messages, "bytes": share.used_bytes,
+             "waiting": len(share.waiting), "refused": share.refused,
+             "destinations": sorted(f"{home.kind} {home.name}" for home in self._charged[name].values())}
+            for name, share in self.shares.items() if name in self._charged
+        ]  # fmt: skip
+
+    def metrics(self) -> dict[str, Any]:
         """See the catalogue of metrics."""
+        found = self._quota_metrics()
         share = self.shares.get(SYSTEM)
         if share is None:
-            return {}
+            return found
         row = {
             "system_messages": share.used_messages,
             "system_message_bytes": share.used_bytes,
@@ -214,7 +321,37 @@ class Pools:
             row["system_limit_messages"] = share.limits.messages
         if share.limits.bytes >= 0:
             row["system_limit_bytes"] = share.limits.bytes
-        return row
+        return found | row
+
+    def _quota_metrics(self) -> dict[str, dict[str, int]]:
+        """By quota, of those there are; no row where there is none."""
+        found: dict[str, dict[str, int]] = {}
+
+        def add(key: str, quota: str, value: int) -> None:
+            row = found.setdefault(key, {})
+            row[quota] = row.get(quota, 0) + value
+
+        for quota, refused in self._refused.items():
+            add("quota_refused_messages_total", quota, refused)
+        for row in self.rows():
+            quota = row["quota"]
+            if quota in self.quotas:
+                add("quota_messages", quota, row["messages"])
+                add("quota_message_bytes", quota, row["bytes"])
+                add("quota_blocked_sends", quota, row["waiting"])
+                add("quota_refused_messages_total", quota, row["refused"])
+        for quota in found.get("quota_messages", ()):
+            limits = quota_limits(quota, self.quotas[quota])
+            if limits.messages >= 0:
+                add("quota_limit_messages", quota, limits.messages)
+            if limits.bytes >= 0:
+                add("quota_limit_bytes", quota, limits.bytes)
+        return found
+
+
+def _quota_of(pool: str) -> str:
+    """The quota that a pool is of; "" for another one."""
+    return pool.removeprefix(_QUOTA).partition("/")[0] if pool.startswith(_QUOTA) else ""
 
 
 def _maxima(share: PoolShare) -> str:

@@ -79,6 +79,14 @@ class HostPort(Protocol):
         other hosts where senders wait."""
         ...
 
+    async def define_quotas(self, quotas: Row) -> None:
+        """From now on these are the quotas there are: name → attributes."""
+        ...
+
+    async def pools(self) -> list[Row]:
+        """See engine.pools.Pools.rows."""
+        ...
+
     # ---- subscriptions
 
     async def subscriptions(self, name: str | None) -> list[Row]:

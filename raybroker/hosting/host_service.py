@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from raybroker.hosting.store_administration import StoreAdministration
 from raybroker.metrics import process
 from raybroker.model.errors import BrokerError
 from raybroker.model.names import check_destination_type, is_metrics_topic
+from raybroker.model.quota import Quota
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
@@ -77,6 +78,7 @@ class HostService(HostMessages):
 
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     hosts   how many hosts share the memory
+    quotas  those there are, until the broker says it
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class HostService(HostMessages):
         hosts: Callable[[], int] = lambda: 1,
         disk: Path | None = None,
         lease: Lease | None = None,
+        quotas: Mapping[str, Quota] | None = None,
     ) -> None:
         super().__init__()
         self._forgotten = forgotten
@@ -118,6 +121,7 @@ class HostService(HostMessages):
         self._lease = lease
         if lease is not None:
             self.host.pools.ask = self._ask_lease
+        self.host.pools.quotas = dict(quotas or {})
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
@@ -391,6 +395,12 @@ class HostService(HostMessages):
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
         return {"incarnation": self.host.incarnation, **self.host.pools.recall(pool, Room(*owed))}
+
+    async def define_quotas(self, quotas: Row) -> None:
+        self.host.pools.define(quotas)
+
+    async def pools(self) -> list[Row]:
+        return self.host.pools.rows()
 
     async def configure(self, changed: Row) -> None:
         self._config.replace(changed)

@@ -164,6 +164,11 @@ def check_template_name(name: object) -> str:
     return _check_instance_name(name, "template")
 
 
+def check_quota_name(name: object) -> str:
+    """The name, unchanged, if it may name a quota.  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "quota")
+
+
 def _check_instance_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _INSTANCE.fullmatch(name):
         raise ConfigError(

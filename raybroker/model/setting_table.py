@@ -389,6 +389,10 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "over their redelivery limit; and consumers that come and go. A line a message and event.", reload=_LIVE),
     Setting("messageLoggingFormat", "string", "", "destination",
             "What a line of messages.log has beside the message's ids, as expirationLoggingPolicy.", reload=_LIVE),
+    Setting("quota", "string", "", "destination",
+            "The quota (create quota) that bounds what the destination holds, beside its own limits. It then does not "
+            "count for imq.system.max_count and imq.system.max_size. Another one, from one moment to the next: sends "
+            "that wait for room are refused. Empty: the broker's own limits hold.", reload=_LIVE),
     Setting("template", "string", "", "destination",
             "The template that supplies the attributes which are not given when the destination is created.",
             reload="fixed"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
 
 from raybroker.model.errors import ConfigError, InvalidDestinationError
-from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_table import ALL, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
@@ -41,6 +41,7 @@ _DMQ_RULES: Final[Mapping[str, tuple[Value, ...]]] = {
     "isLocalOnly": (False,),
     "unitOfOrder": (False,),
     "errorDestination": ("",),
+    "quota": ("",),
 }
 """The attributes of these that mq.sys.dmq may have: it takes what others reject, from everywhere, as it comes, and
 passes nothing on."""
@@ -147,6 +148,7 @@ class DestinationAttributes:
     reloadXMLSchemaOnFailure: bool = False
     messageLoggingEnabled: bool = False
     messageLoggingFormat: str = ""
+    quota: str = ""
     template: str = ""
 
     def as_dict(self, type: DestinationType | None = None) -> dict[str, Value]:  # noqa: A002 - as everywhere
@@ -287,6 +289,8 @@ def _overridden(
     for one, other in _EXCLUSIVE:
         if all(getattr(found, key) == value for key, value in (one, other)):
             raise ConfigError(f"{one[0]}={one[1]} and {other[0]}={other[1]} exclude each other; choose one")
+    if found.quota:
+        check_quota_name(found.quota)
     if found.destinationKeys:
         parse_sort_keys(found.destinationKeys)
     if found.duplicateWindowMs and found.unitOfOrderRouting == "PathService":

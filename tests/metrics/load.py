@@ -63,7 +63,8 @@ def destinations(admin: Any) -> None:
     }.items():
         admin.create_destination("queue", name, hosting="shared", **attributes)
     admin.create_destination("topic", "prices", hosting="shared")
-    admin.create_destination("queue", "still", hosting="shared")
+    admin.create_quota("roomy", MessagesMaximum=10_000_000, BytesMaximum="1024m")
+    admin.create_destination("queue", "still", hosting="shared", quota="roomy")
     admin.pause_destination("queue", "still")
 
 

@@ -1,18 +1,24 @@
-"""The simulation with a limit of the whole broker: a twin accepts a refusal only while the pool is full."""
+"""The simulation with limits that destinations share: a twin accepts a refusal only while their pool is full."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from raybroker.core.admission.pool_share import Account, PoolShare
+from raybroker.engine.blocked_sends import BlockedSends
+from raybroker.model.quota import quota_of
+from tests.simulation.plan import DMQ, MS
 from tests.simulation.world import World
 
 MOST = 12
 SEEDS = 12
+CHANGE_MS = 150
+"""Between two changes of quotas."""
 
 
 def run(policy: str, seeds: range) -> Counter[str]:
@@ -25,25 +31,98 @@ def run(policy: str, seeds: range) -> Counter[str]:
     return seen
 
 
+class Administrator:
+    """Changes the limits of quotas, and which quota destinations refer to, while everything goes on."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._rng = Random(seed)
+        self.changes: Counter[str] = Counter()
+        world.loop.after(CHANGE_MS * MS, self._change)
+
+    def _change(self) -> None:
+        world, rng = self._world, self._rng
+        if world.healing:
+            for quota in world.quotas.values():
+                quota.update(quota_of({"MessagesMaximum": MOST}, quota))
+            if world.running is not None:
+                world.running.pools.define(world.quotas)
+        else:
+            world.loop.after(rng.randrange(2 * CHANGE_MS) * MS, self._change)
+            if rng.random() < 0.5:
+                name = rng.choice(sorted(world.quotas))
+                most, before = rng.randint(0, MOST), int(str(world.quotas[name]["MessagesMaximum"]))
+                world.quotas[name] = quota_of({"MessagesMaximum": most}, world.quotas[name])
+                self.changes["raised" if most > before else "lowered"] += 1
+                if world.running is not None:
+                    world.running.pools.define(world.quotas)
+            else:
+                self._repoint(rng.randrange(len(world.plan.homes)))
+        if world.healing and world.running is None:
+            world.loop.after(MS, self._change)
+
+    def _repoint(self, index: int) -> None:
+        world, host = self._world, self._world.running
+        plan = world.plan.homes[index]
+        if host is None or plan.name == DMQ or plan.key not in host.registry.destinations:
+            return
+        world.named[index] = self._rng.choice(sorted(world.quotas))
+        host.administration.update(plan.name, {"quota": world.named[index]}, lambda: None, plan.kind)
+        self.changes["repointed"] += 1
+
+
+def run_quotas(policy: str, shared: bool, seeds: range) -> tuple[Counter[str], Counter[str]]:
+    """What happened in seeds with two small quotas that change, and the changes."""
+    seen, changes = Counter[str](), Counter[str]()
+    for seed in seeds:
+        quota = {"MessagesMaximum": MOST, "Policy": policy, "Shared": shared}
+        world = World(seed, {}, {"one": quota, "other": quota})
+        administrator = Administrator(world, seed)
+        world.run()
+        seen += world.watch.seen
+        changes += administrator.changes
+    return seen, changes
+
+
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
 def test_the_broker_is_never_over_its_limit_and_refuses_only_when_it_is_full(policy: str) -> None:
     assert run(policy, range(SEEDS))["pool full"] > SEEDS
 
 
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_no_quota_is_exceeded_while_quotas_and_what_refers_to_them_change(policy: str, shared: bool) -> None:
+    seen, changes = run_quotas(policy, shared, range(SEEDS))
+    assert all(seen[what] for what in ("pool full", "over a lowered limit", "sends that wait")), seen
+    assert all(changes[what] for what in ("raised", "lowered", "repointed")), changes
+
+
 def _nothing(*args: Any) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "wrong"),
-    [
-        pytest.param(Account, "charge", _nothing, id="what is held is charged"),
-        pytest.param(PoolShare, "fits", lambda self, messages, nbytes: True, id="what does not fit waits"),
-        pytest.param(PoolShare, "fits", lambda self, messages, nbytes: False, id="what fits is taken"),
-    ],
-)
+RULES = [
+    pytest.param(Account, "charge", _nothing, id="what is held is charged"),
+    pytest.param(PoolShare, "fits", lambda self, messages, nbytes: True, id="what does not fit waits"),
+    pytest.param(PoolShare, "fits", lambda self, messages, nbytes: False, id="what fits is taken"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "wrong"), RULES)
 def test_a_rule_that_is_switched_off_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, wrong: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
         run("FIFO", range(SEEDS))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [*RULES, pytest.param(BlockedSends, "serve", _nothing, id="who waits is let in")],
+)
+def test_a_rule_of_quotas_that_is_switched_off_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, wrong: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    with pytest.raises(AssertionError):
+        run_quotas("FIFO", True, range(SEEDS))

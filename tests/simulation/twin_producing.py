@@ -59,7 +59,9 @@ def _without_room(twin: Twin, command: cmd.Send, out: Outcome) -> set[int]:
     if account is None:
         return set()
     rows = [row for e in (*out.immediate, *out.after_durable) if isinstance(e, Sent) for row in e.refused]
-    found = {index for row in rows if "imq.system" in row.text for index in range(row.start, row.end)}
+    texts = ("imq.system", "quota '", command.turned_away or "quota '")
+    lacking = [row for row in rows if any(text in row.text for text in texts)]
+    found = {index for row in lacking for index in range(row.start, row.end)}
     full = 0 <= account.share.limits.messages < twin.pool_used + len(command.sizes)
     assert not found or command.turned_away or full, "there was room"
     return found

@@ -152,7 +152,7 @@ class Watch:
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms)
         if home.policy.account is not None:
-            self._check_pool(home.policy.account.share, command)
+            self._check_pool(home.policy.account.share, command, twin.pool_used)
         if isinstance(command, cmd.SettleDeadLetters):
             assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
             self.codec.moved = {}
@@ -167,15 +167,21 @@ class Watch:
         self._log(home, twin)
         return out
 
-    def _check_pool(self, share: PoolShare, command: cmd.Command) -> None:
-        """All destinations of the host hold no more than their pool, after whatever a client has sent."""
+    def _check_pool(self, share: PoolShare, command: cmd.Command, before: int) -> None:
+        """All destinations of a pool hold no more than it may, or than ``before``, after whatever a client has sent."""
         assert self.world.host is not None
         homes = self.world.host.registry.destinations.values()
-        held = sum(home.block_index.messages for home in homes if home.name != DMQ)
+        accounts = ((home, home.policy.account) for home in homes)
+        held = sum(home.block_index.messages for home, one in accounts if one is not None and one.share is share)
+        charged = all((home.policy.account is None) == (home.name == DMQ) for home in homes)
+        assert charged, "a destination is not charged"
         assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
         if isinstance(command, cmd.Send) and command.attachment:
-            assert held <= share.limits.messages, f"{held} messages are held of {share.limits.messages}"
-            self.seen["pool full"] += held == share.limits.messages
+            most = share.limits.messages
+            assert held <= max(most, before), f"{held} messages are held of {most}"
+            self.seen["pool full"] += held == most
+            self.seen["over a lowered limit"] += held > most
+            self.seen["sends that wait"] += bool(share.waiting)
 
     def _check_only(self, home: Destination, command: cmd.Send) -> None:
         """What died in one subscription goes back to that alone."""

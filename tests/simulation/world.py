@@ -13,6 +13,7 @@ from raybroker.config import Config
 from raybroker.core.delivery import plain
 from raybroker.engine.host import Host
 from raybroker.model.errors import BrokerError
+from raybroker.model.quota import quota_of
 from raybroker.model.settings import destination_attributes
 from raybroker.model.units import default_unit
 from tests.simulation.checkers import Units, all_of, atomic
@@ -23,7 +24,7 @@ from tests.simulation.events import Loop, SimClock
 from tests.simulation.faults import Faults
 from tests.simulation.messages import unit_of
 from tests.simulation.network import Connection
-from tests.simulation.plan import MS, ConsumerPlan, draw
+from tests.simulation.plan import DMQ, MS, ConsumerPlan, draw
 from tests.simulation.transactors import SimTransactor, Unit
 from tests.simulation.watch import Watch
 
@@ -37,10 +38,14 @@ class World:
     """``run`` raises AssertionError, or whatever the broker raises, when the seed finds something.
 
     ``decisions``: what was decided about prepared transactions, by key; ``active``: keys whose client sees to them;
-    ``properties``: of the broker, beside those that the seed chooses.
+    ``properties``: of the broker, beside those that the seed chooses; ``quotas``: name → attributes, each destination
+    refers to one of them.
     """
 
-    def __init__(self, seed: int, properties: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, seed: int, properties: Mapping[str, object] | None = None,
+        quotas: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:  # fmt: skip
         self.rng = Random(seed)
         self.plan = draw(self.rng)
         self.loop = Loop()
@@ -67,6 +72,9 @@ class World:
         self.incarnation = 0
         self._numbers = 0
         self._alarm_at = -1
+        self.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
+        self.named: dict[int, str] = {}
+        """Destination, by its place in the plan → the quota it refers to, where that is not the first choice."""
         self._config = Config.of({
             "imq.autocreate.reaptime": 1,
             "raybroker.memory.block_cache_bytes": self.plan.cache_bytes,
@@ -110,9 +118,13 @@ class World:
         plan, host = self.plan.homes[index], self.running
         if host is None or plan.key in host.registry.destinations:
             return
-        attributes = destination_attributes(plan.attributes, type=plan.kind)
+        quota = {"quota": self.quota_of_home(index)} if plan.name != DMQ else {}
+        attributes = destination_attributes({**plan.attributes, **quota}, type=plan.kind)
         host.administration.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
         self.watch.wrap(host.registry.destinations[plan.key])
+
+    def quota_of_home(self, index: int) -> str:
+        return self.named.get(index) or (list(self.quotas)[index % len(self.quotas)] if self.quotas else "")
 
     def unit_of(self, value: int) -> str | None:
         """The unit of order that a message's producer has stamped on it; it has none while it is dead."""
@@ -143,6 +155,7 @@ class World:
             self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
             failed=host.executor.fail, durable=self.watch.durable, snapshot=self.watch.snapshot,
         )  # fmt: skip
+        host.pools.quotas = dict(self.quotas)
         host.start(self.committer)
         self.host = host
         self.watch.recovered(host)

@@ -79,7 +79,8 @@ class PoolShare:
     limits   of the whole pool
     alone    nobody else has a share: the lease is the whole pool
     used     messages and bytes of the destinations that the pool is charged for
-    version  grows when the host gives some of its lease back; a grant for an older one is void
+    version  grows when the host gives some of its lease back; a grant for an older one is void.  The first is above
+             the one given
     refused  messages that were refused for lack of room, by sends of clients
     """
 
@@ -89,12 +90,12 @@ class PoolShare:
         "used_messages", "version", "waiting",
     )  # fmt: skip
 
-    def __init__(self, name: str, limits: PoolLimits, *, alone: bool) -> None:
+    def __init__(self, name: str, limits: PoolLimits, *, alone: bool, version: int = 0) -> None:
         self.name = name
         self.limits = limits
         self.alone = alone
         self.used_messages = self.used_bytes = 0
-        self.version = 0
+        self.version = version
         self.waiting: list[Waiter] = []
         self.asking = False
         """The broker was asked and has not answered."""
@@ -211,6 +212,7 @@ class PoolShare:
         if over and not self.alone:
             self.version += 1
             self.lease = Room(_larger(lease.messages, self.used_messages), _larger(lease.bytes, self.used_bytes))
+            self._new = True  # The broker has to know, so that it grants others less.
 
     # ---- admission -------------------------------------------------------------------------------------------------
 

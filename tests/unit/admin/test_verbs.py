@@ -22,6 +22,7 @@ from raybroker.broker.definitions import Definitions
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.forwarding_agents import Agents
 from raybroker.broker.message_administration import Messages
+from raybroker.broker.quotas import Quotas
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions
@@ -34,7 +35,7 @@ from raybroker.hosting.host_service import HostService
 from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
-    Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates,
+    Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
     Properties, Measuring,
 )  # fmt: skip
 OF_CLUSTER = (ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties)

@@ -28,6 +28,7 @@ class FakeHost:
         self.served: dict[tuple[str, str], Row] = {(row["type"], row["name"]): row for row in served}
         self.created: list[str] = []
         self.configured: Row | None = None
+        self.quotas: Row | None = None
         self.calls: list[tuple[Any, ...]] = []
         self.subscribed: list[Row] = []
         self.begun: list[Row] = []
@@ -95,6 +96,18 @@ class FakeHost:
     async def configure(self, changed: Row) -> None:
         self._ask()
         self.configured = changed
+
+    async def define_quotas(self, quotas: Row) -> None:
+        self._ask()
+        self.quotas = quotas
+
+    async def pools(self) -> list[Row]:
+        self._ask()
+        return [
+            {"quota": row["attributes"]["quota"], "messages": 1, "bytes": 2, "waiting": 0, "refused": 3,
+             "destinations": [f"{key[0]} {key[1]}"]}
+            for key, row in self.served.items() if row.get("attributes", {}).get("quota")
+        ]  # fmt: skip
 
     async def state(self) -> Row:
         self._ask()

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.cluster.change_record import Change, ChangeRecord, Entry, Gap, Kind, RecordState, differences
-from raybroker.model.errors import BrokerError, ConfigError, InvalidDestinationError, ProtocolError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ProtocolError,
+)
 
 Q = ("queue", "orders")
 T = ("topic", "news")
@@ -52,6 +58,39 @@ def test_error_destinations_that_lead_back_are_refused_and_old_ones_are_carried_
     with pytest.raises(ConfigError, match="c to b to a to b"):
         record.propose(Change("update_destination", ("queue", "c"), to("b")))
     record.propose(Change("update_destination", ("queue", "b"), to("")))
+
+
+def test_a_quota_is_there_as_long_as_something_refers_to_it() -> None:
+    record = record_of(Change("create_quota", ("q",), {"MessagesMaximum": 5, "Policy": "FIFO"}))
+    named = {"quota": "q"}
+    for kind in ("create_destination", "set_template"):
+        key = ("queue", "a") if kind == "create_destination" else ("a",)
+        with pytest.raises(ConfigError, match="there is no quota 'x'"):
+            record.propose(Change(kind, key, {"quota": "x"}))  # type: ignore[arg-type]
+        record.propose(Change(kind, key, named))  # type: ignore[arg-type]
+    record.propose(Change("update_quota", ("q",), {"MessagesMaximum": 6}))
+    assert record.state.quotas == {("q",): {"MessagesMaximum": 6, "Policy": "FIFO"}}
+    with pytest.raises(IllegalStateError, match="quota 'q' is in use by queue a"):
+        record.propose(Change("destroy_quota", ("q",)))
+    record.propose(Change("update_destination", ("queue", "a"), {"quota": ""}))
+    with pytest.raises(IllegalStateError, match="quota 'q' is in use by template a"):
+        record.propose(Change("destroy_quota", ("q",)))
+    record.propose(Change("drop_template", ("a",)))
+    record.propose(Change("destroy_quota", ("q",)))
+    assert record.state.quotas == {}
+
+
+def test_quotas_come_before_what_refers_to_them_and_go_after_it() -> None:
+    have = record_of(
+        Change("create_quota", ("old",), {"n": 1}), Change("create_destination", Q, {"quota": "old"})
+    ).state  # fmt: skip
+    want = record_of(
+        Change("create_quota", ("new",), {"n": 1}), Change("create_destination", Q, {"quota": "new"}),
+        Change("set_template", ("t",), {"quota": "new"}),
+    ).state  # fmt: skip
+    for change in differences(have, want):
+        have.make(change)
+    assert have == want
 
 
 def test_changes_are_numbered_from_one_and_lead_to_a_state() -> None:  # K-10
@@ -170,6 +209,7 @@ changes = st.one_of(
               st.tuples(st.sampled_from(["queue", "topic"]), names), marks),
     st.builds(Change, st.sampled_from(["create_subscription", "destroy_subscription"]),
               st.tuples(st.just(""), names), names.map(lambda n: {"topic": n})),
+    st.builds(Change, st.sampled_from(["create_quota", "update_quota", "destroy_quota"]), st.tuples(names), marks),
     st.builds(Change, st.sampled_from(["set_template", "drop_template", "add_broker", "remove_broker"]),
               st.tuples(names), marks),
 )  # fmt: skip
@@ -196,7 +236,7 @@ def test_differences_lead_from_any_state_to_any_other(before: list[Change], afte
             have.apply(change)
     assert sorted(have.brokers) == sorted(want.brokers)
     assert (have.destinations, have.subscriptions) == (want.destinations, want.subscriptions)
-    assert have.templates == want.templates
+    assert (have.templates, have.quotas) == (want.templates, want.quotas)
 
 
 @given(st.lists(changes, max_size=25))

@@ -13,6 +13,7 @@ from raybroker.core.destination import Destination
 from raybroker.engine.host import Host
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block, encode_block
+from raybroker.model.quota import quota_of
 from raybroker.model.record import Entry
 from raybroker.model.settings import dead_message_queue, destination_attributes
 from raybroker.store.memory import MemoryStore
@@ -211,7 +212,8 @@ class Rig:
 
     def __init__(
         self, store: MemoryStore | None = None, incarnation: int = 1, clock: Clock | None = None, *,
-        forwards: bool = False, memory: FakeMemory | None = None, **config: Any,
+        forwards: bool = False, memory: FakeMemory | None = None,
+        quotas: dict[str, Any] | None = None, **config: Any,
     ) -> None:  # fmt: skip
         self.memory = memory
         self.store = store or MemoryStore()
@@ -232,6 +234,7 @@ class Rig:
             forward=self._forward if forwards else None, report=self.reports.append,
             memory=memory,
         )  # fmt: skip
+        self.host.pools.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
         self.committer = SlowCommitter(self.store)
         self.host.start(self.committer)
         self.committer.sync()
@@ -249,7 +252,9 @@ class Rig:
     def restart(self, **config: Any) -> Rig:
         """The same store after the process died, with what was durable."""
         changed = self.config | config
-        return Rig(self.store.crash(), self.incarnation + 1, self.clock, forwards=self.forwards, **changed)
+        quotas = dict(self.host.pools.quotas)
+        store = self.store.crash()
+        return Rig(store, self.incarnation + 1, self.clock, forwards=self.forwards, quotas=quotas, **changed)
 
     def survivor(self) -> Rig:
         """What a restart would find if the process died now; this one lives on."""

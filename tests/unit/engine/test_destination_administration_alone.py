@@ -39,8 +39,9 @@ class Administered(Desk):
         )
         quarantine: Any = SimpleNamespace(forget=lambda home: self.told.append("quarantine"))
         self.verbs = DestinationAdministration(
-            self.executor, self.registry, installation, self.attachments, quarantine, meters, self.lines.append
-        )
+            self.executor, self.registry, installation, self.attachments, quarantine, meters, self.lines.append,
+            lambda home: self.told.append("pool"),
+        )  # fmt: skip
 
     def _make(self, definition: Definition) -> Any:
         return self.add(
@@ -85,7 +86,7 @@ def test_an_auto_created_one_becomes_the_administrators() -> None:
     world.create(maxNumMsgs=9)
     assert (home.attributes.maxNumMsgs, home.reap_ms) == (9, None)
     assert not world.registry.definition(home).auto_created
-    assert world.told == ["thresholds"]
+    assert world.told == ["thresholds", "pool"]
 
 
 def test_an_update_is_all_or_nothing_and_producers_hear_of_new_credit() -> None:
