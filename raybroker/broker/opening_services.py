@@ -57,7 +57,7 @@ async def open_services(
     def access(service: str) -> Access:
         return Access(rules if controlled(config, service) else None)
 
-    gateways = await _gateways(config, administration.broker, directory)
+    gateways = await _gateways(config, administration.broker, directory, now_ns)
     services = ConnectionServices(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, access=access, now_ns=now_ns,
@@ -74,7 +74,9 @@ async def open_services(
     return services
 
 
-async def _gateways(config: ConfigView, broker: str, directory: Path) -> GatewayOpener | None:
+async def _gateways(
+    config: ConfigView, broker: str, directory: Path, now_ns: Callable[[], int]
+) -> GatewayOpener | None:
     """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
     if not protocols:
@@ -94,6 +96,10 @@ async def _gateways(config: ConfigView, broker: str, directory: Path) -> Gateway
         if "https" in protocols:
             tls = await asyncio.to_thread(ServerTls.of, config, directory)
             servers["https"] = http_server(config, broker, version, tls.context)
+    if "stomp" in protocols:
+        from raybroker.services.stomp.server import stomp_server
+
+        servers["stomp"] = stomp_server(config, metadata.version("raybroker"), now_ns)
     return Gateways(servers)
 
 

@@ -12,18 +12,19 @@ from raybroker.model.setting import INT_MAX, Setting
 
 SERVICE_KINDS: Final = {
     "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
-    "ssladmin": "ADMIN",
+    "ssladmin": "ADMIN", "stomp": "NORMAL",
 }  # fmt: skip
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
     "jms": "tcp", "ssljms": "tls", "httpjms": "http", "httpsjms": "https", "admin": "tcp", "ssladmin": "tls",
+    "stomp": "stomp",
 }  # fmt: skip
 TLS: Final = "tls"
 NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
 _THREADS: Final = {
     "jms": (10, 1000), "ssljms": (10, 500), "httpjms": (10, 500), "httpsjms": (10, 500), "admin": (4, 10),
-    "ssladmin": (4, 10),
+    "ssladmin": (4, 10), "stomp": (10, 1000),
 }  # fmt: skip
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
@@ -31,9 +32,9 @@ PORT_MAX: Final = 65_535
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
-            "Connection services that listen for programs outside the Ray cluster: jms, admin and httpjms, ssljms, "
-            "ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing listens "
-            "unless it is asked for."),
+            "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp and httpjms, "
+            "ssljms, ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing "
+            "listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
     Setting("imq.portmapper.port", "int", 7676, "broker",

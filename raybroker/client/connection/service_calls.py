@@ -92,6 +92,7 @@ class ServiceCalls:
         self._doors: dict[str, ServiceAddress] = {}
         """Broker → where it is asked for its service: a broker that was restarted may have other ports."""
         self._service = addresses[0].service
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"ServiceCalls({', '.join(map(str, self.addresses))})"
@@ -168,6 +169,7 @@ class ServiceCalls:
         if known is not None and isinstance(known.channel.reason, SecurityError):
             raise known.channel.reason  # An administrator has closed the connection: it stays so.
         async with self._opening:
+            self._require_open()
             known = self._controls.get(broker)
             if known is not None and not known.channel.lost:
                 return known
@@ -178,8 +180,16 @@ class ServiceCalls:
                 made = await self._open(await self._reach(address))
             except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
                 raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
+            if self._closed:
+                made.channel.close()
+            self._require_open()
             self._keep(broker, made)
             return made
+
+    def _require_open(self) -> None:
+        """A call may be under way when the connection is closed: it must not open it again."""
+        if self._closed:
+            raise IllegalStateError("the connection is closed")
 
     async def call(self, broker: str, method: str, *args: Any) -> Any:
         """See ClusterDirectory's Calls."""
@@ -206,6 +216,7 @@ class ServiceCalls:
 
     def close(self) -> None:
         """End the control connections: the broker learns that the client has gone."""
+        self._closed = True
         for control in self._controls.values():
             control.channel.close()
         self._controls.clear()

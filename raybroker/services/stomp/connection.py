@@ -1,0 +1,333 @@
+"""One connection of a STOMP client: its socket, the login, heart-beats, and how it ends.
+
+Bytes are read while few of them wait to be handled, and frames are handled while few bytes wait to be written: whoever
+does not read is not listened to.  An error is answered by ERROR, and ends the connection in every version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
+from raybroker.services.stomp.handles import BrokerConnection
+from raybroker.services.stomp.limits import HEAD_BYTES_UNKNOWN, READ_BYTES_HIGH, Limits
+from raybroker.services.stomp.session import MakeSession, StompSession
+from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode
+from raybroker.wire.stomp.parser import HEAD_BYTES_MAX, Parser
+
+LOG: Final = logging.getLogger("raybroker.services")
+BEAT_MS: Final = 100
+"""How often we can send heart-beats at most, and want some: a client's own wish decides, unless it is shorter."""
+BEAT_MS_MAX: Final = 24 * 3600 * 1000
+GRACE: Final = 2.0
+"""A client is gone after so many of its intervals without a byte."""
+GRACE_S: Final = 1.0
+"""And so much more, for machines that are busy."""
+LINGER_S: Final = 2.0
+"""After an ERROR or the answer to DISCONNECT a client has so much time to read it and to end the connection."""
+ERROR_CHARS_MAX: Final = 2000
+_SERVER: Final = "raybroker"
+
+
+class Door(Protocol):
+    """The server, as a connection sees it."""
+
+    limits: Limits
+    version: str
+
+    async def connect(self, connection: StompConnection, user: str, password: str, client_id: str | None,
+                      version: Version, ended: Callable[[BrokerError], object]
+    ) -> tuple[BrokerConnection, MakeSession]:
+        """Log in to the broker: the connection, and what makes sessions of it."""
+        ...
+
+    def known(self, connection: StompConnection) -> None:
+        """It has logged in."""
+        ...
+
+    def refused(self, peer: str, why: str) -> None: ...
+
+    def gone(self, connection: StompConnection) -> None: ...
+
+
+class StompConnection(asyncio.Protocol):
+    """See the module. ``peer``: address and port."""
+
+    def __init__(self, door: Door, peer: str) -> None:
+        self.peer = peer
+        self.turn = asyncio.Lock()
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self._parser = Parser(body_bytes_max=0, head_bytes_max=HEAD_BYTES_UNKNOWN)
+        self._version: Version = "1.0"
+        self._transport: asyncio.Transport | None = None
+        self._session: StompSession | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._more = asyncio.Event()
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+        self._handling = False
+        self._ended = False
+        """An ERROR was sent, or the answer to DISCONNECT: what comes is not looked at any more."""
+        self._lost = self._closing = self._begun = False
+        self._heard_s = self._wrote_s = self._loop.time()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # ---- the transport -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(0)
+        self._deadline = self._loop.call_later(self._door.limits.handshake_s, self._too_slow)
+        self._working = self._loop.create_task(self._work())
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_s = self._loop.time()
+        if self._ended:
+            return
+        self._parser.feed(data)
+        if self._handling and self._parser.buffered > READ_BYTES_HIGH and self._transport is not None:
+            self._transport.pause_reading()
+        self._more.set()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._flushed.clear()
+
+    def resume_writing(self) -> None:
+        self._flushed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._flushed.set()
+        self._cancel_timers()
+        self._stop_working()
+        if self._working is None:
+            self._door.gone(self)
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection has ended."""
+        if self._transport is not None and not self._lost and not self._ended and data:
+            self._wrote_s = self._loop.time()
+            self._transport.write(data)
+
+    async def flushed(self) -> None:
+        """Nothing is unsent. Raises ConnectionLostError when the connection is lost."""
+        await self._flushed.wait()
+        if self._lost:
+            raise ConnectionLostError("the STOMP client is gone")
+
+    def receipt(self, frame: Frame) -> None:
+        """Answer a frame that asks for it."""
+        receipt = frame.headers.get("receipt")
+        if receipt is not None:
+            self.write(encode(Frame("RECEIPT", {"receipt-id": receipt}), self._version))
+
+    def fail(self, error: BaseException, frame: Frame | None) -> None:
+        """ERROR, and the end."""
+        if self._ended or self._lost:
+            return
+        if not isinstance(error, BrokerError):
+            LOG.error("a frame of the STOMP client %s could not be handled", self.peer, exc_info=error)
+            error = BrokerError(f"the broker failed: {type(error).__name__}")
+        text = str(error)[:ERROR_CHARS_MAX]
+        headers = {"message": text.split("\n")[0], "error-code": str(error.code), "content-type": "text/plain"}
+        if frame is not None and "receipt" in frame.headers:
+            headers["receipt-id"] = frame.headers["receipt"]
+        if isinstance(error, ProtocolError) and self._session is None:
+            headers["version"] = ",".join(VERSIONS)
+        what = f"The frame {frame.command[:40]} could not be processed: " if frame is not None else ""
+        self.write(encode(Frame("ERROR", headers, f"{what}{text}\n".encode()), self._version))
+        LOG.info("[B1067] the STOMP client %s is told an error and closed: %s", self.peer, text)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Nothing more is handled; the client may read what was written."""
+        self._ended = True
+        self._cancel_timers()
+        self._stop_working()
+        transport = self._transport
+        if transport is None or self._lost:
+            return
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()  # What it still sends is dropped: closing now would take away what it has not read.
+        self._timers.append(self._loop.call_later(LINGER_S, transport.abort))
+        self._more.set()
+
+    def _stop_working(self) -> None:
+        """Whatever the frame at hand waits for; the session is then closed to its end."""
+        working = self._working
+        if working is None or not self._begun or self._closing:
+            return
+        if working is not asyncio.current_task(self._loop):
+            working.cancel()
+
+    def end(self, error: BrokerError) -> None:
+        """The broker has ended the connection behind this one, or the server shuts down."""
+        self.fail(error, None)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Handle frames, one after another, until the end."""
+        frame: Frame | None = None
+        self._begun = True
+        try:
+            while not self._ended and not self._lost:
+                frame = None
+                frame = await self._next_frame()
+                if frame is None:
+                    break
+                await self._handle(frame)
+        except asyncio.CancelledError:
+            if not self._lost and not self._ended:
+                raise
+        except ConnectionLostError as error:
+            self.fail(error, frame)
+        except Exception as error:  # noqa: BLE001 - told to the client, and logged when it is no fault of its own
+            if self._session is None:
+                self._door.refused(self.peer, str(error))
+            self.fail(error, frame)
+        finally:
+            self._closing = True
+            await self._close_session()
+            self._working = None
+            if self._lost:
+                self._door.gone(self)
+
+    async def _next_frame(self) -> Frame | None:
+        while not self._ended:
+            frame = self._parser.next_frame()
+            if frame is not None:
+                self._handling = True
+                await self.flushed()
+                return frame
+            self._handling = False
+            self._more.clear()
+            if self._transport is not None and not self._transport.is_reading():
+                self._transport.resume_reading()
+            await self._more.wait()
+        return None
+
+    async def _handle(self, frame: Frame) -> None:
+        if self._session is None:
+            await self._connect(frame)
+        elif frame.command == "DISCONNECT":
+            await self._session.settle_all()
+            self.receipt(frame)
+            self._finish()
+        else:
+            await self._session.handle(frame)
+
+    # ---- the login ---------------------------------------------------------------------------------------------------
+
+    async def _connect(self, frame: Frame) -> None:
+        if frame.command not in ("CONNECT", "STOMP"):
+            raise ProtocolError(f"the first frame is CONNECT, not {frame.command}")
+        headers = frame.headers
+        version = chosen_version(headers.get("accept-version"))
+        they_ms, we_ms = heart_beat(headers.get("heart-beat"))
+        core, sessions = await self._door.connect(
+            self, headers.get("login", ""), headers.get("passcode", ""), headers.get("client-id") or None, version,
+            self.end,
+        )  # fmt: skip
+        try:
+            await core.start()
+        except BaseException:
+            await core.close()
+            raise
+        self._version = self._parser.version = version
+        self._parser.body_bytes_max, self._parser.head_bytes_max = self._door.limits.body_bytes_max, HEAD_BYTES_MAX
+        self._session = StompSession(core, sessions, self, version)
+        self._cancel_timers()
+        self._door.known(self)
+        told = {
+            "version": version, "server": f"{_SERVER}/{self._door.version}", "session": core.identity,
+            "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0", "user-name": headers.get("login", ""),
+        }  # fmt: skip
+        self.write(encode(Frame("CONNECTED", told), version))
+        if version != "1.0":
+            self._begin_beats(they_ms, we_ms)
+
+    def _too_slow(self) -> None:
+        self._door.refused(self.peer, "it has not logged in in time")
+        self.fail(SecurityError("no login came in time"), None)
+
+    # ---- heart-beats -------------------------------------------------------------------------------------------------
+
+    def _begin_beats(self, they_ms: int, we_ms: int) -> None:
+        """``they_ms``, ``we_ms``: how often a byte comes, or is to be sent; 0 is never."""
+        if they_ms:
+            self._expect(max(they_ms, BEAT_MS) / 1000 * GRACE + GRACE_S)
+        if we_ms:
+            self._beat(max(we_ms, BEAT_MS) / 1000)
+
+    def _expect(self, silence_s: float) -> None:
+        left_s = self._heard_s + silence_s - self._loop.time()
+        if left_s <= 0 and self._transport is not None and self._transport.is_reading():
+            LOG.info("[B1068] the STOMP client %s is closed: no heart-beat for %.1f s", self.peer, silence_s)
+            self.abort()
+        else:
+            self._timers[:1] = [self._loop.call_later(max(left_s, silence_s / 10), self._expect, silence_s)]
+
+    def _beat(self, interval_s: float) -> None:
+        """Write when nothing else was written for most of the interval."""
+        if self._loop.time() - self._wrote_s >= interval_s / 2 and self._flushed.is_set():
+            self.write(EOL)
+        self._timers[1:] = [self._loop.call_later(interval_s / 2, self._beat, interval_s)]
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    async def _close_session(self) -> None:
+        session = self._session
+        if session is not None:
+            try:
+                await session.close()
+            except Exception:
+                LOG.exception("the session of the STOMP client %s has not ended as it should", self.peer)
+
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        if self._working is not None:
+            await asyncio.wait([self._working])
+
+
+def chosen_version(accepted: str | None) -> Version:
+    """The highest that both have; a client that says none has 1.0. Raises ProtocolError when there is none."""
+    if accepted is None:
+        return "1.0"
+    theirs = {one.strip() for one in accepted.split(",")}
+    found = [one for one in VERSIONS if one in theirs]
+    if not found:
+        raise ProtocolError(f"accept-version:{accepted:.80} has no version that is supported: {', '.join(VERSIONS)}")
+    return found[-1]
+
+
+def heart_beat(text: str | None) -> tuple[int, int]:
+    """(how often the client sends, how often it wants to hear), ms; raises ProtocolError."""
+    if text is None:
+        return 0, 0
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) <= 12 for part in parts):
+        raise ProtocolError(f"heart-beat:{text:.40} is no pair of milliseconds")
+    they, we = (min(int(part), BEAT_MS_MAX) for part in parts)
+    return they, we

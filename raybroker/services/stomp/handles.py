@@ -1,0 +1,78 @@
+"""What STOMP needs of a connection to the broker and of its sessions; the client's own classes have much more."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.system.clock import SystemClock
+
+
+class BrokerConnection(Protocol):
+    """A connection. ``used``: its client id is fixed from now on."""
+
+    clock: SystemClock
+    identity: str
+    used: bool
+    sessions: list[Any]
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Received(Protocol):
+    """A message that was received."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def body(self) -> Any: ...
+    @property
+    def properties(self) -> dict[str, Any]: ...
+    @property
+    def correlation_id(self) -> str | None: ...
+    @property
+    def reply_to(self) -> str | None: ...
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def destination(self) -> str: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def expiration(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def persistent(self) -> bool: ...
+    @property
+    def delivery_count(self) -> int: ...
+    @property
+    def unit_of_order(self) -> str | None: ...
+
+
+class ReceivingSession(Protocol):
+    """A session of mode "client", with one consumer."""
+
+    def acknowledge(self, up_to: Any, /) -> Confirmations: ...
+
+    def acknowledge_one(self, message: Any, /) -> Confirmations: ...
+
+    def settle_as(
+        self, message: Any, outcome: str, delay_ms: int | None = None, reason: str = "", /
+    ) -> Confirmations: ...
+
+    def flush_lazily(self) -> None: ...
+
+    async def close_the_rest(self) -> None: ...
+
+
+class Transactions(Protocol):
+    """Those of a transacted session."""
+
+    def join(self, messages: list[Any], /) -> None: ...
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...

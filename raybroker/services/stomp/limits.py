@@ -1,0 +1,29 @@
+"""Bounds of one STOMP connection, with what happens at the edge."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+HEAD_BYTES_UNKNOWN: Final = 8192
+"""Of a frame before the login: it is refused with an ERROR, as all of these but the last three."""
+SUBSCRIPTIONS_MAX: Final = 1000
+TRANSACTIONS_MAX: Final = 100
+"""Open at the same time."""
+TRANSACTION_FRAMES_MAX: Final = 100_000
+"""SEND, ACK and NACK of one transaction."""
+PREFETCH_DEFAULT: Final = 100
+"""Messages that a subscription without a prefetch header has unacknowledged, or on their way."""
+PREFETCH_MAX: Final = 100_000
+SENDS_MAX: Final = 1000
+"""Messages that are not stored yet; further frames are read when there are fewer."""
+BATCH_BYTES: Final = 256 << 10
+"""Written at once for one subscription; the next batch follows when the kernel has taken it."""
+READ_BYTES_HIGH: Final = 256 << 10
+"""Read and not handled, unless they are one frame; more is read when there are fewer."""
+
+
+class Limits(NamedTuple):
+    """``body_bytes_max``: imq.message.max_size; ``handshake_s``: for the login."""
+
+    body_bytes_max: int
+    handshake_s: float

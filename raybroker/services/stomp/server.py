@@ -1,0 +1,129 @@
+"""The server of the service ``stomp``: accepts clients, on the loop of the gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from raybroker.model.bounds import message_bytes_max
+from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.settings import ConfigView
+from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.connection_services import accepting
+from raybroker.services.gateway import Gateway
+from raybroker.services.native import RefusalLog
+from raybroker.services.stomp.connection import StompConnection
+from raybroker.services.stomp.handles import BrokerConnection
+from raybroker.services.stomp.limits import Limits
+from raybroker.services.stomp.session import MakeSession, session_maker
+from raybroker.wire.stomp.frame import Version
+
+LOG: Final = logging.getLogger("raybroker.services")
+CLOSE_TIMEOUT_S: Final = 3.0
+TLS_TIMEOUT_S: Final = 10.0
+
+
+def stomp_server(config: ConfigView, version: str, now_ns: Callable[[], int]) -> Callable[[Gateway], StompServer]:
+    """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back."""
+    limits = Limits(message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000)
+    return lambda gateway: StompServer(gateway, limits, version, RefusalLog(now_ns).refused)
+
+
+class StompServer:
+    """``version``: of the broker; ``tls``: what holds for a new client, None for a service without TLS.
+
+    Bounds: ARRIVING_MAX clients that have not logged in, of them ARRIVING_OF_ADDRESS_MAX from one address; the others
+    by imq.stomp.max_threads.
+    """
+
+    def __init__(
+        self, gateway: Gateway, limits: Limits, version: str, refused: Callable[[str, str], None],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:  # fmt: skip
+        self.limits = limits
+        self.version = version
+        self.refused = refused
+        self._gateway = gateway
+        self._tls = tls
+        self._accepting: asyncio.Task[None] | None = None
+        self._bound: socket.socket | None = None
+        self._unknown: dict[StompConnection, str] = {}
+        """Clients that have not logged in → address."""
+        self._connections: set[StompConnection] = set()
+        self._arriving: set[asyncio.Task[None]] = set()
+
+    async def start(self, bound: socket.socket) -> None:
+        self._bound = bound
+        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
+
+    def _arrived(self, taken: socket.socket, peer: str) -> None:
+        address = peer.rpartition(":")[0]
+        of_address = Counter(self._unknown.values())[address]
+        if len(self._unknown) >= ARRIVING_MAX or of_address >= ARRIVING_OF_ADDRESS_MAX:
+            taken.close()
+            self.refused(peer, f"{of_address} connections of {address} have not logged in yet")
+            return
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = StompConnection(self, peer)
+        self._unknown[connection] = address
+        self._connections.add(connection)
+        task = asyncio.get_running_loop().create_task(self._take(taken, connection))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    async def _take(self, taken: socket.socket, connection: StompConnection) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: connection, taken)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: connection, taken, ssl=self._tls(), ssl_handshake_timeout=TLS_TIMEOUT_S
+                )
+        except (OSError, ssl.SSLError, BrokerError) as error:
+            taken.close()
+            self.gone(connection)
+            self.refused(connection.peer, f"TLS failed: {error}" if self._tls is not None else str(error))
+
+    # ---- the Door of connections -------------------------------------------------------------------------------------
+
+    async def connect(
+        self, connection: StompConnection, user: str, password: str, client_id: str | None, version: Version,
+        ended: Callable[[BrokerError], object],
+    ) -> tuple[BrokerConnection, MakeSession]:  # fmt: skip
+        core = await self._gateway.core_as(
+            user, password, peer=connection.peer, client_id=client_id, client=f"STOMP {version}", ended=ended
+        )
+        return core, session_maker(core)
+
+    def known(self, connection: StompConnection) -> None:
+        self._unknown.pop(connection, None)
+
+    def gone(self, connection: StompConnection) -> None:
+        self._unknown.pop(connection, None)
+        self._connections.discard(connection)
+
+    async def close(self) -> None:
+        """Tell all clients, and end."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._bound is not None:
+            self._bound.close()
+        for task in self._arriving:
+            task.cancel()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.end(ConnectionLostError("the broker shuts down"))
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.gather(*(connection.ended() for connection in connections))
+        except TimeoutError:
+            LOG.info("some STOMP clients have not ended in time")
+        for connection in connections:
+            connection.abort()

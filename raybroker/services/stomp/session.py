@@ -1,0 +1,430 @@
+"""What the frames of a client that has logged in do: on the gateway's loop, one frame after another.
+
+A frame is answered by RECEIPT when it asks for one, once it is done: a SEND when its message is stored, or in a
+transaction handed over; an ACK when the broker has confirmed it.  SEND and ACK frames are not waited for before the
+next frame is handled, and all others are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, Protocol
+
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
+from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
+from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_options import CommonOptions
+from raybroker.client.producer.unnamed import AnyProducer, UnnamedProducer
+from raybroker.client.session import opening
+from raybroker.client.session.joint_transaction import JointTransactions
+from raybroker.client.session.session import TRANSACTED, SessionCore
+from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, ResourceAllocationError
+from raybroker.model.names import is_temporary_name
+from raybroker.services.stomp.destinations import Target, Temporaries, target
+from raybroker.services.stomp.handles import BrokerConnection
+from raybroker.services.stomp.headers import body_of, number, send_options, truth
+from raybroker.services.stomp.limits import (
+    PREFETCH_DEFAULT,
+    PREFETCH_MAX,
+    SENDS_MAX,
+    SUBSCRIPTIONS_MAX,
+    TRANSACTIONS_MAX,
+)
+from raybroker.services.stomp.subscription import AUTO, MODES, Out, Subscription
+from raybroker.services.stomp.transaction import StompTransaction
+from raybroker.wire.stomp.frame import Frame, Version
+
+LOG: Final = logging.getLogger("raybroker.services")
+DURABLE: Final = ("activemq.subscriptionName", "durable-subscription-name")
+SHARED: Final = "shared-subscription-name"
+PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
+NO_LOCAL: Final = ("no-local", "activemq.noLocal")
+HARMLESS: Final = frozenset({*DURABLE, *PREFETCH, *NO_LOCAL, "activemq.dispatchAsync"})
+REFUSED: Final = ("browser", "activemq.", "sub-dest")
+"""Of SUBSCRIBE: what would make it something else, by the beginning of the header."""
+IDLE_TRANSACTIONS_MAX: Final = 4
+"""Sessions of ended transactions that the next ones use."""
+CLOSE_TIMEOUT_S: Final = 5.0
+ACK_CHARS_MAX: Final = 40
+"""Of the header ack, which is two numbers."""
+
+
+MakeSession = Callable[[str], SessionCore]
+
+
+class Client(Out, Protocol):
+    """The connection, as its session sees it."""
+
+    def receipt(self, frame: Frame) -> None:
+        """It is done: answer it if it asks for that."""
+        ...
+
+    def fail(self, error: BaseException, frame: Frame | None) -> None:
+        """Tell the client, and end the connection."""
+        ...
+
+
+class StompSession:
+    """``core``: the connection to the broker, which is started, and of which ``session(mode)`` makes sessions;
+    ``client``: the other side."""
+
+    def __init__(self, core: BrokerConnection, session: MakeSession, client: Client, version: Version) -> None:
+        self._core = core
+        self._make_session = session
+        self._client = client
+        self._version = version
+        self._temporaries = Temporaries()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._by_number: dict[int, Subscription] = {}
+        self._numbers = itertools.count(1)
+        self._delivering: dict[int, asyncio.Task[None]] = {}
+        self._transactions: dict[str, StompTransaction] = {}
+        self._idle: list[StompTransaction] = []
+        self._plain = self._session()
+        """What belongs to no subscription and no transaction."""
+        self._producing: UnnamedProducer | None = None
+        self._options = CommonOptions()
+        self._unsettled = 0
+        """Messages sent and not stored yet, and acknowledgements that are not confirmed and that somebody waits for."""
+        self._settled = asyncio.Event()
+        self._commands: Final[Mapping[str, Callable[[Frame], Any]]] = {
+            "SEND": self._send, "SUBSCRIBE": self._subscribe, "UNSUBSCRIBE": self._unsubscribe, "ACK": self._ack,
+            "NACK": self._nack, "BEGIN": self._begin, "COMMIT": self._commit, "ABORT": self._abort,
+        }  # fmt: skip
+
+    async def handle(self, frame: Frame) -> None:
+        """One frame but CONNECT and DISCONNECT; raises what it is answered by ERROR with."""
+        command = self._commands.get(frame.command)
+        if command is None:
+            raise ProtocolError(f"{frame.command} is no command for a client: it sends {', '.join(self._commands)}")
+        if await command(frame):
+            self._client.receipt(frame)
+
+    def _session(self, mode: str = "client") -> SessionCore:
+        made = self._make_session(mode)
+        self._core.used = True
+        self._core.sessions.append(made)
+        return made
+
+    # ---- SEND --------------------------------------------------------------------------------------------------------
+
+    async def _send(self, frame: Frame) -> bool:
+        headers = frame.headers
+        found = await self._destination(target(headers.get("destination")))
+        options = send_options(headers, self._core.clock.now_ms())
+        reply_to = headers.get("reply-to")
+        answers = None if reply_to is None else await self._destination(target(reply_to, "reply-to"))
+        body = body_of(headers, frame.body)
+        transaction = self._transaction_of(frame)
+        producer = transaction.producer if transaction is not None else await self._producer()
+        header, shared = self._options.find(
+            producer.shared, options.properties, options.correlation_id, answers, options.type, options.priority,
+            options.ttl_ms, options.delay_ms, options.unit, options.persistent, None,
+        )  # fmt: skip
+        opened = producer.known(found) or await producer.find(found)
+        if transaction is not None:
+            transaction.enter()
+            await self._put(opened, body, header, shared, None)
+            return True
+        waiter: Future[str] = Future()
+        self._unsettled += 1
+        waiter.add_done_callback(partial(self._stored, frame))
+        try:
+            await self._put(opened, body, header, shared, waiter)
+        except BaseException:
+            waiter.cancel()
+            raise
+        await self._settled_but(SENDS_MAX)
+        return False
+
+    async def _put(
+        self, producer: AnyProducer, body: str | bytes, header: bytes, shared: Shared, waiter: Future[str] | None
+    ) -> None:
+        urgent = waiter is not None
+        while producer.put(body, header, shared, waiter, urgent=urgent, block=False) is None:
+            await asyncio.wrap_future(producer.room_future())
+
+    def _stored(self, frame: Frame, waiter: Future[str]) -> None:
+        self._settle()
+        if waiter.cancelled():
+            return
+        error = waiter.exception()
+        if error is not None:
+            self._client.fail(error, frame)
+        else:
+            self._client.receipt(frame)
+
+    def _settle(self) -> None:
+        self._unsettled -= 1
+        self._settled.set()
+
+    async def _settled_but(self, most: int) -> None:
+        """Wait until at most so many are unsettled."""
+        while self._unsettled > most:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def _producer(self) -> UnnamedProducer:
+        if self._producing is None:
+            self._producing = await self._new_producer(self._plain)
+        return self._producing
+
+    async def _new_producer(self, session: SessionCore) -> UnnamedProducer:
+        producer = await opening.producer(session, None, None, None, None, None, None, None, None)
+        assert isinstance(producer, UnnamedProducer)
+        return producer
+
+    async def _destination(self, named: Target) -> Destination:
+        """A temporary one of this connection is made when it is not there."""
+        kind = Queue if named.kind == "queue" else Topic
+        if not named.own:
+            return kind(named.name) if is_temporary_name(named.name) else kind.checked(named.name)
+        real = self._temporaries.real(named.kind, named.name)
+        if real is None:
+            self._temporaries.require_room()
+            real = await make_temporary(self._plain, kind)
+            self._temporaries.add(named.kind, named.name, real)
+        return kind(real)
+
+    # ---- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def _subscribe(self, frame: Frame) -> bool:
+        headers = frame.headers
+        name = headers.get("id")
+        if name is None:
+            if self._version != "1.0":
+                raise ProtocolError("SUBSCRIBE has no header id")
+            name = headers.get("destination", "")
+        if name in self._subscriptions:
+            raise ProtocolError(f"there is a subscription {name!r:.80} already; UNSUBSCRIBE it or take another id")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise ResourceAllocationError(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
+        for header in headers:
+            if header not in HARMLESS and header.startswith(REFUSED) and headers[header] != "false":
+                raise NotSupportedError(f"the header {header:.80} of SUBSCRIBE is not supported; leave it out")
+        ack = headers.get("ack", AUTO)
+        if ack not in MODES:
+            raise ProtocolError(f"ack:{ack:.40} is no mode: it is {', '.join(MODES)}")
+        prefetch = next((found for key in PREFETCH if (found := number(headers, key)) is not None), PREFETCH_DEFAULT)
+        if not 1 <= prefetch <= PREFETCH_MAX:
+            raise ProtocolError(f"a prefetch of {prefetch} is none: it is 1 to {PREFETCH_MAX}")
+        no_local = any(truth(headers, key) for key in NO_LOCAL)
+        durable, shared = _first(headers, DURABLE), headers.get(SHARED)
+        if durable is not None and shared is not None and durable != shared:
+            raise ProtocolError(f"{SHARED} and the name of the durable subscription differ: there is one name")
+        destination = await self._destination(target(headers.get("destination")))
+        session = self._session()
+        consumer = await opening.consumer(
+            session, destination, headers.get("selector"), prefetch, None, no_local, None, None, name=durable or shared,
+            durable=durable is not None, shared=shared is not None,
+        )  # fmt: skip
+        number_ = next(self._numbers)
+        made = Subscription(
+            name, number_, ack, session, consumer, version=self._version, text_of=self._temporaries.text_of,
+            durable=durable, kind=destination.kind,
+        )  # fmt: skip
+        self._subscriptions[name] = self._by_number[number_] = made
+        self._client.receipt(frame)  # Before the first message.
+        task = self._delivering[number_] = asyncio.get_running_loop().create_task(made.deliver(self._client))
+        task.add_done_callback(self._delivered)
+        return False
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        """A consumer has ended; of one that was closed nobody has to be told."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._client.fail(error, None)
+
+    async def _unsubscribe(self, frame: Frame) -> bool:
+        headers = frame.headers
+        name = headers.get("id", headers.get("destination") if self._version == "1.0" else None)
+        durable = _first(headers, DURABLE)
+        subscription = self._subscriptions.pop(name, None) if name is not None else None
+        if subscription is None and durable is None:
+            raise ProtocolError(f"there is no subscription {name!r:.80}" if name else "UNSUBSCRIBE has no header id")
+        if subscription is not None:
+            await self._end(subscription)
+        if durable is not None:
+            await unsubscribe(self._plain, durable)
+        return True
+
+    async def _end(self, subscription: Subscription) -> None:
+        del self._by_number[subscription.number]
+        task = self._delivering.pop(subscription.number)
+        task.cancel()
+        await asyncio.wait([task])
+        if subscription.ack == AUTO:
+            subscription.session.flush_lazily()
+        await subscription.close()
+        self._core.sessions.remove(subscription.session)
+
+    # ---- ACK and NACK ------------------------------------------------------------------------------------------------
+
+    def _messages_of(self, frame: Frame) -> tuple[Subscription, int]:
+        """The subscription and serial that an ACK or NACK is about."""
+        headers = frame.headers
+        if self._version == "1.2":
+            text = headers.get("id", "")
+            first, _, second = text.partition("-")
+            if first.isdecimal() and second.isdecimal() and len(text) <= ACK_CHARS_MAX:
+                subscription = self._by_number.get(int(first))
+                if subscription is not None:
+                    return subscription, int(second)
+            raise ProtocolError(f"{frame.command} has no header id of a message: {text!r:.80}")
+        message_id = headers.get("message-id", "")
+        name = headers.get("subscription")
+        if name is None and self._version != "1.0":
+            raise ProtocolError(f"{frame.command} has no header subscription")
+        for subscription in self._subscriptions.values():
+            if name is None or subscription.name == name:
+                serial = subscription.serial_of(message_id)
+                if serial is not None:
+                    return subscription, serial
+        raise ProtocolError(f"no message {message_id!r:.120} waits for an acknowledgement")
+
+    async def _ack(self, frame: Frame) -> bool:
+        subscription, serial = self._messages_of(frame)
+        transaction = self._transaction_of(frame)
+        messages = subscription.take(serial)
+        if transaction is not None:
+            transaction.enter()
+            transaction.acknowledge(subscription, messages)
+            return True
+        return self._await(frame, subscription.acknowledge(messages))
+
+    async def _nack(self, frame: Frame) -> bool:
+        if self._version == "1.0":
+            raise ProtocolError("NACK is a command of STOMP 1.1 and later")
+        subscription, serial = self._messages_of(frame)
+        transaction = self._transaction_of(frame)
+        dead = truth(frame.headers, "requeue") is False
+        messages = subscription.take(serial)
+        if transaction is not None:
+            transaction.enter()
+            transaction.refuse(subscription, messages, dead=dead)
+            return True
+        return self._await(frame, subscription.refuse(messages, dead=dead))
+
+    def _await(self, frame: Frame, confirmations: Confirmations) -> bool:
+        """Answer once all are confirmed."""
+        waiting = len(confirmations)
+        if not waiting:
+            return True
+
+        def confirmed(_: Future[int]) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting:
+                return
+            self._settle()
+            faults = [fault for one in confirmations if (fault := one.verdict()) is not None]
+            if faults:
+                self._client.fail(faults[0], frame)
+            else:
+                self._client.receipt(frame)
+
+        self._unsettled += 1
+        for one in confirmations:
+            one.add_done_callback(confirmed)
+        return False
+
+    # ---- transactions ------------------------------------------------------------------------------------------------
+
+    def _transaction_of(self, frame: Frame) -> StompTransaction | None:
+        name = frame.headers.get("transaction")
+        if name is None:
+            return None
+        found = self._transactions.get(name)
+        if found is None:
+            raise ProtocolError(f"there is no transaction {name!r:.80}; BEGIN it first")
+        return found
+
+    def _named(self, frame: Frame) -> str:
+        name = frame.headers.get("transaction")
+        if not name:
+            raise ProtocolError(f"{frame.command} has no header transaction")
+        return name
+
+    async def _begin(self, frame: Frame) -> bool:
+        name = self._named(frame)
+        if name in self._transactions:
+            raise ProtocolError(f"transaction {name!r:.80} has begun already")
+        if len(self._transactions) >= TRANSACTIONS_MAX:
+            raise ResourceAllocationError(f"a connection has at most {TRANSACTIONS_MAX} open transactions")
+        if self._idle:
+            found = self._idle.pop()
+            found.name = name
+        else:
+            session = self._session(TRANSACTED)
+            transactions = session.transactions
+            assert isinstance(transactions, JointTransactions)
+            found = StompTransaction(name, transactions, await self._new_producer(session))
+        self._transactions[name] = found
+        return True
+
+    async def _commit(self, frame: Frame) -> bool:
+        transaction = self._ended(frame)
+        confirmations: list[Confirmation] = await transaction.commit()
+        self._reuse(transaction)
+        return self._await(frame, confirmations)
+
+    async def _abort(self, frame: Frame) -> bool:
+        transaction = self._ended(frame)
+        await transaction.abort()
+        self._reuse(transaction)
+        return True
+
+    def _ended(self, frame: Frame) -> StompTransaction:
+        name = self._named(frame)
+        if name not in self._transactions:
+            raise ProtocolError(f"there is no transaction {name!r:.80}; BEGIN it first")
+        return self._transactions.pop(name)
+
+    def _reuse(self, transaction: StompTransaction) -> None:
+        if len(self._idle) < IDLE_TRANSACTIONS_MAX:
+            self._idle.append(transaction)
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    async def settle_all(self) -> None:
+        """Everything that was sent is stored, or has failed: before DISCONNECT is answered."""
+        await self._settled_but(0)
+
+    async def close(self) -> None:
+        """End it: open transactions are aborted, and what is not acknowledged goes back."""
+        for task in self._delivering.values():
+            task.cancel()
+        if self._delivering:
+            await asyncio.wait(self._delivering.values())
+        with contextlib.suppress(BrokerError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                for subscription in list(self._subscriptions.values()):
+                    with contextlib.suppress(BrokerError):
+                        await subscription.close()
+        with contextlib.suppress(BrokerError):
+            await self._core.close()
+
+
+def session_maker(core: ConnectionCore) -> MakeSession:
+    """Makes sessions of a connection; who waits for their confirmations does so with callbacks."""
+
+    def make(mode: str) -> SessionCore:
+        return SessionCore(core, mode, _all, transactions=JointTransactions)
+
+    return make
+
+
+def _all(confirmations: Confirmations) -> Confirmations:
+    return confirmations
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((headers[name] for name in names if name in headers), None)

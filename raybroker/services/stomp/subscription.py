@@ -1,0 +1,179 @@
+"""One subscription: messages of a consumer become MESSAGE frames, and ACK and NACK find them again.
+
+Messages are written in batches, each once the connection has nothing unsent, so that a slow reader stops its own
+deliveries: the consumer's prefetch limit is then what waits for it here.  With ack:auto a batch is acknowledged when
+the kernel has it; until then it comes again, to somebody else, when the connection ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.client.session.opening import AnyConsumer
+from raybroker.model.errors import MessageFormatError, ProtocolError
+from raybroker.services.stomp.handles import Received, ReceivingSession
+from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
+from raybroker.services.stomp.limits import BATCH_BYTES
+from raybroker.wire.stomp.frame import Frame, Version, encode
+
+LOG: Final = logging.getLogger("raybroker.services")
+AUTO: Final = "auto"
+CLIENT: Final = "client"
+INDIVIDUAL: Final = "client-individual"
+MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
+_TYPE_PROPERTY: Final = property_name(CONTENT_TYPE)
+
+
+class Out(Protocol):
+    """Where frames are written."""
+
+    turn: asyncio.Lock
+    """Held by the subscription that writes a batch."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def flushed(self) -> None:
+        """Nothing is unsent."""
+        ...
+
+
+class Subscription:
+    """``name``: the header subscription; ``number``: unique on the connection; ``text_of``: destinations as the client
+    writes them; ``kind``: queue or topic."""
+
+    def __init__(
+        self, name: str, number: int, ack: str, session: ReceivingSession, consumer: AnyConsumer, *, version: Version,
+        text_of: Callable[[str, str], str], durable: str | None, kind: str,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.number = number
+        self.ack = ack
+        self.durable = durable
+        """The name of its durable subscription."""
+        self.lent = 0
+        """Messages that open transactions acknowledge."""
+        self.session = session
+        self.consumer = consumer
+        self._kind = kind
+        self._version = version
+        self._text_of = text_of
+        self._serials = itertools.count(1)
+        self._unacknowledged: dict[int, Received] = {}
+        self._by_id: dict[str, int] = {}
+        """message-id → serial; before 1.2 messages are acknowledged by it."""
+
+    async def deliver(self, out: Out) -> None:
+        """Write messages until the consumer is closed; raises what ends it otherwise."""
+        consumer = self.consumer
+        while not consumer.closed:
+            message = consumer.take_one()
+            if message is None:
+                await asyncio.wrap_future(consumer.arrival_future())
+                continue
+            async with out.turn:
+                await self._write_batch(message, out)
+
+    async def _write_batch(self, message: Received | None, out: Out) -> None:
+        frames: list[bytes] = []
+        size = 0
+        while message is not None:
+            data = self._frame(message)
+            if data:
+                frames.append(data)
+                size += len(data)
+            message = self.consumer.take_one() if size < BATCH_BYTES else None
+        out.write(b"".join(frames))
+        await out.flushed()
+        if self.ack == AUTO:
+            self.session.flush_lazily()
+
+    def _frame(self, message: Received) -> bytes:
+        """Its MESSAGE frame; empty for one that cannot be written, which is dead."""
+        kind = self._kind
+        properties = message.properties
+        try:
+            content_type = properties.get(_TYPE_PROPERTY)
+            body, content_type = body_bytes(message.body, None if content_type is None else str(content_type))
+        except MessageFormatError as error:
+            LOG.warning("[B2100] message %s cannot be sent to a STOMP client and is dead: %s", message.id, error)
+            self.session.settle_as(message, "reject", None, str(error))
+            return b""
+        serial = next(self._serials)
+        reply_to = message.reply_to
+        facts = MessageFacts(
+            message.id, self._text_of(kind, message.destination), properties, message.correlation_id,
+            None if reply_to is None else self._reply_text(reply_to), message.type, message.timestamp,
+            message.expiration, message.priority, message.persistent, message.delivery_count, message.unit_of_order,
+        )  # fmt: skip
+        headers = message_headers(
+            facts, self.name, f"{self.number}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
+        )
+        headers.setdefault(CONTENT_TYPE, content_type)
+        if self.ack != AUTO:
+            self._unacknowledged[serial] = message
+            self._by_id[headers["message-id"]] = serial
+        return encode(Frame("MESSAGE", headers, body), self._version)
+
+    def _reply_text(self, reply_to: str) -> str:
+        kind, _, name = reply_to.rpartition(":")
+        return self._text_of(kind or "queue", name)
+
+    # ---- acknowledgement ---------------------------------------------------------------------------------------------
+
+    def serial_of(self, message_id: str) -> int | None:
+        """Of an unacknowledged message, by its message-id."""
+        return self._by_id.get(message_id)
+
+    def take(self, serial: int) -> dict[int, Received]:
+        """What an ACK or NACK of that serial is about, which is not unacknowledged any more: with ack:client all
+        messages up to it. Raises ProtocolError when there is none."""
+        if serial not in self._unacknowledged:
+            raise ProtocolError(
+                f"no message {self.number}-{serial} of subscription {self.name!r:.80} waits for an acknowledgement"
+            )
+        serials = [serial]
+        if self.ack == CLIENT:
+            serials = sorted(one for one in self._unacknowledged if one <= serial)
+        found = {one: self._unacknowledged.pop(one) for one in serials}
+        for one, message in found.items():
+            known = message.id or f"{self.number}-{one}"
+            if self._by_id.get(known) == one:
+                del self._by_id[known]
+        return found
+
+    def restore(self, messages: dict[int, Received]) -> None:
+        """Their transaction was aborted: they are unacknowledged as before."""
+        self.lent -= len(messages)
+        for serial, message in messages.items():
+            self._unacknowledged[serial] = message
+            self._by_id[message.id or f"{self.number}-{serial}"] = serial
+
+    def acknowledge(self, messages: dict[int, Received]) -> Confirmations:
+        """Returns what to wait for. Raises for a message that went back."""
+        found: Confirmations = []
+        if self.ack == CLIENT and not self.lent:
+            return found + self.session.acknowledge(messages[max(messages)])
+        for message in messages.values():
+            found += self.session.acknowledge_one(message)
+        return found
+
+    def refuse(self, messages: dict[int, Received], *, dead: bool) -> Confirmations:
+        """NACK: they come again, and are dead when they came too often, or at once."""
+        found: Confirmations = []
+        for message in messages.values():
+            found += self.session.settle_as(message, "reject" if dead else "fail", None, "NACK of a STOMP client")
+        return found
+
+    async def close(self) -> None:
+        """What is not acknowledged goes back."""
+        self.consumer.shut()
+        await self.consumer.close()
+        await self.session.close_the_rest()
+        self._unacknowledged.clear()
+        self._by_id.clear()
+

@@ -1,0 +1,66 @@
+"""One transaction of a STOMP client: its SEND, ACK and NACK frames happen with COMMIT, together, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.model.errors import ResourceAllocationError
+from raybroker.services.stomp.handles import Received, Transactions
+from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
+from raybroker.services.stomp.subscription import Subscription
+
+
+class StompTransaction:
+    """``transactions``: of a session of its own; ``producer``: of that session."""
+
+    def __init__(self, name: str, transactions: Transactions, producer: UnnamedProducer) -> None:
+        self.name = name
+        self._transactions = transactions
+        self.producer = producer
+        self._count = itertools.count(1)
+        self._acknowledged: list[tuple[Subscription, dict[int, Received]]] = []
+        self._refused: list[tuple[Subscription, dict[int, Received], bool]] = []
+
+    def enter(self) -> None:
+        """One more frame is part of it; raises ResourceAllocationError when there are too many."""
+        if next(self._count) > TRANSACTION_FRAMES_MAX:
+            raise ResourceAllocationError(
+                f"transaction {self.name!r:.80} has more than {TRANSACTION_FRAMES_MAX} frames; COMMIT it more often"
+            )
+
+    def acknowledge(self, subscription: Subscription, messages: dict[int, Received]) -> None:
+        subscription.lent += len(messages)
+        self._acknowledged.append((subscription, messages))
+
+    def refuse(self, subscription: Subscription, messages: dict[int, Received], *, dead: bool) -> None:
+        subscription.lent += len(messages)
+        self._refused.append((subscription, messages, dead))
+
+    async def commit(self) -> list[Any]:
+        """Raises when it was rolled back. Returns confirmations of its NACK frames, which have no part in it."""
+        for subscription, messages in self._acknowledged:
+            subscription.lent -= len(messages)
+            self._transactions.join(list(messages.values()))
+        await self._transactions.commit()
+        found: list[Any] = []
+        for subscription, messages, dead in self._refused:
+            subscription.lent -= len(messages)
+            found += subscription.refuse(messages, dead=dead)
+        self._clear()
+        return found
+
+    async def abort(self) -> None:
+        """What it sent is destroyed; what it acknowledged is unacknowledged as before."""
+        await self._transactions.rollback()
+        for subscription, messages in (*self._acknowledged, *(row[:2] for row in self._refused)):
+            subscription.restore(messages)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._acknowledged.clear()
+        self._refused.clear()
+        self._count = itertools.count(1)
+
+

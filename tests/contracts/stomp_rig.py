@@ -1,0 +1,169 @@
+"""A broker with the service stomp, and its clients: stomp.py, and bare sockets that speak frames."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import stomp
+
+import raybroker as rb
+from raybroker.security.user_file import Entry, UserFile
+from raybroker.wire.scram import Verifier
+from raybroker.wire.stomp.frame import Frame, Version, encode
+from raybroker.wire.stomp.parser import Parser
+
+VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
+RULES = """version=JMQFileAccessControlModel/100
+connection.NORMAL.allow.user=*
+connection.NORMAL.deny.user=stranger
+connection.ADMIN.allow.group=admin
+queue.*.produce.allow.user=*
+queue.*.consume.allow.user=*
+queue.*.produce.deny.user=mute
+queue.*.consume.deny.user=mute
+queue.create.allow.user=*
+queue.create.deny.user=mute
+topic.*.produce.allow.user=*
+topic.*.consume.allow.user=*
+topic.*.produce.deny.user=mute
+topic.*.consume.deny.user=mute
+topic.create.allow.user=*
+topic.create.deny.user=mute
+"""
+WAIT_S = 20.0
+BODY_MAX = 1 << 20
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.01)
+
+
+class Seen(stomp.ConnectionListener):  # type: ignore[misc]
+    """What a client of stomp.py has been told."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.errors: list[Any] = []
+        self.receipts: list[str] = []
+        self.connected: dict[str, str] = {}
+        self.disconnections = self.beats_lost = 0
+
+    def on_connected(self, frame: Any) -> None:
+        self.connected = frame.headers
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.append(frame)
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.append(frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.receipts.append(frame.headers["receipt-id"])
+
+    def on_disconnected(self) -> None:
+        self.disconnections += 1
+
+    def on_heartbeat_timeout(self) -> None:
+        self.beats_lost += 1
+
+    @property
+    def bodies(self) -> list[str]:
+        return [frame.body for frame in self.messages]
+
+
+class Bare:
+    """A socket that speaks frames."""
+
+    def __init__(self, port: int, version: Version = "1.2") -> None:
+        self.version = version
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        self._parser = Parser(body_bytes_max=1 << 27, version=version)
+
+    def send(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
+        texts = {name: str(value) for name, value in (headers or {}).items()}
+        self.socket.sendall(encode(Frame(command, texts, body), self.version))
+
+    def receive(self) -> Frame | None:
+        """The next frame; None when the connection has ended."""
+        while (frame := self._parser.next_frame()) is None:
+            data = self.socket.recv(65_536)
+            if not data:
+                return None
+            self._parser.feed(data)
+        return frame
+
+    def expect(self, command: str) -> Frame:
+        frame = self.receive()
+        assert frame is not None, f"the connection ended before {command}"
+        assert frame.command == command, frame
+        return frame
+
+    def login(self, user: str = "ann", password: str = "secret", **headers: object) -> Bare:
+        accepted = {} if self.version == "1.0" else {"accept-version": self.version}
+        self.send("CONNECT", {"login": user, "passcode": password, **accepted, **headers})
+        self.expect("CONNECTED")
+        return self
+
+    def done(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
+        """Send a frame and wait for its receipt."""
+        self.send(command, {**(headers or {}), "receipt": "done"}, body)
+        assert self.expect("RECEIPT").headers["receipt-id"] == "done"
+
+    def refused(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
+        """Send a frame that is answered by ERROR; the connection ends."""
+        self.send(command, headers, body)
+        error = self.expect("ERROR")
+        assert self.receive() is None
+        return error
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class StompRig:
+    """A loopback broker with users ann, bob, mute (who may do nothing) and stranger (who may not connect)."""
+
+    def __init__(self, folder: Path, opened: ExitStack, **properties: Any) -> None:
+        users = UserFile(folder / "passwd")
+        for name in ("ann", "bob", "mute", "stranger"):
+            users.add(name, Entry(VERIFIER, "user"))
+        self.users = users
+        (folder / "accesscontrol.properties").write_text(RULES)
+        self._opened = opened
+        self.inside = rb.loopback(properties={
+            "imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 2000,
+            "imq.message.max_size": BODY_MAX, **properties,
+        })  # fmt: skip
+        opened.callback(self.inside.close)
+        self.inside.start()
+        self.admin = self.inside.admin()
+        self.port = next(row["port"] for row in self.admin.list_services() if row["service"] == "stomp")
+
+    def client(self, version: str = "1.2", user: str = "ann", *, heartbeats: tuple[int, int] = (0, 0),
+               **more: Any) -> tuple[Any, Seen]:  # fmt: skip
+        """A client of stomp.py that has connected."""
+        made = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}[version]
+        beats = {} if version == "1.0" else {"heartbeats": heartbeats}
+        client, seen = made([("127.0.0.1", self.port)], reconnect_attempts_max=1, **beats), Seen()
+        client.set_listener("seen", seen)
+        client.connect(user, "secret", wait=True, **more)
+        self._opened.callback(client.disconnect)
+        return client, seen
+
+    def bare(self, version: Version = "1.2") -> Bare:
+        made = Bare(self.port, version)
+        self._opened.callback(made.close)
+        return made
+
+    def user(self, version: Version = "1.2", user: str = "ann", **headers: object) -> Bare:
+        """A bare client that has logged in."""
+        return self.bare(version).login(user, **headers)
