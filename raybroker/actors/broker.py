@@ -30,6 +30,7 @@ from raybroker.actors.path_service import PathActor
 from raybroker.actors.remote import RemoteHost
 from raybroker.actors.spare_host import SpareHost
 from raybroker.actors.store_tables import hosts_of, remove_host
+from raybroker.broker.auditing import audited
 from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
@@ -436,6 +437,11 @@ class BrokerActor:
         return {**{name: value for name, value, _ in self._spec.config.given}, **self._config.changed}
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
+        """A verb of a program or a shell inside the Ray cluster."""
+        return await audited(self._broker.services.audit, self.carry_out, verb, args)
+
+    async def carry_out(self, verb: str, args: dict[str, Any]) -> Any:
+        """A verb; whoever asks has written it to the audit log."""
         await self._ready()
         return await self._cluster.admin(verb, args)
 

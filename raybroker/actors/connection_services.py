@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
-from raybroker.broker.opening_services import open_services, security_directory
+from raybroker.broker.auditing import audit_of, security_directory
+from raybroker.broker.opening_services import open_services
 from raybroker.broker.outside import Asked, Hands
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.service_administration import ServiceAdministration
@@ -59,16 +60,21 @@ class ServicesOfBroker:
 
     async def run(self) -> None:
         """Open what the configuration asks for; a broker whose services cannot listen works without and says so."""
+        clock = SystemClock()
+        administration = self._administration
+        administration.audit = audit_of(
+            self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3
+        )
+        administration.audit.record("start")
         if not self._config["imq.service.activelist"]:
             return
-        clock = SystemClock()
         until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
                 security = security_directory(self._config, self._beside)
                 self._services = await open_services(
                     self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-                    hand=Hands(security), doors=self._doors, now_ns=clock.monotonic_ns,
+                    hand=Hands(security), doors=self._doors, clock=clock,
                 )  # fmt: skip
                 return
             except ConfigError as error:
@@ -105,6 +111,8 @@ class ServicesOfBroker:
     def close(self) -> None:
         if self._services is not None:
             self._services.close()
+        self._administration.audit.record("stop")
+        self._administration.audit.close()
 
 
 class AskedActor:
@@ -122,4 +130,4 @@ class AskedActor:
         return await getattr(self._actor, method)(*args)
 
     async def admin(self, verb: str, args: Row) -> Any:
-        return await self._actor.admin(verb, args)
+        return await self._actor.carry_out(verb, args)

@@ -473,6 +473,11 @@ class AdminVerbs:
     def resume_service(self, /, name: Name) -> None:
         """A paused or quiesced service takes clients again. Raises ConfigError for one that is not active."""
 
+    @verb(By.EACH, always=True)
+    def update_service(self, /, name: Name, **changes: Attributes) -> None:
+        """Change minThreads or maxThreads of a service, which half of the latter bounds the clients of, until the
+        broker is restarted; nobody is closed. Raises ConfigError for other attributes and values out of bounds."""
+
     @verb(By.ROWS, always=True)
     def list_connections(self, /, service: Name | None = None) -> Listing:
         """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform."""

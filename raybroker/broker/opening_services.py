@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
+from raybroker.broker.auditing import security_directory
 from raybroker.broker.outside import Asked, Doors, Hand, Outside
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
@@ -16,19 +17,14 @@ from raybroker.model.errors import ConfigError
 from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
+from raybroker.security.authentication import Authentication
 from raybroker.security.certificate_users import CertificateUsers
+from raybroker.security.passfile import LDAP, passwords_of
 from raybroker.security.rule_file import RuleFile
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
 from raybroker.services.connection_services import ConnectionServices, GatewayOpener
-
-
-def security_directory(config: ConfigView, beside: Path | None) -> Path | None:
-    """Where users and access rules are; ``beside``: the directory of the cluster's stores, None where there is none."""
-    named: str = config["raybroker.security.dir"]
-    if named:
-        return Path(named)
-    return beside / "security" if beside is not None else None
+from raybroker.system.clock import SystemClock
 
 
 def controlled(config: ConfigView, service: str) -> bool:
@@ -39,7 +35,7 @@ def controlled(config: ConfigView, service: str) -> bool:
 
 async def open_services(
     config: ConfigView, administration: ServiceAdministration, asked: Asked, hosts: Callable[[], Iterable[HostPort]],
-    beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, now_ns: Callable[[], int],
+    beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, clock: SystemClock,
 ) -> ConnectionServices:  # fmt: skip
     """Listen as the configuration says; raises ConfigError when that cannot be done.
 
@@ -57,10 +53,17 @@ async def open_services(
     def access(service: str) -> Access:
         return Access(rules if controlled(config, service) else None)
 
-    gateways = await _gateways(config, administration.broker, directory, now_ns)
+    await asyncio.to_thread(users.users)
+    passwords = await asyncio.to_thread(passwords_of, config, directory)
+    authentication = Authentication(
+        config, ConnectionServices.active(config), users=users, directory=directory,
+        ldap_password=passwords.get(LDAP) or "", now_s=lambda: clock.monotonic_ns() / 1e9,
+    )  # fmt: skip
+    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns)
     services = ConnectionServices(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
-        version=metadata.version("raybroker"), users=users, access=access, now_ns=now_ns,
+        version=metadata.version("raybroker"), users=users, authentication=authentication, audit=administration.audit,
+        now_s=lambda: clock.now_ms() / 1e3, access=access, now_ns=clock.monotonic_ns,
         gateways=gateways,
         keystore=lambda: ServerTls.of(config, directory),
         certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),

@@ -52,7 +52,7 @@ class Outside:
         self, kind: str, name: str, create: bool, guest: bool, secret: bytes, claims: Row
     ) -> tuple[str, str, Row]:
         host, owner, traits = await self._asked.placed(kind, name, create, guest)
-        await host.expect_guest(secret, claims)
+        await host.expect_guest(secret, {**claims, "host": host.key})
         return host.key, owner, traits
 
     def exists(self, kind: str, name: str) -> bool:

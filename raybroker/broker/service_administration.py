@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybroker.hosting.host_port import Row
+from raybroker.logs.audit import Audit
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type
@@ -13,12 +14,13 @@ from raybroker.services.connection_services import ConnectionServices
 
 
 class ServiceAdministration:
-    """``broker``: its name. ``services`` and ``users`` are given once they are there."""
+    """``broker``: its name. ``services``, ``users`` and ``audit`` are given once they are there."""
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
+        self.audit = Audit.silent()
         self.failure = ""
         """Why services that the configuration asks for do not listen."""
 
@@ -42,6 +44,9 @@ class ServiceAdministration:
 
     async def resume_service(self, name: str) -> None:
         await self._running().resume(name)
+
+    async def update_service(self, name: str, changes: Row) -> None:
+        self._running().update(name, changes)
 
     async def list_connections(self, service: str | None = None) -> Listing:
         rows = await self.services.connections(service) if self.services is not None else []

@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
+from raybroker.cli.exits import UsageError
+from raybroker.cli.outside import Way, way
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
 from raybroker.model.errors import BrokerError, NoClusterError
@@ -59,10 +61,22 @@ def connect(cluster: str, broker: str | None = None) -> Any:
     return rb.connect(cluster=cluster, broker=broker)
 
 
+def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
+    """Through the service of a broker; Ray is not imported."""
+    if broker is not None:
+        raise UsageError(f"broker {broker}: with -b host:port the address says which broker is meant")
+    from raybroker.client.connection.factory import connect as connect_to
+
+    return connect_to(through.url(service), **through.secret)
+
+
 @contextmanager
-def connected(cluster: str, broker: str | None = None, *, started: bool = False) -> Iterator[Any]:
-    """A connection for one command."""
-    connection = connect(cluster, broker)
+def connected(
+    cluster: str, broker: str | None = None, *, started: bool = False, service: str = "jms"
+) -> Iterator[Any]:
+    """A connection for one command. ``service``: the one that it goes through, from outside the Ray cluster."""
+    through = way.get()
+    connection = connect(cluster, broker) if through is None else _connect_outside(through, service, broker)
     try:
         if started:
             connection.start()
@@ -78,7 +92,7 @@ def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
 
         @cache
         def admin() -> Admin:
-            made: Admin = opened.enter_context(connected(cluster, broker)).admin()
+            made: Admin = opened.enter_context(connected(cluster, broker, service="admin")).admin()
             return made
 
         yield Admin(lambda verb, args: admin()._call(verb, args))
@@ -86,6 +100,9 @@ def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
 
 def brokers(cluster: str) -> list[dict[str, Any]]:
     """One row a broker of the cluster, also of those that are down; raises NoClusterError."""
+    if way.get() is not None:
+        with administering(cluster) as admin:
+            return admin.list_brokers()
     names = _broker_names(cluster)
     from raybroker.actors import runtime
 
@@ -107,6 +124,8 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
 
 def explain(cluster: str, broker: str | None = None) -> list[dict[str, Any]]:
     """Each property of that broker, or of the first, with its value and origin; raises NoClusterError."""
+    if way.get() is not None:
+        raise UsageError("--explain is for commands inside the Ray cluster; leave out -b")
     first = _broker_names(cluster)[0] if broker is None else broker
     require_ray(cluster)
     from raybroker.actors import runtime

@@ -10,17 +10,19 @@ import typer
 
 from raybroker.cli.exits import Commands
 from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
+from raybroker.cli.outside import reachable
 
 HELP: Final = {
     "create": "create dst|quota|saf|sch|tpl: a destination, quota, forwarding agent, recurring schedule or template.",
     "list": "list dst|con|dur|quota|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
     "query": "query dst|con|quota|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
-    "update": "update dst|quota|tpl|bkr: change attributes, or properties of brokers while they run.",
+    "update": "update dst|quota|tpl|bkr|svc: change attributes, or properties of brokers while they run.",
     "destroy": "destroy dst|dur|quota|saf|sch|tpl|cxn: remove one.",
     "purge": "purge dst|dur: discard messages.",
-    "pause": "pause dst|svc: producers, consumers or both; a connection service.",
-    "resume": "resume dst|svc: undo a pause.",
-    "quiesce": "quiesce svc: take no new clients.",
+    "pause": "pause dst|svc|bkr: producers, consumers or both; a connection service, or all.",
+    "resume": "resume dst|svc|bkr: undo a pause.",
+    "quiesce": "quiesce svc|bkr: take no new clients.",
+    "unquiesce": "unquiesce bkr: take new clients again.",
     "commit": "commit txn: settle a prepared transaction.",
     "rollback": "rollback txn: undo a prepared transaction.",
     "delete": "delete msg: delete chosen messages.",
@@ -46,6 +48,9 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
     """Hang the grid below the program; ``files`` are those whose import puts commands into the groups."""
     assert all(files), "the files of commands are imported first"
     for verb, group in groups.items():
+        for command in group.registered_commands:
+            if command.callback is not None:
+                command.callback = reachable(command.callback)
         if verb in VERBS:
             add_missing(group, verb, [command.name or "" for command in group.registered_commands])
         text = HELP.get(verb, "Not in this version.")

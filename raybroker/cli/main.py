@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -30,6 +30,7 @@ from raybroker.cli import (
     usermgr,
 )
 from raybroker.cli.exits import Commands
+from raybroker.cli.outside import reachable
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable. "
@@ -90,6 +91,9 @@ def program(
     """
 
 
+OUTSIDE: Final = (top.top, services.why_denied, messages.send, messages.receive)
+"""Commands that are no verbs of the grid, and work from outside the Ray cluster too."""
+
 for function, short in (
     (up.up, "Start a cluster, and a Ray for it if none runs."),
     (up.down, "Stop a cluster; its messages stay on disk."),
@@ -103,7 +107,7 @@ for function, short in (
     (messages.send, "Send messages to a queue or a topic."),
     (messages.receive, "Take or browse messages and print them."),
 ):
-    app.command(short_help=short)(function)
+    app.command(short_help=short)(reachable(function) if function in OUTSIDE else function)
 groups.attach(
     app, (
         grid, subscriptions, schedules, forwarding, transactions, templates, quotas, stored, cluster, metrics, services,

@@ -16,6 +16,7 @@ from raybroker.cli.answers import things
 from raybroker.cli.checks import checked_name
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.objects import Cluster, Json, Selector, duration_ms, properties
+from raybroker.cli.outside import way
 from raybroker.client.destinations import SYSTEM_TOPICS
 from raybroker.model.errors import InvalidDestinationError
 from raybroker.model.wildcard import is_pattern
@@ -138,7 +139,8 @@ def receive(
 
     A message is acknowledged after it was printed. Without --count it takes one, and --browse shows all. Without
     --timeout it waits until there are enough; with it, the command ends with code 1 when not one message came. --json
-    prints one object a line, with id, properties and more.
+    prints one object a line, with id, properties and more. From outside (-b) nobody looks whether the destination is
+    there: it is made where the user may.
     """
     checked_name("DEST", destination, wildcards=destination_type == "topic")
     if browse and destination_type == "topic":
@@ -146,7 +148,7 @@ def receive(
     if browse and timeout is not None:
         raise UsageError("--browse: it waits for nothing; leave --timeout out")
     with connecting.connected(cluster, started=True) as connection:
-        if not create and not is_pattern(destination):
+        if not create and not is_pattern(destination) and way.get() is None:
             _require_there(connection.admin(), destination_type, destination)
         session = connection.session(ack="client")
         place = _destination(session, destination_type, destination)

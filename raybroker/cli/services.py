@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -10,7 +11,7 @@ from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.objects import Cluster, Force, Json, Type, ask
+from raybroker.cli.objects import Attributes, Cluster, Force, Json, Type, ask, attributes
 from raybroker.client.admin.admin import Admin
 from raybroker.model.setting_services import SERVICE_KINDS
 
@@ -66,6 +67,54 @@ def resume_svc(admin: Admin, name: ServiceName) -> None:
     """Take clients again: raybroker resume svc -n jms"""
     admin.resume_service(name)
     output.say(f"resumed service {name}")
+
+
+@command("update", "svc")
+def update_svc(admin: Admin, name: ServiceName, option: Attributes = None) -> None:
+    """Change a service until the broker is restarted: raybroker update svc -n jms -o maxThreads=200
+
+    Half of maxThreads is how many clients it has at most; those that are there stay. For good: imq.jms.max_threads.
+    """
+    changes = attributes(option, such_as="maxThreads=200")
+    if not changes:
+        raise UsageError("update svc: nothing to change; give -o minThreads=… or -o maxThreads=…")
+    admin.update_service(name, **changes)
+    output.say(f"updated service {name}")
+
+
+@command("pause", "bkr")
+def pause_bkr(admin: Admin) -> None:
+    """Pause all services but those for administration, of all brokers: raybroker pause bkr"""
+    _each(admin, "paused", admin.pause_service)
+
+
+@command("quiesce", "bkr")
+def quiesce_bkr(admin: Admin) -> None:
+    """Take no new clients by any service but those for administration; the others go on: raybroker quiesce bkr"""
+    _each(admin, "quiesced", admin.quiesce_service)
+
+
+@command("resume", "bkr")
+def resume_bkr(admin: Admin) -> None:
+    """Undo pause bkr and quiesce bkr: raybroker resume bkr"""
+    _each(admin, "resumed", admin.resume_service)
+
+
+@command("unquiesce", "bkr")
+def unquiesce_bkr(admin: Admin) -> None:
+    """Undo quiesce bkr: raybroker unquiesce bkr"""
+    _each(admin, "resumed", admin.resume_service)
+
+
+def _each(admin: Admin, done: str, change: Callable[[str], None]) -> None:
+    """Do that with every service that carries messages and is active."""
+    rows = admin.list_services()
+    names = sorted({row["service"] for row in rows if row["kind"] == "NORMAL" and row["state"] != "UNKNOWN"})
+    if not names:
+        raise UsageError("there is no service to change; imq.service.activelist names those that listen")
+    for name in names:
+        change(name)
+    output.say(f"{done} service {', '.join(names)}")
 
 
 @command("list", "cxn")

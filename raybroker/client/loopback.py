@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.connection.connection import ConnectionCore
@@ -130,13 +131,15 @@ class LoopbackDirectory:
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         self._publishing = asyncio.create_task(self._broker.publishing.run())
+        self._broker.services.audit = audit_of(config, self._store, LocalHost.key, lambda: clock.now_ms() / 1e3)
+        self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
-            from raybroker.broker.opening_services import Alone, hand_within, open_services, security_directory
+            from raybroker.broker.opening_services import Alone, hand_within, open_services
 
             self._services = await open_services(
                 config, self._broker.services, Alone(self._broker, self._broker.registry.has),
                 lambda: self._broker.registry.hosts, self._store, given=self._given,
-                hand=hand_within(security_directory(config, self._store)), doors=self._doors, now_ns=clock.monotonic_ns,
+                hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
             )  # fmt: skip
         self._io.settle(1)
 
@@ -222,12 +225,14 @@ class LoopbackDirectory:
         return self._given()
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
-        return await self._broker.admin(verb, args)
+        return await audited(self._broker.services.audit, self._broker.admin, verb, args)
 
     async def close(self) -> None:
         self._publishing.cancel()
+        self._broker.services.audit.record("stop")
         if self._services is not None:
             self._services.close()
+        self._broker.services.audit.close()
         self._io.settle(-1)
         await self._service.close()
 

@@ -125,7 +125,8 @@ class HostService(HostMessages):
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
-            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: ServerTls.of(self._config, directory)
+            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: ServerTls.of(self._config, directory),
+            lambda: clock.now_ms() / 1e3,
         )
         self._receiver: SocketReceiver | None = None
         self._store = store

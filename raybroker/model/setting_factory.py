@@ -182,6 +182,10 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory",
             "How long opening one connection may take, from looking up the address to being authenticated.",
             unit="ms", low=1, high=DAY_MS),
+    Setting("raybroker.client.send_secrets", "enum", "private", "factory",
+            "When a password (of basic) or a token is sent as it is to a connection service. private: over TLS, or "
+            "within the machine. Passwords for digest are never sent. What the cluster says does not count here.",
+            choices=("private", "always", "never")),
     Setting("raybroker.client.direct", "bool", True, "factory",
             "Whether a thread that waits in a blocking call serves the connections of its process itself (on Linux), "
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "

@@ -25,6 +25,7 @@ from raybroker.model.setting_cluster import CLUSTER
 from raybroker.model.setting_factory import FACTORY
 from raybroker.model.setting_memory import MEMORY
 from raybroker.model.setting_metrics import OBSERVING
+from raybroker.model.setting_security import SECURITY_SETTINGS
 from raybroker.model.setting_services import SERVICE_SETTINGS
 from raybroker.model.setting_store import STORE
 from raybroker.model.setting_tls import TLS_SETTINGS
@@ -399,7 +400,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
 )
 
 ALL: Final[tuple[Setting, ...]] = (
-    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + TLS_SETTINGS + OBSERVING + DESTINATION + FACTORY
+    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + SECURITY_SETTINGS + TLS_SETTINGS + OBSERVING + DESTINATION
+    + FACTORY
 )
 
 LATER: Final = frozenset({
@@ -409,13 +411,10 @@ LATER: Final = frozenset({
     "imq.shared.connectionMonitor_limit",
     "imq.httpjms.http.pullPeriod",
     "imq.persist.file.newTxnLog.enabled",
-    "imq.authentication.type",
     "imq.persist.file.transaction.memorymappedfile.enabled",
     "imq.persist.file.txnLog.groupCommit",
     "imq.persist.file.txnLog.logNonTransactedMsgSend",
     "imq.persist.file.txnLog.logNonTransactedMsgAck",
-    "imq.authentication.basic.user_repository",
-    "imq.audit.enabled",
     "imq.cluster.url",
     "imq.cluster.port",
     "imq.cluster.transport",

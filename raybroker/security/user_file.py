@@ -1,7 +1,8 @@
 """The file of users: one line each, ``name:verifier:group:active``, readable by its owner alone.
 
-A verifier is SCRAM-SHA-256's (:mod:`raybroker.wire.scram`): passwords cannot be read from it. There are no users
-to begin with: MQ's guest/guest and admin/admin would open every broker that nobody has looked at.
+A verifier is SCRAM-SHA-256's (:mod:`raybroker.wire.scram`), which digest and basic can check, or a hash of argon2 (RFC
+9106), which basic alone can: passwords cannot be read from either. There are no users to begin with: MQ's guest/guest
+and admin/admin would open every broker that nobody has looked at.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ def check_password(password: str) -> str:
     if not 1 <= len(password) <= PASSWORD_CHARS_MAX:
         raise ConfigError(f"a password has 1 to {PASSWORD_CHARS_MAX} characters; this one has {len(password)}")
     return password
+
+
+def is_verifier(stored: str) -> bool:
+    """Whether what is kept of a password is a verifier of SCRAM, and not a hash of argon2."""
+    return stored.startswith("SCRAM-SHA-256$")
 
 
 class UserFile:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from raybroker.logs.audit import REFUSED, Audit, changes, shown
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -29,22 +30,22 @@ from raybroker.model.errors import (
 from raybroker.model.listing import plain
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings import ConfigView, lookup
 from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
+from raybroker.security.authentication import Authentication
 from raybroker.security.certificate_users import CertificateUsers
+from raybroker.security.mechanism import Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
 from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals, first_byte
 from raybroker.services.control import Control
-from raybroker.services.login import Lockout, Login
 from raybroker.services.native import RefusalLog
 from raybroker.system import entropy
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 from raybroker.wire.port_map import MAPPER, Door, port_map
-from raybroker.wire.scram import NONCE_BYTES
 
 LOG: Final = logging.getLogger("raybroker.services")
 BACKLOG: Final = 512
@@ -131,6 +132,7 @@ class Listener:
         self.state = RUNNING
         self.clients: set[Control] = set()
         self.clients_max = clients_max
+        self.threads = {"minThreads": 1, "maxThreads": 2 * clients_max}
         self.accepted = self.refused_count = 0
         self._services = services
         self._bound = bound
@@ -218,28 +220,51 @@ class Listener:
 
     # ---- the Door of control connections -------------------------------------------------------------------------
 
-    def _require_open(self) -> None:
+    def _require_open(self, control: Control) -> None:
+        services, address = self._services, control.peer.rpartition(":")[0]
         if self.state != RUNNING:
-            raise IllegalStateError(f"service {self.name} of broker {self._services.broker} is {self.state}; try later")
+            raise IllegalStateError(f"service {self.name} of broker {services.broker} is {self.state}; try later")
         if len(self.clients) >= self.clients_max:
             raise ResourceAllocationError(
                 f"service {self.name} has {self.clients_max} clients, half of imq.{self.name}.max_threads; close some"
                 " or raise it"
             )
+        of_address = sum(client.peer.rpartition(":")[0] == address for client in self.clients)
+        if 0 <= services.address_max <= of_address:
+            raise ResourceAllocationError(
+                f"{address} has {of_address} clients of service {self.name}; at most {services.address_max} are taken"
+                " (raybroker.service.address_connections_max)"
+            )
 
-    def login(self, address: str) -> Login:
-        self._require_open()
-        return self._services.login(address.rpartition(":")[0])
+    def login(self, control: Control, mechanism: str) -> Exchange:
+        self._require_open(control)
+        address = control.peer.rpartition(":")[0]
+        # A gateway's clients come over a pair of sockets in this process.
+        peer = Peer(address, encrypted=self.protocol != "tcp")
+        return self._services.authentication.exchange(self.name, mechanism, peer)
 
-    def certified(self, certificate: bytes) -> User:
-        self._require_open()
+    def certified(self, control: Control, certificate: bytes) -> User:
+        self._require_open(control)
         return self._services.certified(certificate)
 
-    async def admitted(self, control: Control, user: User) -> Row:
-        services = self._services
+    def mechanisms(self) -> list[str]:
+        return self._services.authentication.names(self.name)
+
+    async def admitted(self, control: Control, identity: Identity) -> Row:
+        services, user = self._services, identity.user
         services.access(self.name).require(user, Request("connection", self.kind, ""))
+        of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
+        if 0 <= services.user_max <= of_user:
+            raise ResourceAllocationError(
+                f"user {user.name!r} has {of_user} clients of service {self.name} and may have {services.user_max}"
+                " (raybroker.service.user_connections_max)"
+            )
+        control.user = user
         self.clients.add(control)
+        if identity.until_s is not None:
+            control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
         LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
+        self._audit("login", control)
         return {
             "broker": services.broker, "kind": self.kind, "connection": control.id,
             "settings": services.backend.settings(), "doors": await services.backend.doors(),
@@ -247,8 +272,45 @@ class Listener:
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":
+            return await self._ask_admin(control, method, args)
+        try:
+            return await self._services.ask(self, control, method, args)
+        except SecurityError as error:
+            self._audit("denied", control, REFUSED, what=method, reason=str(error))
+            raise
+
+    async def _ask_admin(self, control: Control, method: str, args: list[Any]) -> Any:
+        """Changes are written to the audit log, with how they went."""
+        if method != "admin" or not changes(str(args[0])):
             return await self._services.ask_admin(method, args)
-        return await self._services.ask(self, control, method, args)
+        what = shown(str(args[0]), dict(args[1]))
+        try:
+            answer = await self._services.ask_admin(method, args)
+        except BrokerError as error:
+            self._audit("admin", control, REFUSED, what=what, reason=str(error))
+            raise
+        self._audit("admin", control, what=what)
+        return answer
+
+    def _audit(self, event: str, control: Control, result: str = "ok", **fields: str) -> None:
+        self._services.audit.record(
+            event, result, user=control.user.name if control.user is not None else fields.pop("user", ""),
+            address=control.peer, service=self.name, connection=control.id, **fields,
+        )  # fmt: skip
+
+    def _expired(self, control: Control) -> None:
+        """What a client has logged in with is over."""
+        reason = "the token has expired; log in with a new one"
+        LOG.info("[B1067] user %r of service %s from %s: %s", control.user and control.user.name, self.name,
+                 control.peer, reason)  # fmt: skip
+        self._services.end(control, reason)
+
+    def denied(self, control: Control, login: Exchange | None, why: str) -> None:
+        reason = (login.why if login is not None else "") or why
+        self.refused(control.peer, reason)
+        locked = login is not None and login.locked
+        self._audit("lockout" if locked else "login", control, REFUSED, user=login.name if login is not None else "",
+                    reason=reason)  # fmt: skip
 
     def refused(self, address: str, why: str) -> None:
         self.refused_count += 1
@@ -260,13 +322,14 @@ class Listener:
             self.clients.discard(control)
             name = control.user.name if control.user is not None else ""
             LOG.info("[B1066] user %r of service %s from %s is gone", name, self.name, control.peer)
+            self._audit("closed", control, reason=control.why)
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
     def row(self) -> Row:
         return {
             "service": self.name, "kind": self.kind, "protocol": self.protocol, "port": self.port,
-            "state": self.state, "connections": len(self.clients), "connections_max": self.clients_max,
+            "state": self.state, **self.threads, "connections": len(self.clients), "connections_max": self.clients_max,
             "accepted": self.accepted, "refused": self.refused_count,
         }  # fmt: skip
 
@@ -280,12 +343,13 @@ class Listener:
 
 
 class ConnectionServices:
-    """``broker``: its name; ``access(service)``: what its rules are; ``now_ns``: a clock that never goes back;
-    ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of services with TLS;
-    ``certificates``: whom those of clients stand for."""
+    """``broker``: its name; ``now_s``: seconds since 1970; ``access(service)``: what its rules are; ``now_ns``: a clock
+    that never goes back; ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of
+    services with TLS; ``certificates``: whom those of clients stand for."""
 
     def __init__(
-        self, config: ConfigView, backend: Backend, *, broker: str, version: str, users: UserFile,
+        self, config: ConfigView, backend: Backend, *, broker: str, version: str,
+        users: UserFile, authentication: Authentication, audit: Audit, now_s: Callable[[], float],
         access: Callable[[str], Access], now_ns: Callable[[], int], gateways: GatewayOpener | None = None,
         keystore: Callable[[], ServerTls] | None = None, certificates: CertificateUsers | None = None,
     ) -> None:  # fmt: skip
@@ -302,8 +366,12 @@ class ConnectionServices:
         self._config = config
         self._version = version
         self._users = users
-        self._lockout = Lockout(lambda: now_ns() / 1e9)
-        self._secret = entropy.token(TOKEN_BYTES)
+        self.authentication = authentication
+        self.audit = audit
+        self.now_s = now_s
+        self.address_max: int = config["raybroker.service.address_connections_max"]
+        self.user_max: int = config["raybroker.service.user_connections_max"]
+        self._ending: set[asyncio.Task[None]] = set()
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._mapper: asyncio.Task[None] | None = None
@@ -324,11 +392,10 @@ class ConnectionServices:
         return names
 
     async def start(self) -> None:
-        """Listen; raises ConfigError for a port that is taken, or a file of users or rules that cannot be right."""
+        """Listen; raises ConfigError for a port that is taken, or a file of rules that cannot be right."""
         names = self.active(self._config)
         if not names:
             return
-        await asyncio.to_thread(self._users.users)
         tls = await self._open_keystore() if any(SERVICE_PROTOCOLS[name] == TLS for name in names) else None
         for name in names:
             self.access(name)
@@ -341,6 +408,7 @@ class ConnectionServices:
                 self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
                 self._gateways if protocol not in NATIVE else None, tls if protocol == TLS else None,
             )  # fmt: skip
+            listener.threads["minThreads"] = self._config[f"imq.{name}.min_threads"]
             self.listeners[name] = listener
             listener.start()
         host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
@@ -380,11 +448,6 @@ class ConnectionServices:
             LOG.debug("a client of the port mapper did not read the map")
         finally:
             taken.close()
-
-    def login(self, address: str) -> Login:
-        """For a client at that address."""
-        nonce = entropy.token(NONCE_BYTES).hex()
-        return Login(self._users.users(), self._lockout, address=address, nonce=nonce, secret=self._secret)
 
     def certified(self, certificate: bytes) -> User:
         """The user that a client's certificate stands for; raises SecurityError."""
@@ -441,7 +504,7 @@ class ConnectionServices:
         secret = entropy.token(TOKEN_BYTES)
         claims = {
             "user": user.name, "groups": sorted(user.groups), "service": listener.name, "connection": control.id,
-            "rules": self.access(listener.name).source,
+            "rules": self.access(listener.name).source, "audit": self.audit.told(), "address": control.peer,
         }  # fmt: skip
         found = await self.backend.locate(kind, name, bool(create), bool(guest), secret, claims)
         return (*found, secret)
@@ -497,6 +560,26 @@ class ConnectionServices:
         if paused:
             await self.backend.pause_guests(name, False)
 
+    def update(self, name: str, changes: Row) -> None:
+        """Raises ConfigError, and changes nothing then."""
+        listener = self.named(name)
+        properties = {"minThreads": f"imq.{name}.min_threads", "maxThreads": f"imq.{name}.max_threads"}
+        if not changes or not changes.keys() <= properties.keys():
+            wrong = ", ".join(sorted(changes.keys() - properties.keys())) or "nothing"
+            more = f"; the port is imq.{name}.tcp.port, and changes at the start" if "port" in changes else ""
+            raise ConfigError(f"service {name!r}: {wrong} cannot be changed, {', '.join(properties)} can{more}")
+        found = {
+            attribute: lookup(key, "broker").parse(changes.get(attribute, listener.threads[attribute]))
+            for attribute, key in properties.items()
+        }
+        least, most = found["minThreads"], found["maxThreads"]
+        assert isinstance(least, int)
+        assert isinstance(most, int)
+        if least > most:
+            raise ConfigError(f"service {name!r}: minThreads={least} is more than maxThreads={most}")
+        listener.threads = {"minThreads": least, "maxThreads": most}
+        listener.clients_max = most // 2
+
     async def connections(self, service: str | None = None) -> list[Row]:
         """One row a client: id, user, service, host, producers, consumers, client id."""
         if service is not None:
@@ -524,13 +607,22 @@ class ConnectionServices:
         for listener in self.listeners.values():
             for control in listener.clients:
                 if control.id == id:
-                    reason = "an administrator has closed the connection"
-                    control.close(SecurityError.code, reason)
-                    await self.backend.close_guest(id, reason)
+                    await self._end(control, "an administrator has closed the connection")
                     return
         raise InvalidDestinationError(f"there is no connection {id!r}; list them with: raybroker list cxn")
 
+    def end(self, control: Control, reason: str) -> None:
+        """End a client's connections, soon."""
+        task = asyncio.get_running_loop().create_task(self._end(control, reason))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, control: Control, reason: str) -> None:
+        control.close(SecurityError.code, reason)
+        await self.backend.close_guest(control.id, reason)
+
     def close(self) -> None:
+        self.authentication.close()
         if self._gateways is not None:
             self._gateways.close()
         for listener in self.listeners.values():

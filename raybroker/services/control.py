@@ -1,32 +1,39 @@
 """The control connection of a client that is not in the Ray cluster: it logs in, and asks the broker for the rest.
 
-    request    arguments                 answer
-    login      first, client             challenge, and then
-    proof      final                     signature, broker, settings, doors; or, with a certificate of its own over TLS,
-    certify    client                    the same
-    ask        method, args              what the broker answers, if the user may ask that
+    request      arguments                    answer
+    login        mechanism, first, client     challenge, and then
+    proof        final                        signature, broker, settings, doors; or, with an own certificate over TLS,
+    certify      client                       the same
+    mechanisms                                those that the service offers; instead of the login, or after its refusal
+    ask          method, args                 what the broker answers, if the user may ask that
 
-Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the requests of a login are
-taken, and the whole takes at most the handshake's time for the first and imq.authentication.client.response.timeout
-for the second.
+Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the requests of a login are taken, at
+most REQUESTS_UNKNOWN_MAX of them, and the whole takes at most the handshake's time for the first and
+imq.authentication.client.response.timeout for the second. How long checking a proof may take is the mechanism's bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import BrokerError, ProtocolError, SecurityError
+from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, SecurityError
 from raybroker.security.access_rules import User
-from raybroker.services.login import Login
+from raybroker.security.mechanism import DIGEST, Exchange, Identity
 from raybroker.transport.link import Link
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import TOKEN_BYTES, Native
 
 LOG: Final = logging.getLogger("raybroker.services")
-FRAME_BYTES_UNKNOWN: Final = 8192
+FRAME_BYTES_UNKNOWN: Final = 16_384
+"""Enough for a token."""
+REQUESTS_UNKNOWN_MAX: Final = 16
+"""Requests and pings before the login is over: answers to more of them would be kept for who does not read."""
 FRAME_BYTES_KNOWN: Final = 1 << 20
+CLOSE_TIMEOUT_S: Final = 5.0
+"""How long a client may take to read why it is closed."""
 ASKED_MAX: Final = 256
 """Requests of one client that are being answered."""
 OPEN_TOKEN: Final = bytes(TOKEN_BYTES)
@@ -36,16 +43,23 @@ OPEN_TOKEN: Final = bytes(TOKEN_BYTES)
 class Door(Protocol):
     """The service that a control connection belongs to."""
 
-    def login(self, address: str) -> Login:
-        """Who has not logged in yet; raises SecurityError when too many of its kind are here."""
+    def login(self, control: Control, mechanism: str) -> Exchange:
+        """For who has not logged in yet; raises NotSupportedError for a mechanism that is not offered, and others when
+        nobody may log in now."""
         ...
 
-    def certified(self, certificate: bytes) -> User:
+    def certified(self, control: Control, certificate: bytes) -> User:
         """The user that a client's verified certificate stands for; raises SecurityError."""
         ...
 
-    async def admitted(self, control: Control, user: User) -> dict[str, Any]:
+    def mechanisms(self) -> list[str]: ...
+
+    async def admitted(self, control: Control, identity: Identity) -> dict[str, Any]:
         """It has: what the client is told. Raises SecurityError when the user may not connect to the service."""
+        ...
+
+    def denied(self, control: Control, login: Exchange | None, why: str) -> None:
+        """The login has failed; ``why`` is what the client is told."""
         ...
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any: ...
@@ -69,18 +83,29 @@ class Control:
         """The client's own, which TLS has verified."""
         self._proof_s = proof_s
         self._first_s = first_s
-        self._login: Login | None = None
+        self._login: Exchange | None = None
+        self._begun = False
+        self._denied = False
+        self.why = ""
+        """Why it has ended, once it has."""
+        self._expiry: asyncio.TimerHandle | None = None
+        self._requests = 0
         self._logging_in = False
         self._deadline: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Task[None]] = set()
         native = Native(token=OPEN_TOKEN, frame_bytes_max=FRAME_BYTES_UNKNOWN)
         native.control_bytes_max = FRAME_BYTES_UNKNOWN
         self._native = native
-        self.link = Link(native, on_frames=self._frames, on_lost=self._lost, on_made=self._made)
+        self.link = Link(
+            native, on_frames=self._frames, on_lost=self._lost, on_made=self._made, on_writable=self._read_on
+        )
 
     def _made(self, link: Link) -> None:
         self._certificate = link.peer_certificate
         self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
+
+    def _read_on(self) -> None:
+        self.link.resume_reading()
 
     def _too_slow(self) -> None:
         self._door.refused(self.peer, "it has not logged in in time")
@@ -88,18 +113,28 @@ class Control:
 
     def _frames(self, frames: list[wire.Frame]) -> None:
         for frame in frames:
+            if self.user is None:
+                self._requests += 1
+                if self._requests > REQUESTS_UNKNOWN_MAX:
+                    raise ProtocolError(f"more than {REQUESTS_UNKNOWN_MAX} requests before the login is over")
             if isinstance(frame, wire.Ping):
-                self.link.write(wire.pong(frame.nonce))
+                self._write(wire.pong(frame.nonce))
             elif isinstance(frame, wire.Pong):
                 continue
             elif not isinstance(frame, wire.Call):
                 raise ProtocolError(f"a control connection takes no {type(frame).__name__} frames")
             elif len(self._asked) >= ASKED_MAX:
-                self.link.write(wire.failed(frame.request, ProtocolError.code, f"{ASKED_MAX} requests are under way"))
+                self._write(wire.failed(frame.request, ProtocolError.code, f"{ASKED_MAX} requests are under way"))
             else:
                 task = asyncio.get_running_loop().create_task(self._answer(frame))
                 self._asked.add(task)
                 task.add_done_callback(self._asked.discard)
+
+    def _write(self, answer: Any) -> None:
+        """Who does not read its answers is not read from either."""
+        self.link.write(answer)
+        if self.link.congested:
+            self.link.pause_reading()
 
     async def _answer(self, frame: wire.Call) -> None:
         try:
@@ -112,47 +147,56 @@ class Control:
         except Exception as error:  # a client that is told nothing waits for ever
             LOG.exception("a request of %s could not be answered", self.peer)
             answer = wire.failed(frame.request, BrokerError.code, f"the broker failed: {error!r:.200}")
-        self.link.write(answer)
-        if self.user is None and frame.op in ("proof", "certify"):
+        self._write(answer)
+        if self._denied:
             self.link.close(SecurityError("the login failed"))
+            self._expect(CLOSE_TIMEOUT_S)
 
     async def _handle(self, op: str, args: dict[str, Any]) -> Any:
         if self.user is not None:
             if op != "ask":
                 raise ProtocolError(f"unknown request {op!r:.40}; the user has logged in")
             return await self._door.ask(self, str(args["method"]), list(args["args"]))
-        if op == "login":
-            return self._begin(args)
-        if op == "proof":
-            return await self._prove(args)
-        if op == "certify":
-            return await self._certify(args)
+        match op:
+            case "mechanisms":
+                return self._door.mechanisms()
+            case "login":
+                return self._begin(args)
+            case "proof":
+                return await self._prove(args)
+            case "certify":
+                return await self._certify(args)
         raise SecurityError("log in first")
 
     def _begin(self, args: dict[str, Any]) -> str:
         if self._login is not None:
             raise ProtocolError("the login has begun already")
-        login = self._login = self._door.login(self.peer)
         self._introduce(args)
         try:
+            login = self._login = self._door.login(self, str(args.get("mechanism", DIGEST)))
             challenge = login.begin(str(args["first"]))
-        except BrokerError as error:
-            self._door.refused(self.peer, login.why or str(error))
+        except NotSupportedError:
             raise
+        except BrokerError as error:
+            self._deny(str(error))
+            raise
+        self._begun = True
         self._expect(self._proof_s)
         return challenge
 
     async def _prove(self, args: dict[str, Any]) -> dict[str, Any]:
-        if self._login is None or self._logging_in:
+        if self._login is None or not self._begun or self._logging_in:
             raise ProtocolError("the login has not begun, or is being finished")
-        self._logging_in, login = True, self._login
+        self._logging_in = True
+        login = self._login
+        self._expect(0)
         try:
-            user, signature = login.finish(str(args["final"]))
-            told = await self._door.admitted(self, user)
+            identity, signature = await login.finish(str(args["final"]))
+            told = await self._door.admitted(self, identity)
         except BrokerError as error:
-            self._door.refused(self.peer, login.why or str(error))
+            self._deny(str(error))
             raise
-        self._let_in(user)
+        self._let_in(identity.user)
         return {"signature": signature, **told}
 
     async def _certify(self, args: dict[str, Any]) -> dict[str, Any]:
@@ -163,10 +207,10 @@ class Control:
         try:
             if self._certificate is None:
                 raise SecurityError("the client has shown no certificate; connect with one, or with a password")
-            user = self._door.certified(self._certificate)
-            told = await self._door.admitted(self, user)
+            user = self._door.certified(self, self._certificate)
+            told = await self._door.admitted(self, Identity(user))
         except BrokerError as error:
-            self._door.refused(self.peer, str(error))
+            self._deny(str(error))
             raise
         self._let_in(user)
         return {"signature": "", **told}
@@ -179,14 +223,26 @@ class Control:
         self.user = user
         self._native.control_bytes_max = FRAME_BYTES_KNOWN
 
+    def _deny(self, why: str) -> None:
+        """One connection is good for one login."""
+        self._denied = True
+        self._door.denied(self, self._login, why)
+
     def _expect(self, seconds: float) -> None:
         """The time for the next step; 0: there is none."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._too_slow) if seconds else None
 
+    def expire(self, seconds: float, ended: Callable[[], None]) -> None:
+        """Call ``ended`` after that time, unless the client has gone."""
+        self._expiry = asyncio.get_running_loop().call_later(max(seconds, 0), ended)
+
     def _lost(self, error: BrokerError | None) -> None:
         self._expect(0)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.why = self.why or str(error or "")
         for task in self._asked:
             task.cancel()
         if self.user is None and isinstance(error, ProtocolError | SecurityError) and self._login is None:
@@ -194,7 +250,9 @@ class Control:
         self._door.gone(self)
 
     def close(self, code: str, text: str) -> None:
-        """End it, and tell the client why."""
+        """End it, and tell the client why; one that does not read that is cut off."""
+        self.why = self.why or text
+        asyncio.get_running_loop().call_later(CLOSE_TIMEOUT_S, self.link.abort)
         self.link.write(wire.event("closing", {"code": code, "text": text}))
         self.link.close()
 

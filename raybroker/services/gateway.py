@@ -32,6 +32,7 @@ from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.from_outside import connected
 from raybroker.client.connection.io_thread import IoThread, end_thread
+from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import SERVICE, ServiceAddress
 from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
 from raybroker.model.errors import BrokerError
@@ -89,8 +90,8 @@ class Gateway:
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer)
         calls = ServiceCalls(
-            (OWN,), user, password, client_id=client_id, reach=dialler.reach, client=client or self.service,
-            observer=_Observer(ended) if ended is not None else None,
+            (OWN,), Credentials(user, password, sends="always"), client_id=client_id, reach=dialler.reach,
+            client=client or self.service, observer=_Observer(ended) if ended is not None else None,
         )  # fmt: skip
         async with self._logging_in:
             return await connected(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from raybroker.logs.audit import REFUSED, Audit
 from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, SecurityError
 from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
@@ -45,9 +46,14 @@ class Guests:
     """On the loop of the native service."""
 
     def __init__(
-        self, service: NativeService, now_s: Callable[[], float], keystore: Callable[[Path], ServerTls]
-    ) -> None:
+        self, service: NativeService, now_s: Callable[[], float], keystore: Callable[[Path], ServerTls],
+        utc_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:  # fmt: skip
+        """``now_s``: a clock that never goes back; ``utc_s``: seconds since 1970, for the audit log."""
         self._service = service
+        self._utc_s = utc_s
+        self._audits: dict[str, Audit] = {}
+        """By the path of the broker's audit log, of which there is one, or none."""
         self._keystore = keystore
         self._tls: dict[Path, ServerTls] = {}
         """By the security directory, of which a broker has one."""
@@ -75,6 +81,14 @@ class Guests:
             found = self._access[source] = Access.of(source)
         return found
 
+    def _audit_of(self, claims: dict[str, Any]) -> Audit:
+        told = claims.get("audit") or {}
+        path = str(told.get("path", ""))
+        found = self._audits.get(path)
+        if found is None:
+            found = self._audits[path] = Audit.of_host(told, str(claims.get("host", "")), self._utc_s)
+        return found
+
     def take(self, taken: socket.socket, service: str, security: Path | None) -> None:
         """A socket whose preamble has been read; it is closed when the client does not go on in time.
 
@@ -96,7 +110,7 @@ class Guests:
                     "ssl": self._context(security), "ssl_handshake_timeout": self._service.handshake_s,
                     "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
                 }  # fmt: skip
-            link = self._service.accept(_Guest(self.redeem, self._access_of))
+            link = self._service.accept(_Guest(self.redeem, self._access_of, self._audit_of))
             await asyncio.get_running_loop().connect_accepted_socket(lambda: link, taken, **options)
         except (OSError, BrokerError) as error:
             taken.close()
@@ -139,9 +153,11 @@ class _Guest:
     """One connection. ``claims``: who it is, once it has shown its secret."""
 
     def __init__(
-        self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access]
-    ) -> None:
+        self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access],
+        audit_of: Callable[[dict[str, Any]], Audit],
+    ) -> None:  # fmt: skip
         self._redeem = redeem
+        self._audit_of = audit_of
         self._access_of = access_of
         self.claims: dict[str, Any] | None = None
 
@@ -153,6 +169,18 @@ class _Guest:
         assert self.claims is not None
         if op in _FREE:
             return
+        try:
+            self._check(op, args)
+        except SecurityError as error:
+            claims = self.claims
+            self._audit_of(claims).record(
+                "denied", REFUSED, user=str(claims["user"]), address=str(claims.get("address", "")),
+                service=str(claims["service"]), connection=str(claims["connection"]), what=op, reason=str(error),
+            )  # fmt: skip
+            raise
+
+    def _check(self, op: str, args: dict[str, Any]) -> None:
+        assert self.claims is not None
         user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
         kind, name = str(args.get("type", "queue")), str(args.get("name", ""))
         operation = _RIGHTS.get(op)

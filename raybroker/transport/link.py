@@ -7,6 +7,7 @@ The same class serves both ends and both kinds of transport, a TCP socket and th
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -66,6 +67,19 @@ class Link(asyncio.BufferedProtocol):
         """The certificate that the other end has shown over TLS, if it was asked for one."""
         secured = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
         return secured.getpeercert(True) if secured is not None else None
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody else can read what is sent: it is encrypted, or does not leave this machine."""
+        if self._transport is None or self._transport.get_extra_info("ssl_object") is not None:
+            return self._transport is not None
+        name = self._transport.get_extra_info("peername")
+        if not isinstance(name, tuple) or not name:
+            return True  # A pipe, or a Unix socket.
+        try:
+            return ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback
+        except ValueError:
+            return False
 
     # ---- called by the transport -----------------------------------------------------------------------------------
 

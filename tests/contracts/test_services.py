@@ -49,7 +49,7 @@ VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
 class Outside:
     """A loopback broker with services, and clients that come in through them."""
 
-    def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
+    def __init__(self, folder: Path, opened: ExitStack, **more: Any) -> None:
         users = UserFile(folder / "passwd")
         for name, group in (("ann", "user"), ("bob", "user"), ("stranger", "user"), ("root", "admin")):
             users.add(name, Entry(VERIFIER, group))

@@ -34,7 +34,10 @@ BANS = (
     ),
     Ban(
         ("asyncio", "uvloop"),
-        ("transport/", "client/", "actors/", "services/", "hosting/", "broker/", "aio.py", "bench/"),
+        (
+            "transport/", "client/", "actors/", "services/", "security/checks.py", "hosting/", "broker/", "aio.py",
+            "bench/",
+        ),
         "decide in a pure layer; the shells wait",
     ),
     Ban(("multiprocessing",), ("bench/",), "let Ray start processes"),

@@ -42,7 +42,7 @@ LAWS: dict[str, Law] = {
     "system": law("model"),
     "config": law("model"),
     "metrics": law("model", "prometheus_client"),
-    "security": law("model system", "cryptography"),
+    "security": law("model system wire", "cryptography"),
     # The client has attributes (config), the trust of TLS (security), and needs the clock and unpredictable ids of the
     # one place that may make them.
     "client": law("admin transport wire content model config security system"),
@@ -100,6 +100,9 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/stomp/session.py": (law("client"), "STOMP is carried out with the handles of the client"),
     "raybroker/services/stomp/subscription.py": (law("client"), "a subscription is a consumer"),
     "raybroker/services/stomp/transaction.py": (law("client"), "a transaction is that of a session"),
+    "raybroker/security/file_repository.py": (law("", "argon2"), "password hashes, where basic is wanted"),
+    "raybroker/security/ldap_repository.py": (law("", "ldap3"), "a directory server has the users, where it is wanted"),
+    "raybroker/security/token.py": (law("", "jwt"), "logins by token, where they are wanted"),
     "raybroker/store/sql/address.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
     "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),

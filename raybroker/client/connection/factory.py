@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.from_outside import connected, settings_of_cluster
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.logging_in import SENDS, Credentials, Token
 from raybroker.client.connection.service_address import HTTP_SERVICE, is_service_address, service_addresses
 from raybroker.client.connection.service_calls import ServiceCalls
 from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
@@ -31,6 +33,31 @@ SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE}
 """Short names of attributes that are files."""
 
 log = logging.getLogger("raybroker.client")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Who a connection from outside is for, as the application says. Its ``repr`` shows no secret."""
+
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: Token | None = field(default=None, repr=False)
+
+    def credentials(self, sends: str) -> Credentials:
+        """Raises ConfigError for what is missing, or too much."""
+        if self.token is not None:
+            if self.username is not None or self.password is not None:
+                raise ConfigError("a token says who you are: give no username and password beside it")
+            return Credentials(token=self.token, sends=sends)
+        if self.username is None or self.password is None:
+            raise ConfigError(
+                "a connection from outside has a username and a password, or a token, or over TLS a certificate;"
+                " raybroker usermgr add makes users"
+            )
+        return Credentials(self.username, self.password, sends=sends)
+
+
+NOBODY: Final = Given()
 
 
 class ConnectionFactory:
@@ -51,49 +78,50 @@ class ConnectionFactory:
     def connect(
         self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
         client_id: str | None = None, username: str | None = None, password: str | None = None,
+        token: Token | None = None,
     ) -> Connection:  # fmt: skip
         """A connection with these attributes; see :func:`connect`."""
-        return Connection(self._core(url, cluster, broker, client_id, username, password))
+        return Connection(self._core(url, cluster, broker, client_id, Given(username, password, token)))
 
     def connect_xa(
         self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
         client_id: str | None = None, username: str | None = None, password: str | None = None,
+        token: Token | None = None,
     ) -> XaConnection:  # fmt: skip
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
-        return XaConnection(self._core(url, cluster, broker, client_id, username, password))
+        return XaConnection(self._core(url, cluster, broker, client_id, Given(username, password, token)))
 
     def _core(
-        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, username: str | None,
-        password: str | None,
-    ) -> ConnectionCore:  # fmt: skip
-        return _core(self.attributes, url, cluster, broker, client_id, username, password, IoThread.shared())
+        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, given: Given
+    ) -> ConnectionCore:
+        return _core(self.attributes, url, cluster, broker, client_id, given, IoThread.shared())
 
 
 def _core(
     attributes: Mapping[str, object], url: str | None, cluster: str, broker: str | None, client_id: str | None,
-    username: str | None, password: str | None, io: IoThread,
+    who: Given, io: IoThread,
 ) -> ConnectionCore:  # fmt: skip
     own = Config.of(attributes)
     if url is None and is_service_address(own[ATTRIBUTE]):
         url = str(own[ATTRIBUTE])
     if url is not None:
-        return _outside(attributes, own, url, broker, client_id, username, password, io)
-    if username is not None or password is not None:
-        raise ConfigError("username and password are for connections from outside: rb.connect('mq://host:port', …)")
+        return _outside(attributes, own, url, broker, client_id, who, io)
+    if who != NOBODY:
+        raise ConfigError("username, password, token are for connections from outside: rb.connect('mq://host:port', …)")
     directory = _directory(cluster, broker, own, io)
     given = io.run(settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000))
     config = Config.of({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
     return ConnectionCore(
-        directory, config, client_id=client_id_of(config, client_id, username), io=io,
+        directory, config, client_id=client_id_of(config, client_id, None), io=io,
         reopen=partial(_reopen, dict(attributes), cluster, broker),
     )  # fmt: skip
 
 
 def _outside(
-    attributes: Mapping[str, object], own: Config, url: str, broker: str | None, client_id: str | None,
-    username: str | None, password: str | None, io: IoThread,
+    attributes: Mapping[str, object], own: Config, url: str, broker: str | None, client_id: str | None, who: Given,
+    io: IoThread,
 ) -> ConnectionCore:  # fmt: skip
     """Through the connection services at these addresses; Ray is not needed, and not imported."""
     addresses = service_addresses(url)
@@ -103,35 +131,29 @@ def _outside(
         raise ConfigError(f"url={url!r}: the addresses are of one service")
     if broker is not None:
         raise ConfigError("broker= is for connections inside Ray; from outside the address says which broker it is")
-    certified = addresses[0].secure and bool(own[CERTIFICATE]) and username is None and password is None
-    if (username is None or password is None) and not certified:
-        raise ConfigError(
-            "a connection from outside has a username and a password, or over TLS a certificate; raybroker usermgr add"
-            " makes users"
-        )
-    chosen = client_id_of(own, client_id, username)
+    certified = addresses[0].secure and bool(own[CERTIFICATE]) and who == NOBODY
+    credentials = Credentials.of_certificate() if certified else who.credentials(str(own[SENDS]))
+    chosen = client_id_of(own, client_id, who.username)
     reach = None
     if addresses[0].secure:
         reach = TlsWays(own).reach
     if addresses[0].secure or addresses[0].service == HTTP_SERVICE:
         attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
-    calls = ServiceCalls(addresses, username, password or "", client_id=chosen, reach=reach)
-    reopen = partial(_reopen_outside, dict(attributes), url, username, password)
-    return io.run(connected(calls, attributes, client_id, username, io, reopen=reopen))
+    calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach)
+    reopen = partial(_reopen_outside, dict(attributes), url, who)
+    return io.run(connected(calls, attributes, client_id, who.username, io, reopen=reopen))
 
 
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
-    return _core(attributes, None, cluster, broker, None, None, None, IoThread.shared())
+    return _core(attributes, None, cluster, broker, None, NOBODY, IoThread.shared())
 
 
 def _text(name: str, value: object) -> object:
     return str(value) if name in SHORT and isinstance(value, Path) else value
 
 
-def _reopen_outside(
-    attributes: Mapping[str, object], url: str, username: str | None, password: str | None
-) -> ConnectionCore:
-    return _core(attributes, url, "default", None, None, username, password, IoThread.shared())
+def _reopen_outside(attributes: Mapping[str, object], url: str, who: Given) -> ConnectionCore:
+    return _core(attributes, url, "default", None, None, who, IoThread.shared())
 
 
 def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -> ClusterDirectory:
@@ -165,12 +187,14 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
 
 def connect(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+    client_id: str | None = None, username: str | None = None, password: str | None = None,
+    token: Token | None = None, **attributes: object,
 ) -> Connection:  # fmt: skip
     """Connect to a cluster: the one that runs in this Ray, or one whose connection services are at ``url``.
 
     url              from outside: mq://host:port/service of a broker (localhost, 7676 and jms where they are missing),
-                     mqs:// with TLS, or several with commas between; then username and password are those of a user
+                     mqs:// with TLS, or several with commas between; then username and password are those of a user, or
+                     token is one of an identity provider (JWT), or a function that gets one for each login
     cluster, broker  inside Ray, by name; without a broker, the one of this node, or the first
     trust            over TLS (mqs://, mqssl://): file of the authorities, or of the broker's certificate
     certificate      over TLS: file of the client's own key and certificate, also in place of username and password
@@ -179,41 +203,46 @@ def connect(
     Raises NoClusterError, which says how to start one, and SecurityError for a wrong user or password.
     """
     return ConnectionFactory(attributes).connect(
-        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
-    )
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password,
+        token=token,
+    )  # fmt: skip
 
 
 def connect_xa(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+    client_id: str | None = None, username: str | None = None, password: str | None = None,
+    token: Token | None = None, **attributes: object,
 ) -> XaConnection:  # fmt: skip
     """:func:`connect` for programs under a transaction manager: sessions have ``xa``."""
     return ConnectionFactory(attributes).connect_xa(
-        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password
-    )
+        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password,
+        token=token,
+    )  # fmt: skip
 
 
 async def connect_xa_async(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+    client_id: str | None = None, username: str | None = None, password: str | None = None,
+    token: Token | None = None, **attributes: object,
 ) -> connection.XaConnection:  # fmt: skip
     """:func:`connect_xa` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
     io = IoThread.shared()
     return connection.XaConnection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, password, io)
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
     )  # fmt: skip
 
 
 async def connect_async(
     url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None, **attributes: object,
+    client_id: str | None = None, username: str | None = None, password: str | None = None,
+    token: Token | None = None, **attributes: object,
 ) -> connection.Connection:  # fmt: skip
     """:func:`connect` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
     io = IoThread.shared()
     return connection.Connection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, username, password, io)
+        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Place
+from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import HTTP_SERVICE, HTTPS_SERVICE, ServiceAddress
 from raybroker.model.errors import (
     BrokerError,
@@ -30,12 +31,10 @@ from raybroker.model.errors import (
 )
 from raybroker.model.listing import listed
 from raybroker.model.setting_services import TLS
-from raybroker.system.entropy import token
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import MAP_BYTES_MAX, MAPPER, read_map
-from raybroker.wire.scram import NONCE_BYTES, ScramClient
 
 CONNECT_TIMEOUT_S: Final = 10.0
 LOGIN_TIMEOUT_S: Final = 30.0
@@ -75,13 +74,12 @@ class ServiceCalls:
     """
 
     def __init__(
-        self, addresses: Sequence[ServiceAddress], user: str | None, password: str, *, client_id: str | None = None,
+        self, addresses: Sequence[ServiceAddress], credentials: Credentials, *, client_id: str | None = None,
         reach: Callable[[ServiceAddress], Awaitable[Way]] | None = None, observer: Observer | None = None,
         client: str | None = None,
     ) -> None:  # fmt: skip
         self.addresses = tuple(addresses)
-        self._user = user
-        self._password = password
+        self._credentials = credentials
         self._reach = reach or way_to
         self._observer = observer
         self._client = {"platform": client or f"Python {platform.python_version()} on {platform.system()}"} | (
@@ -111,7 +109,7 @@ class ServiceCalls:
             except SecurityError:
                 raise
             except (OSError, TimeoutError, BrokerError) as error:
-                if isinstance(error, IllegalStateError | ResourceAllocationError):
+                if isinstance(error, IllegalStateError | ResourceAllocationError | NotSupportedError):
                     refused = error
                 faults.append(f"{address}: {str(error) or 'no answer in time'}")
                 continue
@@ -141,7 +139,7 @@ class ServiceCalls:
                 await place.dial(lambda: channel.link)
             channel.link.write(preface(place.token))
             async with asyncio.timeout(LOGIN_TIMEOUT_S):
-                told = await self._log_in(channel)
+                told = await self._credentials.log_in(channel, self._client)
         except ConnectionLostError as error:
             if channel.reason is None and way.hint:
                 raise ConnectionLostError(f"{error} ({way.hint})") from None
@@ -151,16 +149,6 @@ class ServiceCalls:
             raise
         channel.observer = self._observer
         return _Control(channel, way, told)
-
-    async def _log_in(self, channel: Channel) -> dict[str, Any]:
-        if self._user is None:
-            return _admission(await channel.call("certify", {"client": self._client}))
-        scram = ScramClient(self._user, self._password, token(NONCE_BYTES).hex())
-        challenge = await channel.call("login", {"first": scram.first(), "client": self._client})
-        final = await asyncio.to_thread(scram.final, str(challenge))
-        told = _admission(await channel.call("proof", {"final": final}))
-        scram.check(str(told["signature"]))
-        return told
 
     async def _control(self, broker: str) -> _Control:
         known = self._controls.get(broker)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from raybroker.errors import ProtocolError, SecurityError
 from raybroker.security.access_rules import User
+from raybroker.security.digest import DigestExchange
+from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, REMEMBERED_MAX, Lockout
+from raybroker.security.mechanism import WRONG
 from raybroker.security.user_file import Entry
-from raybroker.services.login import FAILURES_MAX, LOCKED_S, REMEMBERED_MAX, WRONG, Lockout, Login
 from raybroker.wire.scram import ScramClient, Verifier
 
 VERIFIER = str(Verifier.of("secret", b"s" * 16, 1))
-USERS = {"ann": Entry(VERIFIER), "old": Entry(VERIFIER, active=False), "root": Entry(VERIFIER, "admin")}
+HASH = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA"
+USERS = {
+    "new": Entry(HASH), "ann": Entry(VERIFIER), "old": Entry(VERIFIER, active=False), "root": Entry(VERIFIER, "admin"),
+}  # fmt: skip
 
 
 class Clock:
@@ -21,12 +28,15 @@ class Clock:
         return self.now_s
 
 
-def log_in(lockout: Lockout, name: str, password: str = "secret", address: str = "10.0.0.1") -> tuple[Login, User]:
-    login = Login(USERS, lockout, address=address, nonce="theirs", secret=b"x" * 32)
+def log_in(
+    lockout: Lockout, name: str, password: str = "secret", address: str = "10.0.0.1"
+) -> tuple[DigestExchange, User]:
+    login = DigestExchange(USERS, lockout, address=address, nonce="theirs", secret=b"x" * 32)
     client = ScramClient(name, password, "ours")
-    user, signature = login.finish(client.final(login.begin(client.first())))
+    identity, signature = asyncio.run(login.finish(client.final(login.begin(client.first()))))
     client.check(signature)
-    return login, user
+    assert identity.until_s is None
+    return login, identity.user
 
 
 def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
@@ -36,30 +46,31 @@ def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
 
 @pytest.mark.parametrize(
     ("name", "password", "why"),
-    [("ann", "x", "has a wrong password"), ("eve", "secret", "is unknown"), ("old", "secret", "is not active")],
+    [("ann", "x", "has a wrong password"), ("eve", "secret", "is unknown"), ("old", "secret", "is not active"),
+     ("new", "secret", "has a password for basic alone")],
 )
 def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> None:
-    login = Login(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
-    verifier = Verifier.parse(VERIFIER) if name in USERS else Verifier.nobody(name, b"x" * 32)
+    login = DigestExchange(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    verifier = Verifier.parse(VERIFIER) if name in ("ann", "old") else Verifier.nobody(name, b"x" * 32)
     client = ScramClient(name, password, "ours")
     challenge = login.begin(client.first())
     assert f"i={verifier.iterations}" in challenge
     # Who is unknown has a verifier of many rounds; a proof of any other is as wrong.
     final = client.final(challenge.replace(f"i={verifier.iterations}", "i=1"))
     with pytest.raises(SecurityError, match=WRONG):
-        login.finish(final)
+        asyncio.run(login.finish(final))
     assert login.why.startswith(f"user {name!r} {why} (1 in a row)")
 
 
 def test_a_malformed_proof_counts_as_a_wrong_one() -> None:
     lockout = Lockout(Clock())
-    login = Login(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
+    login = DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32)
     login.begin(ScramClient("ann", "secret", "ours").first())
     with pytest.raises(SecurityError, match=WRONG):
-        login.finish("nothing")
+        asyncio.run(login.finish("nothing"))
     assert "malformed" in login.why
     with pytest.raises(ProtocolError):
-        Login(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).begin("nothing")
+        DigestExchange(USERS, lockout, address="10.0.0.1", nonce="theirs", secret=b"x" * 32).begin("nothing")
 
 
 def test_after_some_failures_a_user_waits_and_others_do_not() -> None:

@@ -1,0 +1,150 @@
+"""Options by which a command reaches a broker from outside the Ray cluster: -b, -u, --passfile, --token-file.
+
+Every verb has them.  With -b a command goes through the broker's connection services, ``admin`` for verbs and ``jms``
+for messages, as the user of -u; Ray is neither needed nor imported then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, get_args
+
+import typer
+
+from raybroker.cli.exits import UsageError
+from raybroker.model.errors import ConfigError
+from raybroker.security.passfile import COMMAND, Passwords, read_passfile, read_private
+
+SECRET_BYTES_MAX: Final = 16_384
+_ADDRESS: Final = "broker_address"
+
+
+class Way(NamedTuple):
+    """How a command comes in. ``secret``: what ``rb.connect`` takes beside the address; it is not shown."""
+
+    address: str
+    secret: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Way({self.address!r})"
+
+    def url(self, service: str) -> str:
+        """Of a service: of the one that the user named, where he named one."""
+        scheme, found, rest = self.address.partition("://")
+        if not found:
+            scheme, rest = "mq", self.address
+        return f"{scheme}://{rest}" if "/" in rest else f"{scheme}://{rest}/{service}"
+
+
+way: ContextVar[Way | None] = ContextVar("raybroker_cli_way", default=None)
+"""Of the command that runs; None inside the Ray cluster."""
+
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "-b", "--broker-address", metavar="HOST:PORT",
+        help="From outside the Ray cluster: the broker's port mapper, or mqtcp://host:port of a service.",
+    ),
+]  # fmt: skip
+OPTIONS: Final = {
+    _ADDRESS: Address,
+    "outside_user": Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="The user, with -b.")],
+    "outside_passfile": Annotated[
+        Path | None,
+        typer.Option(
+            "--passfile", metavar="FILE",
+            help="File with the user's password: alone in its first line, or imq.imqcmd.password=…; else it is asked.",
+        ),
+    ],
+    "outside_token": Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="File with a token (JWT), in place of user and password."),
+    ],
+}  # fmt: skip
+
+
+def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command with the options beside its own, unless it has no cluster to reach.
+
+    Where -b names a broker already, its value is an address when it has a colon.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())
+    names = [parameter.name for parameter in own]
+    if "cluster" not in names or "outside_user" in names:
+        return function
+    added = {name: kind for name, kind in OPTIONS.items() if name != _ADDRESS or not any(map(_is_b, own))}
+    place = names.index("cluster")
+    own[place:place] = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
+        for name, kind in added.items()
+    ]
+
+    @wraps(function)
+    def run(**options: Any) -> Any:
+        address = options.pop(_ADDRESS, None)
+        if address is None and ":" in str(options.get("broker") or ""):
+            address, options["broker"] = options["broker"], None
+        given = (options.pop("outside_user"), options.pop("outside_passfile"), options.pop("outside_token"))
+        token = way.set(_way(address, *given))
+        try:
+            return function(**options)
+        finally:
+            way.reset(token)
+
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    return run
+
+
+def _is_b(parameter: inspect.Parameter) -> bool:
+    """Whether an option is called -b; typer keeps the first name where defaults may be."""
+    return any(
+        "-b" in (getattr(one, "default", None), *(getattr(one, "param_decls", None) or ()))
+        for one in get_args(parameter.annotation)[1:]
+    )
+
+
+def _way(address: str | None, user: str | None, passfile: Path | None, token_file: Path | None) -> Way | None:
+    if address is None:
+        if user is not None or passfile is not None or token_file is not None:
+            raise UsageError("-u, --passfile and --token-file are for brokers from outside: name one with -b host:port")
+        return None
+    if token_file is not None:
+        if user is not None or passfile is not None:
+            raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
+        return Way(address, {"token": _secret(token_file, "token file").strip()})
+    if user is None:
+        raise UsageError(f"-b {address}: say as which user, with -u, or give a --token-file")
+    return Way(address, {"username": user, "password": _password(user, passfile)})
+
+
+def _password(user: str, passfile: Path | None) -> str:
+    """It never stands on a command line, where others can see it."""
+    if passfile is None:
+        if not sys.stdin.isatty():
+            raise UsageError(f"there is no terminal to ask for the password of {user} at; give a --passfile")
+        return str(typer.prompt(f"password of {user}", hide_input=True, err=True))
+    first = _secret(passfile, "passfile").split("\n", 1)[0].rstrip("\r")
+    if first.startswith(("imq.", "raybroker.", "#")):
+        try:
+            found: Passwords = read_passfile(passfile)
+        except ConfigError as error:
+            raise UsageError(f"--passfile: {error}") from None
+        password = found.get(COMMAND)
+        if password is None:
+            raise UsageError(f"--passfile {passfile}: it has no {COMMAND}=…")
+        return password
+    return first
+
+
+def _secret(path: Path, what: str) -> str:
+    try:
+        return read_private(path, what, SECRET_BYTES_MAX).decode("utf-8", "replace")
+    except ConfigError as error:
+        raise UsageError(str(error)) from None

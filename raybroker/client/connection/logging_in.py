@@ -1,0 +1,98 @@
+"""How a client proves to a connection service who it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from raybroker.client.connection.channel import Channel
+from raybroker.model.errors import ConfigError, NotSupportedError, ProtocolError, SecurityError
+from raybroker.system.entropy import token as random_bytes
+from raybroker.wire.scram import NONCE_BYTES, ScramClient
+
+DIGEST: Final = "digest"
+BASIC: Final = "basic"
+TOKEN: Final = "token"
+SENDS: Final = "raybroker.client.send_secrets"
+Token = str | Callable[[], str]
+
+
+class Credentials:
+    """A user and a password, or a token; its ``repr`` shows neither.
+
+    token   of an identity provider, or a function that gets one for each login
+    sends   when a password or a token is sent as it is: private (encrypted, or within the machine), always, never
+    """
+
+    def __init__(
+        self, user: str = "", password: str = "", *, token: Token | None = None, sends: str = "private"
+    ) -> None:
+        self.user = user
+        self._password = password
+        self._token = token
+        self._sends = sends
+        self._certified = False
+
+    @classmethod
+    def of_certificate(cls) -> Credentials:
+        """Who has shown a certificate over TLS says nothing more."""
+        made = cls()
+        made._certified = True
+        return made
+
+    def __repr__(self) -> str:
+        return f"Credentials({'a token' if self._token is not None else repr(self.user)})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("credentials are not pickled")
+
+    async def log_in(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
+        """What the service tells; raises what it answers, and SecurityError for a service that cannot be trusted."""
+        if self._certified:
+            return _checked(await channel.call("certify", {"client": client}))
+        if self._token is not None:
+            return await self._by_token(channel, client)
+        try:
+            return await self._by_digest(channel, client)
+        except NotSupportedError:
+            offered = await channel.call("mechanisms", {})
+            if not isinstance(offered, list) or BASIC not in offered:
+                raise
+        self._require_may_send(channel, "password")
+        return await _steps(channel, BASIC, self.user, self._password, client)
+
+    async def _by_digest(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
+        scram = ScramClient(self.user, self._password, random_bytes(NONCE_BYTES).hex())
+        challenge = await channel.call("login", {"mechanism": DIGEST, "first": scram.first(), "client": client})
+        final = await asyncio.to_thread(scram.final, str(challenge))
+        told = _checked(await channel.call("proof", {"final": final}))
+        scram.check(str(told["signature"]))
+        return told
+
+    async def _by_token(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
+        self._require_may_send(channel, "token")
+        given = self._token
+        text = await asyncio.to_thread(given) if callable(given) else given
+        if not isinstance(text, str) or not text:
+            raise ConfigError("token: it is a text, or a function that returns one")
+        return await _steps(channel, TOKEN, "", text, client)
+
+    def _require_may_send(self, channel: Channel, what: str) -> None:
+        if self._sends == "never" or (self._sends == "private" and not channel.link.private):
+            raise SecurityError(
+                f"the service wants the {what} itself, and the connection is not encrypted: nothing was sent; connect"
+                f" with TLS, or allow it with {SENDS}=always" if self._sends == "private"
+                else f"the service wants the {what} itself, which {SENDS}=never forbids: nothing was sent"
+            )
+
+
+async def _steps(channel: Channel, mechanism: str, first: str, final: str, client: dict[str, str]) -> dict[str, Any]:
+    await channel.call("login", {"mechanism": mechanism, "first": first, "client": client})
+    return _checked(await channel.call("proof", {"final": final}))
+
+
+def _checked(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict) or not {"signature", "broker", "doors", "settings"} <= told.keys():
+        raise ProtocolError("the service's answer to the login is malformed")
+    return told

@@ -1,0 +1,123 @@
+"""The mechanisms that the services of a broker offer, as its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from raybroker.model.errors import ConfigError, NotSupportedError
+from raybroker.model.settings import ConfigView
+from raybroker.security.basic import Basic
+from raybroker.security.checks import Checks
+from raybroker.security.digest import Digest
+from raybroker.security.file_repository import FileRepository
+from raybroker.security.ldap_repository import LdapRepository, LdapRules, servers_of
+from raybroker.security.lockout import Lockout
+from raybroker.security.mechanism import BASIC, DIGEST, MECHANISMS, TOKEN, Exchange, Mechanism, Peer, Repository
+from raybroker.security.token import ALGORITHMS, KeyFile, Token, TokenRules, require_library
+from raybroker.security.user_file import UserFile
+from raybroker.system import entropy
+from raybroker.wire.scram import NONCE_BYTES
+
+SECRET_BYTES: Final = 32
+INHERIT: Final = "inherit"
+_TYPE: Final = "imq.authentication.type"
+_LDAP: Final = "imq.user_repository.ldap."
+_TOKEN: Final = "raybroker.authentication.token."
+
+
+class Authentication:
+    """``services``: those that listen; ``directory``: of keys; ``now_s``: a clock that never goes back;
+    ``ldap_password``: of the principal, from the passfile.
+
+    Raises ConfigError for a configuration by which nobody could log in.
+    """
+
+    def __init__(
+        self, config: ConfigView, services: list[str], *, users: UserFile, directory: Path, ldap_password: str = "",
+        now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        offered = {name: offered_by(config, name) for name in services}
+        wanted = {kind for kinds in offered.values() for kind in kinds}
+        unencrypted = bool(config["raybroker.authentication.unencrypted"])
+        lockout = Lockout(now_s)
+        self._checks = Checks(config["raybroker.authentication.threads"])
+        self._ldap_checks: Checks | None = None
+        self._users = users
+        made: dict[str, Mechanism] = {}
+        if DIGEST in wanted:
+            made[DIGEST] = Digest(
+                users.users, lockout, nonce=lambda: entropy.token(NONCE_BYTES).hex(), secret=entropy.token(SECRET_BYTES)
+            )
+        if BASIC in wanted:
+            repository: Repository = FileRepository(users)
+            checks = self._checks
+            if config["imq.authentication.basic.user_repository"] == "ldap":
+                repository = LdapRepository(ldap_rules(config, ldap_password))
+                checks = self._ldap_checks = Checks(config["raybroker.user_repository.ldap.connections"])
+            made[BASIC] = Basic(repository, lockout, checks, unencrypted=unencrypted)
+        if TOKEN in wanted:
+            require_library()
+            keys = KeyFile(directory / config[f"{_TOKEN}keys"])
+            keys.keys()
+            made[TOKEN] = Token(keys, token_rules(config), self._checks, unencrypted=unencrypted)
+        self._offered: Mapping[str, dict[str, Mechanism]] = {
+            name: {kind: made[kind] for kind in kinds} for name, kinds in offered.items()
+        }
+
+    def names(self, service: str) -> list[str]:
+        """The mechanisms of a service."""
+        return list(self._offered[service])
+
+    def exchange(self, service: str, mechanism: str, peer: Peer) -> Exchange:
+        """For one login. Raises NotSupportedError for a mechanism that the service does not offer, and SecurityError
+        for a client that may not use it."""
+        found = self._offered[service].get(mechanism)
+        if found is None:
+            raise NotSupportedError(
+                f"service {service} takes no login by {mechanism!r:.40}; it takes {', '.join(self._offered[service])}"
+            )
+        return found.exchange(peer)
+
+    def close(self) -> None:
+        self._checks.close()
+        if self._ldap_checks is not None:
+            self._ldap_checks.close()
+
+
+def offered_by(config: ConfigView, service: str) -> list[str]:
+    """The mechanisms that the configuration wants for a service; raises ConfigError."""
+    name, text = f"imq.{service}.authentication.type", str(config[f"imq.{service}.authentication.type"])
+    if text == INHERIT:
+        name, text = _TYPE, str(config[_TYPE])
+    kinds = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [kind for kind in kinds if kind not in MECHANISMS]
+    if unknown or not kinds:
+        raise ConfigError(f"{name}={text!r}: it is one or several of {', '.join(MECHANISMS)}, with commas between")
+    return kinds
+
+
+def ldap_rules(config: ConfigView, password: str) -> LdapRules:
+    """imq.user_repository.ldap.*; raises ConfigError."""
+    tls = bool(config[f"{_LDAP}ssl.enabled"])
+    usrformat = config[f"{_LDAP}usrformat"]
+    return LdapRules(
+        servers_of(config[f"{_LDAP}server"], tls=tls), config[f"{_LDAP}base"], principal=config[f"{_LDAP}principal"],
+        password=password, uidattr=config[f"{_LDAP}uidattr"], usrformat="" if usrformat == "name" else usrformat,
+        usrfilter=config[f"{_LDAP}usrfilter"], grpsearch=config[f"{_LDAP}grpsearch"], grpbase=config[f"{_LDAP}grpbase"],
+        gidattr=config[f"{_LDAP}gidattr"], memattr=config[f"{_LDAP}memattr"], grpfilter=config[f"{_LDAP}grpfilter"],
+        timeout_s=config[f"{_LDAP}timeout"], tls=tls,
+    )  # fmt: skip
+
+
+def token_rules(config: ConfigView) -> TokenRules:
+    """raybroker.authentication.token.*; raises ConfigError."""
+    name, text = f"{_TOKEN}algorithms", str(config[f"{_TOKEN}algorithms"])
+    algorithms = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not algorithms or not set(algorithms) <= set(ALGORITHMS):
+        raise ConfigError(f"{name}={text!r}: it is one or both of {', '.join(ALGORITHMS)}, with a comma between")
+    return TokenRules(
+        config[f"{_TOKEN}audience"], config[f"{_TOKEN}issuer"], config[f"{_TOKEN}leeway"],
+        config[f"{_TOKEN}user_claim"], config[f"{_TOKEN}groups_claim"], algorithms,
+    )  # fmt: skip

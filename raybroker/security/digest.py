@@ -1,0 +1,87 @@
+"""Mechanism ``digest``: SCRAM-SHA-256 (:mod:`raybroker.wire.scram`), which sends no password.
+
+MQ's digest is MD5, which nobody should trust any more; SCRAM takes its place, and proves besides that the broker knows
+the password too. It costs the broker microseconds: a flood of wrong passwords keeps it from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.security.access_rules import User
+from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, Lockout
+from raybroker.security.mechanism import WRONG, Identity, Peer
+from raybroker.security.user_file import Entry, is_verifier
+from raybroker.wire.scram import ScramServer, Verifier
+
+
+class Digest:
+    """``users``: those there are now; ``nonce``: new random text; ``secret``: of the broker, at least 32 bytes, for
+    users that are not there."""
+
+    def __init__(
+        self, users: Callable[[], Mapping[str, Entry]], lockout: Lockout, *, nonce: Callable[[], str], secret: bytes
+    ) -> None:
+        self._users = users
+        self._lockout = lockout
+        self._nonce = nonce
+        self._secret = secret
+
+    def exchange(self, peer: Peer) -> DigestExchange:
+        return DigestExchange(
+            self._users(), self._lockout, address=peer.address, nonce=self._nonce(), secret=self._secret
+        )
+
+
+class DigestExchange:
+    """One login of a client at ``address``; see security.mechanism.Exchange."""
+
+    def __init__(
+        self, users: Mapping[str, Entry], lockout: Lockout, *, address: str, nonce: str, secret: bytes
+    ) -> None:
+        self._users = users
+        self._lockout = lockout
+        self._address = address
+        self._secret = secret
+        self._scram = ScramServer(nonce)
+        self._verifiable = True
+        self.name = ""
+        self.why = ""
+        self.locked = False
+
+    def begin(self, first: str) -> str:
+        self.name = self._scram.begin(first)
+        if self._lockout.locked(self.name, self._address):
+            self.locked = True
+            self.why = f"user {self.name!r:.140} has failed {FAILURES_MAX} times; it waits {LOCKED_S:g} s"
+            raise SecurityError(f"too many failed logins; wait {LOCKED_S:g} s and try again")
+        entry = self._users.get(self.name)
+        self._verifiable = entry is not None and is_verifier(entry.verifier)
+        return self._scram.challenge(
+            Verifier.parse(entry.verifier) if entry is not None and self._verifiable
+            else Verifier.nobody(self.name, self._secret)
+        )  # fmt: skip
+
+    async def finish(self, final: str) -> tuple[Identity, str]:
+        entry = self._users.get(self.name)
+        try:
+            signature = self._scram.finish(final)
+            if entry is None or not entry.active:
+                raise SecurityError
+        except (SecurityError, ProtocolError) as error:
+            count = self._lockout.failed(self.name, self._address)
+            if isinstance(error, ProtocolError):
+                what = "sent a malformed proof"
+            elif entry is None:
+                what = "is unknown"
+            elif not entry.active:
+                what = "is not active"
+            elif not self._verifiable:
+                what = "has a password for basic alone"
+            else:
+                what = "has a wrong password"
+            self.why = f"user {self.name!r:.140} {what} ({count} in a row)"
+            raise SecurityError(WRONG) from None
+        self._lockout.succeeded(self.name, self._address)
+        return Identity(User(self.name, frozenset({entry.group}))), signature

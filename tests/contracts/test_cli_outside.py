@@ -1,0 +1,158 @@
+"""The command line from outside the Ray cluster: every verb with -b and -u, and what it may do there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from raybroker.cli.main import app
+from tests.contracts.test_services import Outside
+
+PASSWORD = "secret"
+
+
+class Shell:
+    def __init__(self, outside: Outside, folder: Path) -> None:
+        self.address = f"127.0.0.1:{outside.ports['portmapper']}"
+        self.passfile = folder / "pw"
+        self.passfile.write_text(f"{PASSWORD}\n")
+        self.passfile.chmod(0o600)
+
+    def way(self, user: str) -> list[str]:
+        return ["-b", self.address, "-u", user, "--passfile", str(self.passfile)]
+
+    def run(self, user: str, *words: str) -> Any:
+        return CliRunner().invoke(app, [*words, *self.way(user)], prog_name="raybroker")
+
+    def output(self, user: str, *words: str) -> str:
+        done = self.run(user, *words)
+        assert done.exit_code == 0, done.output + done.stderr
+        return str(done.stdout)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[Outside]:
+    with ExitStack() as opened:
+        yield Outside(tmp_path, opened)
+
+
+@pytest.fixture
+def shell(outside: Outside, tmp_path: Path) -> Shell:
+    return Shell(outside, tmp_path)
+
+
+def test_an_administrator_works_from_outside(outside: Outside, shell: Shell) -> None:
+    assert shell.output("root", "create", "dst", "-n", "orders", "-o", "maxNumMsgs=5") == "created queue orders\n"
+    assert shell.output("ann", "send", "orders", "hello") == "sent 1 message to orders\n"
+    rows = json.loads(shell.output("root", "list", "dst", "--json"))
+    assert [(row["name"], row["messages"]) for row in rows if row["name"] == "orders"] == [("orders", 1)]
+    assert json.loads(shell.output("root", "query", "bkr", "--json"))["hosts"]
+    assert json.loads(shell.output("root", "list", "svc", "--json"))
+    assert [row["user"] for row in json.loads(shell.output("root", "list", "cxn", "--json"))] == ["root"]
+    assert "hello" in shell.output("ann", "receive", "orders")
+    assert shell.output("root", "destroy", "dst", "-n", "orders", "-f") == "destroyed queue orders\n"
+    assert json.loads(shell.output("root", "why-denied", "bob", "consume", "q", "--json"))["allowed"] is False
+
+
+def test_services_are_paused_quiesced_and_changed(outside: Outside, shell: Shell) -> None:
+    def state() -> tuple[str, int]:
+        row = next(row for row in outside.admin.list_services() if row["service"] == "jms")
+        return row["state"], row["connections_max"]
+
+    assert shell.output("root", "pause", "bkr") == "paused service jms\n"
+    assert state() == ("PAUSED", 500)
+    assert shell.run("ann", "send", "q", "x").exit_code == 1
+    shell.output("root", "resume", "bkr")
+    shell.output("root", "quiesce", "bkr")
+    assert state()[0] == "QUIESCED"
+    shell.output("root", "unquiesce", "bkr")
+    shell.output("root", "update", "svc", "-n", "jms", "-o", "maxThreads=20")
+    assert state() == ("RUNNING", 10)
+    wrong = {"port=1": "changes at the start", "maxThreads=1": "max_threads", "maxThreads=4": "is more than"}
+    for changes, told in wrong.items():
+        done = shell.run("root", "update", "svc", "-n", "jms", "-o", changes)
+        assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+    assert state() == ("RUNNING", 10)
+
+
+def test_ray_is_not_imported(shell: Shell) -> None:
+    program = """
+import sys
+from raybroker.cli.main import app
+try:
+    app(sys.argv[1:], prog_name="raybroker")
+except SystemExit as end:
+    assert not end.code, end.code
+assert not [name for name in sys.modules if name.split(".")[0] == "ray"]
+"""
+    subprocess.run([sys.executable, "-c", program, "list", "dst", *shell.way("root")], check=True, timeout=100)
+
+
+ADMINISTRATION = (
+    "create dst -n made", "update dst -n kept -o maxNumMsgs=1", "destroy dst -n kept -f", "purge dst -n kept -f",
+    "pause dst -n kept", "resume dst -n kept", "list dst", "query dst -n kept", "list con", "list dur", "list txn",
+    "query bkr", "update bkr -o imq.log.level=WARNING", "list svc", "pause svc -n jms", "quiesce svc -n jms",
+    "list cxn", "destroy cxn -n loopback/jms/1 -f", "why-denied bob consume kept", "create tpl -n t",
+    "delete msg -n kept --all -f", "list msg -n kept", "reset dst -n kept", "top --once",
+    "pause bkr", "quiesce bkr", "update svc -n jms -o maxThreads=2", "metrics svc -n jms -msp 1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ADMINISTRATION)
+def test_a_user_without_rights_administers_nothing(outside: Outside, shell: Shell, words: str) -> None:
+    outside.admin.create_destination("queue", "kept")
+    outside.inside.session().producer("kept").send("stays")
+    before = outside.admin.query_destination("queue", "kept"), outside.admin.list_services()
+    done = shell.run("bob", *words.split())
+    assert (done.exit_code, "user 'bob' may not connect to ADMIN services" in done.stderr) == (1, True), done.stderr
+    found = outside.admin.query_destination("queue", "kept"), outside.admin.list_services()
+    assert [row | {"accepted": 0, "refused": 0} for row in found[1]] == [
+        row | {"accepted": 0, "refused": 0} for row in before[1]
+    ]  # fmt: skip
+    assert found[0]["messages"] == 1
+    assert found[0]["attributes"] == before[0]["attributes"]
+    assert not [row for row in outside.admin.list_destinations() if row["name"] == "made"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [("receive kept", "may not consume"), ("receive kept --browse", "may not browse"),
+                        ("send fresh x", "may not create queues")],
+)  # fmt: skip
+def test_rules_hold_for_messages_from_a_shell(outside: Outside, shell: Shell, words: str, told: str) -> None:
+    outside.admin.create_destination("queue", "kept")
+    done = shell.run("bob", *words.split())
+    assert done.exit_code == 1
+    assert f"user 'bob' {told}" in done.stderr
+
+
+def test_what_cannot_be_right_is_said_before_anything_is_tried(shell: Shell, tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    loose = tmp_path / "loose"
+    loose.write_text("secret")
+    loose.chmod(0o644)
+    (tmp_path / "tuned").write_text("imq.keystore.password=x\n")
+    (tmp_path / "tuned").chmod(0o600)
+    for words, told in (
+        (["-u", "root"], "name one with -b"), (["-b", shell.address], "with -u"),
+        (["-b", shell.address, "-u", "root"], "no terminal"),
+        (["-b", shell.address, "-u", "root", "--passfile", str(loose)], "may be read by others"),
+        (["-b", shell.address, "-u", "root", "--passfile", str(tmp_path / "none")], "is not there"),
+        (["-b", shell.address, "-u", "root", "--passfile", str(tmp_path / "tuned")], "has no imq.imqcmd.password"),
+        (["-b", shell.address, "-u", "root", "--token-file", str(loose)], "no -u and --passfile"),
+    ):  # fmt: skip
+        done = run(app, ["list", "dst", *words], prog_name="raybroker")
+        assert done.exit_code == 2, done.output
+        assert told in done.stderr
+        assert "secret" not in done.stderr
+    done = run(app, ["list", "dst", "-b", "127.0.0.1:1", "-u", "a", "--passfile", str(shell.passfile)])
+    assert (done.exit_code, "no connection service answers" in done.stderr) == (3, True)
+    shell.passfile.write_text("imq.imqcmd.password=secret\n")
+    assert shell.output("root", "list", "dst")
