@@ -72,7 +72,7 @@ def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_say
         rb.connect("mq://localhost:7676/jms")
     with pytest.raises(ConfigError, match="for connections from outside"):
         rb.connect(username="guest")
-    with pytest.raises(NotSupportedError, match="not built yet"):
+    with pytest.raises(ConfigError, match="mqssl is for services with TLS, ssljms and ssladmin"):
         rb.connect("mqssl://localhost:7676/jms")
     with pytest.raises(InvalidDestinationError, match="use 'queue' or 'topic'"):
         admin.create_destination("stream", name)
@@ -85,9 +85,10 @@ def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_say
         (lambda: rb.ConnectionFactory(imqConsumerFlowLimi=1), ConfigError, "imqConsumerFlowLimit"),
         (lambda: rb.ConnectionFactory(imqConsumerFlowThreshold=101), ConfigError, "imqConsumerFlowThreshold"),
         (lambda: rb.ConnectionFactory({"raybroker.producer.linger_ms": -1}), ConfigError, "linger_ms"),
-        (lambda: rb.ConnectionFactory(imqSSLIsHostTrusted=True), ConfigError, "not built yet"),
+        (lambda: rb.ConnectionFactory(imqSSLIsHostTrusted="perhaps"), ConfigError, "imqSSLIsHostTrusted"),
         (lambda: rb.ConnectionFactory(imqPingAckTimeout=-1), ConfigError, "imqPingAckTimeout"),
-        (lambda: rb.ConnectionFactory(imqAddressList="mqssl://localhost:7676/jms"), NotSupportedError, "not built yet"),
+        (lambda: rb.ConnectionFactory(imqAddressList="mqssl://localhost:7676/jms"), ConfigError, "services with TLS"),
+        (lambda: rb.ConnectionFactory(imqAddressList="https://localhost:7676/"), NotSupportedError, "not built yet"),
         (lambda: rb.ConnectionFactory(imqAddressList="b1, b 2"), ConfigError, "imqAddressList"),
         (lambda: rb.ConnectionFactory(imqAddressListBehavior="NEAREST"), ConfigError, "PRIORITY"),
         (lambda: rb.loopback(properties={"imq.autocreate.queu": True}), ConfigError, "imq.autocreate.queue"),

@@ -46,7 +46,6 @@ CLUSTER_ALONE = frozenset({
 })  # fmt: skip
 """What means nothing to a broker without a cluster."""
 NO_COMMAND = {
-    "list_brokers": "list bkr asks each broker itself, also while none is the master",
     "decide_transaction": "transaction managers say xa.commit",
     "forget_transaction": "transaction managers say xa.forget",
 }

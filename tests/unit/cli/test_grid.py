@@ -12,8 +12,8 @@ from raybroker.cli.objects import OBJECTS, VERBS
 PRESENT = {
     "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
     "query": {"dst", "con", "bkr", "cls", "txn", "svc", "cxn"},
-    "update": {"dst", "bkr"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"}, "pause": {"dst", "svc"},
-    "resume": {"dst", "svc"},
+    "update": {"dst", "bkr", "svc"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"},
+    "pause": {"dst", "svc", "bkr"}, "resume": {"dst", "svc", "bkr"},
     "metrics": {"dst", "svc", "bkr"}, "compact": {"dst"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]

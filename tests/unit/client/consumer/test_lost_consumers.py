@@ -47,7 +47,7 @@ def core(**state: Any) -> Any:
         io=SimpleNamespace(unusable=state.get("unusable", ""), post=posted.append),
     )  # fmt: skip
     return SimpleNamespace(
-        closed=state.get("closed", False), name="q", let_go=lambda: None, _connection=connection, posted=posted
+        has_ended=lambda: state.get("closed", False), name="q", let_go=lambda: None, _connection=connection, posted=posted
     )
 
 
