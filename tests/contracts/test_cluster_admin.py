@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -248,14 +249,17 @@ def test_a_list_names_a_broker_that_is_down_and_a_whole_one_names_nothing(rig: C
 
 
 def test_what_is_not_found_is_unknown_while_a_host_is_silent(silent: ClusterRig) -> None:
-    admin = silent.connect("b1").admin()
-    for verb in ("query_consumer", "query_transaction", "query_schedule"):
-        with pytest.raises(ConnectionLostError, match="b2/h1"):
-            getattr(admin, verb)(77)
+    admin = silent.connect("b1", raybroker__reconnect__timeout_ms=500).admin()
+    with ThreadPoolExecutor(3) as at_once:
+        verbs = "query_consumer", "query_transaction", "query_schedule"
+        asked = [at_once.submit(getattr(admin, verb), 77) for verb in verbs]
+        for answer in asked:
+            with pytest.raises(ConnectionLostError, match="b2/h1"):
+                answer.result()
 
 
 def test_a_subscription_is_not_ended_while_a_host_cannot_say_whether_it_is_used(silent: ClusterRig) -> None:
-    connection = silent.connect("b1", client_id="billing")
+    connection = silent.connect("b1", client_id="billing", raybroker__reconnect__timeout_ms=500)
     connection.admin().create_destination("topic", "news")
     session = connection.session()
     session.durable_consumer(session.topic("news"), "kept").close()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raybroker.actors.record_tables import TableManager
+from raybroker.broker import cluster_broker
 from raybroker.cluster import events as ev
 from raybroker.cluster.backup import load
 from raybroker.cluster.member import restored
@@ -155,6 +156,7 @@ def test_a_broker_that_ends_before_it_destroys_something_does_so_when_it_is_back
         await asyncio.sleep(60)
 
     monkeypatch.setattr(ending.host, "destroy", never)
+    monkeypatch.setattr(cluster_broker, "REACH_TIMEOUT_S", 1.0)
     admin.destroy_destination("queue", name)
     member = ending.cluster.clustering.member
     until(lambda: ("queue", name) not in member.agreed.destinations)
