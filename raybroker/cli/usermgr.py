@@ -17,10 +17,12 @@ from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Cluster, Force, Json, ask
 from raybroker.cli.security_files import security_files
 from raybroker.model.errors import ConfigError
+from raybroker.security.file_repository import argon2_hash
 from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
 from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
 
+HASHES: Final = ("scram", "argon2")
 COLUMNS: Final = {"user": "user", "group": "group", "active": "active"}
 
 User = Annotated[str, typer.Option("-u", "--user", metavar="NAME", help="Name of the user.")]
@@ -28,6 +30,13 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option("--passfile", metavar="FILE", help="File whose first line is the password; without it, it is asked."),
 ]
+Hash = Annotated[
+    str,
+    typer.Option(
+        "--hash", metavar="scram|argon2",
+        help="What is kept of the password: scram, for logins by digest and by basic; argon2, for basic alone.",
+    ),
+]  # fmt: skip
 UsersFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="The file of users; without it that of the cluster's brokers here."),
@@ -47,9 +56,11 @@ def _users(file: Path | None, config: Path | None, cluster: str) -> UserFile:
     return UserFile(directory / found["imq.user_repository.file.filename"])
 
 
-def _verifier(user: str, passfile: Path | None) -> str:
+def _verifier(user: str, passfile: Path | None, kind: str) -> str:
     """Ask for the password, or read it; it never stands on a command line, where others can see it."""
     check_name(user)
+    if kind not in HASHES:
+        raise UsageError(f"--hash {kind}: it is {' or '.join(HASHES)}")
     if passfile is not None:
         try:
             password = passfile.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
@@ -57,7 +68,8 @@ def _verifier(user: str, passfile: Path | None) -> str:
             raise UsageError(f"--passfile {passfile}: {error}") from None
     else:
         password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
-    return str(Verifier.of(check_password(password), token(SALT_BYTES)))
+    check_password(password)
+    return argon2_hash(password) if kind == "argon2" else str(Verifier.of(password, token(SALT_BYTES)))
 
 
 @app.command()
@@ -65,6 +77,7 @@ def add(
     user: User,
     group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help=f"One of {', '.join(GROUPS)}.")] = "user",
     passfile: PasswordFile = None,
+    kind: Hash = "scram",
     file: UsersFile = None,
     config: ClusterFile = None,
     cluster: Cluster = "default",
@@ -75,7 +88,7 @@ def add(
         raise UsageError(f"-g {group}: the groups are {', '.join(GROUPS)}")
     if user in users.users():
         raise ConfigError(f"user {user!r} exists already; update or delete it")
-    users.add(user, Entry(_verifier(user, passfile), group))
+    users.add(user, Entry(_verifier(user, passfile, kind), group))
     output.say(f"added user {user} of group {group} to {users.path}")
 
 
@@ -97,6 +110,7 @@ def update(
     ] = None,
     password: Annotated[bool, typer.Option("--password", help="Ask for another password.")] = False,
     passfile: PasswordFile = None,
+    kind: Hash = "scram",
     file: UsersFile = None,
     config: ClusterFile = None,
     cluster: Cluster = "default",
@@ -105,7 +119,7 @@ def update(
     if active is None and not password and passfile is None:
         raise UsageError("usermgr update: say what changes, --password, --active or --inactive")
     users = _users(file, config, cluster)
-    verifier = _verifier(user, passfile) if password or passfile is not None else None
+    verifier = _verifier(user, passfile, kind) if password or passfile is not None else None
     users.update(user, verifier=verifier, active=active)
     output.say(f"updated user {user}")
 

@@ -1,0 +1,73 @@
+"""Users of the connection services on the command line; no broker is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.security.file_repository import FileRepository
+from raybroker.security.mechanism import RefusedError
+from raybroker.security.user_file import UserFile, is_verifier
+
+
+@pytest.fixture
+def passfile(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("first password\nnot read\n")
+    return path
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    return tmp_path / "passwd"
+
+
+def test_a_user_is_added_listed_changed_and_deleted(raybroker: Any, users: Path, passfile: Path) -> None:
+    here = ("--file", str(users))
+    out = raybroker.output("usermgr", "add", "-u", "ann", "-g", "admin", "--passfile", str(passfile), *here)
+    assert out == f"added user ann of group admin to {users}\n"
+    assert users.stat().st_mode & 0o777 == 0o600
+    assert "first password" not in users.read_text()
+    assert raybroker.json("usermgr", "list", *here) == [{"user": "ann", "group": "admin", "active": True}]
+    raybroker.output("usermgr", "update", "-u", "ann", "--inactive", *here)
+    assert raybroker.json("usermgr", "list", "-u", "ann", *here)[0]["active"] is False
+    raybroker.output("usermgr", "delete", "-u", "ann", "-f", *here)
+    assert raybroker.json("usermgr", "list", *here) == []
+
+
+@pytest.mark.parametrize("kind", ["scram", "argon2"])
+def test_what_is_kept_of_a_password_is_chosen(raybroker: Any, users: Path, passfile: Path, kind: str) -> None:
+    pytest.importorskip("argon2")
+    given = ("-u", "ann", "--passfile", str(passfile), "--hash", kind, "--file", str(users))
+    raybroker.output("usermgr", "add", *given)
+    assert is_verifier(UserFile(users).users()["ann"].verifier) == (kind == "scram")
+    repository = FileRepository(UserFile(users))
+    assert repository.check("ann", "first password").name == "ann"
+    passfile.write_text("second password")
+    raybroker.output("usermgr", "update", *given)
+    assert repository.check("ann", "second password").name == "ann"
+    with pytest.raises(RefusedError):
+        repository.check("ann", "first password")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("add", "-u", "ann", "--hash", "md5"), "--hash md5: it is scram or argon2"),
+        (("add", "-u", "ann", "-g", "staff"), "the groups are admin, user, anonymous"),
+        (("add", "-u", "a:b"), "none of * , :"),
+        (("update", "-u", "ann"), "say what changes"),
+        (("list", "-u", "nobody"), "there is no user 'nobody'"),
+        (("delete", "-u", "nobody", "-f"), "there is no user 'nobody'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_written(
+    raybroker: Any, users: Path, passfile: Path, options: tuple[str, ...], reason: str
+) -> None:
+    more = ("--passfile", str(passfile)) if options[0] == "add" else ()
+    result = raybroker("usermgr", *options, *more, "--file", str(users))
+    assert result.exit_code != 0
+    assert reason in " ".join(result.stderr.split())
+    assert not users.exists()
