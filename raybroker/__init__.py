@@ -59,5 +59,13 @@ def __getattr__(name: str) -> Any:
         return import_module(f"raybroker.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'raybroker' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    try:
+        module = import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        from raybroker.model.packages import how_to_install
+
+        if (hint := how_to_install(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"rb.{name}: {hint}", name=error.name) from None
+    found = globals()[name] = getattr(module, name)
     return found

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from raybroker.cli import output
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, RequestTimeoutError
+from raybroker.model.packages import how_to_install
 
 
 class Exit(IntEnum):
@@ -64,6 +65,11 @@ class Commands(TyperGroup):
         except BrokerError as error:
             output.error(str(error))
             raise typer.Exit(code_of(error)) from None
+        except ModuleNotFoundError as error:
+            if (hint := how_to_install(error)) is None:
+                raise
+            output.error(hint)
+            raise typer.Exit(Exit.REFUSED) from None
         except BrokenPipeError:
             output.nobody_reads()
             raise typer.Exit(Exit.DONE) from None

@@ -34,8 +34,10 @@ LOG: Final = "ray.log"
 def start_ray(directory: Path) -> Place:
     """Start a head and wait until it takes connections; its log and token stand in ``directory``.
 
-    Raises BrokerError with the end of the log when it does not come up.
+    Raises BrokerError with the end of the log when it does not come up, ModuleNotFoundError where there is no Ray.
     """
+    if importlib.util.find_spec("ray") is None:
+        raise ModuleNotFoundError("No module named 'ray'", name="ray")
     directory.mkdir(parents=True, exist_ok=True)
     token_path = write_token(directory / "ray.token")
     # Without the last, Ray runs brokers at a lower priority than every program that uses them.

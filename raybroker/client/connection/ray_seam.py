@@ -14,6 +14,7 @@ from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.directory import Place
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.names import check_cluster_name
+from raybroker.model.packages import how_to_install
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.transport.link import Link
 
@@ -25,8 +26,12 @@ ASK_TIMEOUT_S: Final = 2.0
 
 
 def _runtime() -> ModuleType:
-    from raybroker.actors import runtime
-
+    try:
+        from raybroker.actors import runtime
+    except ModuleNotFoundError as error:
+        if (hint := how_to_install(error)) is None:
+            raise
+        raise NoClusterError(hint) from None
     return runtime
 
 
