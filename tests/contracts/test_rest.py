@@ -281,6 +281,7 @@ def test_over_tls_the_same_and_a_broker_without_a_key_says_what_is_missing(tmp_p
         Served(keyless, opened, **{"imq.service.activelist": "httpsjms"})
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(400)
 def test_schemathesis_finds_nothing_that_the_description_does_not_say(served: Served, tmp_path: Path) -> None:
     """Status codes, content types, schemas of answers, what is refused; nothing fails with 500.
