@@ -47,8 +47,9 @@ def core(**state: Any) -> Any:
         io=SimpleNamespace(unusable=state.get("unusable", ""), post=posted.append),
     )  # fmt: skip
     return SimpleNamespace(
-        has_ended=lambda: state.get("closed", False), name="q", let_go=lambda: None, _connection=connection, posted=posted
-    )
+        has_ended=lambda: state.get("closed", False), name="q", let_go=lambda: None, _connection=connection,
+        posted=posted,
+    )  # fmt: skip
 
 
 def test_a_consumer_that_nobody_has_is_closed_with_a_warning() -> None:
