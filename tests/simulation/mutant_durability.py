@@ -8,6 +8,7 @@ from typing import Any
 from raybroker.core import command as cmd
 from raybroker.core import transaction
 from raybroker.core.admission import intake
+from raybroker.core.blocks import ranges
 from raybroker.core.delivery.decided import Dispatched, Failed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
@@ -213,9 +214,11 @@ def moved_copies_come_back(patch: Patch) -> None:
     old = Recovery._block
 
     def block(self: Recovery, ordinal: int, meta: Any) -> None:
-        self.queues[0].whole.discard(ordinal)
+        whole = self.queues[0].whole
+        parts = [part for low, high in whole for part in ((low, min(high, ordinal)), (max(low, ordinal + 1), high))]
+        whole[:] = [(low, high) for low, high in parts if low < high]
         if ordinal < self._snapshot_end and meta.claims is None:
-            self.queues[0].live.append(notes.Span(ordinal, ordinal))
+            ranges.add(self.queues[0].live, ordinal, ordinal + 1)
         old(self, ordinal, meta)
 
     patch.set(Recovery, "_block", block)

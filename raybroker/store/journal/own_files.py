@@ -107,6 +107,8 @@ class OwnFiles:
         self._reading: dict[int, int] = {}
         """Number of a file → how many read it now."""
         self._next = 0
+        self._renamed = False
+        """Files became free, and their directory was not synced since."""
         self.freed_bytes = 0
         """Of files that wait for the next checkpoint."""
 
@@ -184,6 +186,9 @@ class OwnFiles:
         if free is None:
             fd = self._io.create(path)
         else:
+            if self._renamed:  # After a power cut it must not be found under its old name with what is written now.
+                self._io.fsync_dir(self._directory)
+                self._renamed = False
             self._io.rename(self._path(FREE_PREFIX, free), path)
             del self._pool[free]
             fd = self._io.open(path)
@@ -265,6 +270,7 @@ class OwnFiles:
             self._io.rename(self._path(BODY_PREFIX, number), free)
         except FileNotFoundError:  # Its block was damaged, and is given up.
             return
+        self._renamed = True
         self._pool[number] = self._size(free)
 
     def _trim(self) -> None:

@@ -213,7 +213,8 @@ def _verify_batch(
 
 
 def _verify_own_file(files: SegmentFiles, reference: Reference, row: Row, report: Report) -> None:
-    """A file that a row refers to.  One that is not there belonged to a block that is dead, as far as the row tells."""
+    """A file that a row refers to.  One that is not there belonged to a block that is dead, as far as the row tells:
+    the loss of a living one is seen by whoever reads it."""
     name, nbytes = body_name(reference.number), reference.nbytes
     data = files.other(name)
     if data is None:
