@@ -77,6 +77,41 @@ def test_free_files_are_used_again_the_smallest_that_is_large_enough(tmp_path: P
     assert files.pool() == (0, 0)
 
 
+class NotingIO(FileIO):
+    """Notes what concerns names, and what is written."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.seen.append(f"{old.name[:4]} to {new.name[:4]}")
+        super().rename(old, new)
+
+    def fsync_dir(self, path: Path) -> None:
+        self.seen.append("names synced")
+        super().fsync_dir(path)
+
+    def fdatasync(self, fd: int) -> None:
+        self.seen.append("written")
+        super().fdatasync(fd)
+
+
+def test_a_free_file_is_written_over_when_its_old_name_is_gone_for_good(tmp_path: Path) -> None:
+    io = NotingIO()
+    files = OwnFiles(io, tmp_path, OwnFileOptions())
+    files.adopt(1, [], whole=True)
+    for number in (1, 2):
+        files.put((1, number), written(files, number))
+    for number in (1, 2):
+        files.free((1, number), 10)
+    files.collect(10)
+    io.seen.clear()
+    written(files, 3)
+    written(files, 4)
+    again = ["free to body", "written", "names synced"]
+    assert io.seen == ["names synced", *again, *again], "once for all that became free"
+
+
 @pytest.mark.parametrize(("limit", "percent", "sizes"), [
     (100, 0, [5800, 6600, 7400, 8200]), (2, 0, [5800, 6600]), (0, 0, []),
     (100, 50, [0, 0, 7400, 8200]), (100, 100, [0, 0, 0, 0]), (3, 34, [0, 6600, 7400]),
