@@ -14,7 +14,7 @@ from raybroker.broker.outside import Asked, Doors, Hand, Outside
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS
+from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS, WITH_TLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.authentication import Authentication
@@ -23,7 +23,8 @@ from raybroker.security.passfile import LDAP, passwords_of
 from raybroker.security.rule_file import RuleFile
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
-from raybroker.services.connection_services import ConnectionServices, GatewayOpener
+from raybroker.services.connection_services import ConnectionServices
+from raybroker.services.listener import GatewayOpener
 from raybroker.system.clock import SystemClock
 
 
@@ -87,6 +88,8 @@ async def _gateways(
     from raybroker.services.gateway import Gateways, MakeServer
 
     servers: dict[str, MakeServer] = {}
+    version = metadata.version("raybroker")
+    tls = await asyncio.to_thread(ServerTls.of, config, directory) if protocols & WITH_TLS else None
     if protocols & {"http", "https"}:
         try:
             from raybroker.services.rest.opening import http_server
@@ -94,15 +97,15 @@ async def _gateways(
             raise ConfigError(
                 f"services httpjms and httpsjms need {error.name}: pip install 'raybroker[http]'"
             ) from None
-        version = metadata.version("raybroker")
         servers["http"] = http_server(config, broker, version)
-        if "https" in protocols:
-            tls = await asyncio.to_thread(ServerTls.of, config, directory)
+        if tls is not None:
             servers["https"] = http_server(config, broker, version, tls.context)
-    if "stomp" in protocols:
+    if protocols & {"stomp", "stomps"}:
         from raybroker.services.stomp.server import stomp_server
 
-        servers["stomp"] = stomp_server(config, metadata.version("raybroker"), now_ns)
+        servers["stomp"] = stomp_server(config, version, now_ns)
+        if tls is not None:
+            servers["stomps"] = stomp_server(config, version, now_ns, tls.context)
     return Gateways(servers)
 
 

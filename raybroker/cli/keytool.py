@@ -15,10 +15,10 @@ from raybroker.cli.answers import show_list, show_one
 from raybroker.cli.cluster import ClusterFile
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Cluster, Json
-from raybroker.cli.security_files import security_files
+from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.passfile import KEYSTORE, Passwords, passwords_of, read_passfile
-from raybroker.security.private_files import write_private
+from raybroker.security.private_files import read_public, write_private
 from raybroker.security.tls import PEM_BYTES_MAX, keystore_directory
 from raybroker.system.clock import SystemClock
 
@@ -57,15 +57,10 @@ def _require_free(path: Path, replace: bool) -> None:
 
 def _read(path: Path, what: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(PEM_BYTES_MAX + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{what} {path} is not there; make one: raybroker keytool make --name HOST") from None
-    except OSError as error:
-        raise UsageError(f"{what} {path} cannot be read: {error.strerror}") from None
-    if len(data) > PEM_BYTES_MAX:
-        raise UsageError(f"{what} {path} has more than {PEM_BYTES_MAX} bytes")
-    return data
+        return read_public(path, what, PEM_BYTES_MAX)
+    except ConfigError as error:
+        more = "" if path.exists() else "; make one: raybroker keytool make --name HOST"
+        raise UsageError(f"{error}{more}") from None
 
 
 def _written(path: Path, pem: bytes, password: str | None, json: bool) -> None:
@@ -134,9 +129,7 @@ def import_pem(
 
     path, password = _place(file, passfile, config, cluster)
     _require_free(path, replace)
-    given = None
-    if key_passfile is not None:
-        given = _read(key_passfile, "--key-passfile").decode("utf-8", "replace").split("\n", 1)[0].rstrip("\r")
+    given = password_in(key_passfile, "--key-passfile") if key_passfile is not None else None
     pem = keystore.combined(
         _read(key, "--key"), _read(chain or key, "--chain"), given=given, password=password
     )  # fmt: skip

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 import typer
 
 from raybroker.cli.exits import UsageError
+from raybroker.cli.security_files import password_in
 from raybroker.model.errors import ConfigError
-from raybroker.security.passfile import COMMAND, Passwords, read_passfile, read_private
+from raybroker.security.passfile import COMMAND, Passwords, read_passfile
 
-SECRET_BYTES_MAX: Final = 16_384
 _ADDRESS: Final = "broker_address"
 
 
@@ -118,7 +118,7 @@ def _way(address: str | None, user: str | None, passfile: Path | None, token_fil
     if token_file is not None:
         if user is not None or passfile is not None:
             raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
-        return Way(address, {"token": _secret(token_file, "token file").strip()})
+        return Way(address, {"token": password_in(token_file, "token file").strip()})
     if user is None:
         raise UsageError(f"-b {address}: say as which user, with -u, or give a --token-file")
     return Way(address, {"username": user, "password": _password(user, passfile)})
@@ -130,7 +130,7 @@ def _password(user: str, passfile: Path | None) -> str:
         if not sys.stdin.isatty():
             raise UsageError(f"there is no terminal to ask for the password of {user} at; give a --passfile")
         return str(typer.prompt(f"password of {user}", hide_input=True, err=True))
-    first = _secret(passfile, "passfile").split("\n", 1)[0].rstrip("\r")
+    first = password_in(passfile, "passfile")
     if first.startswith(("imq.", "raybroker.", "#")):
         try:
             found: Passwords = read_passfile(passfile)
@@ -141,10 +141,3 @@ def _password(user: str, passfile: Path | None) -> str:
             raise UsageError(f"--passfile {passfile}: it has no {COMMAND}=…")
         return password
     return first
-
-
-def _secret(path: Path, what: str) -> str:
-    try:
-        return read_private(path, what, SECRET_BYTES_MAX).decode("utf-8", "replace")
-    except ConfigError as error:
-        raise UsageError(str(error)) from None

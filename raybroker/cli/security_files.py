@@ -1,4 +1,4 @@
-"""Where the files of users, keys and passwords of a cluster's brokers are on this machine."""
+"""Files of users, keys and passwords of a cluster's brokers: where they are on this machine, and passwords in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Final
 from raybroker.cli.exits import UsageError
 from raybroker.config import Config, store_directory
 from raybroker.model.errors import ConfigError
+from raybroker.security.private_files import read_private
 
+PASSWORD_FILE_BYTES_MAX: Final = 16_384
+"""Enough for a token."""
 _ANY_BROKER: Final = "b"
 
 
@@ -20,3 +23,12 @@ def security_files(config: Path | None, cluster: str) -> tuple[Config, Path]:
         return found, Path(named) if named else store_directory(found, cluster, _ANY_BROKER).parent / "security"
     except ConfigError as error:
         raise UsageError(str(error)) from None
+
+
+def password_in(path: Path, what: str) -> str:
+    """The first line of a file that its owner alone may read; raises UsageError, naming ``what`` it is."""
+    try:
+        text = read_private(path, what, PASSWORD_FILE_BYTES_MAX).decode("utf-8", "replace")
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return text.split("\n", 1)[0].rstrip("\r")

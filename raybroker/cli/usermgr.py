@@ -15,7 +15,7 @@ from raybroker.cli.answers import show_list
 from raybroker.cli.cluster import ClusterFile
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Cluster, Force, Json, ask
-from raybroker.cli.security_files import security_files
+from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
@@ -62,10 +62,7 @@ def _verifier(user: str, passfile: Path | None, kind: str) -> str:
     if kind not in HASHES:
         raise UsageError(f"--hash {kind}: it is {' or '.join(HASHES)}")
     if passfile is not None:
-        try:
-            password = passfile.read_text(encoding="utf-8").split("\n", 1)[0].rstrip("\r")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--passfile {passfile}: {error}") from None
+        password = password_in(passfile, "--passfile")
     else:
         password = typer.prompt(f"password of {user}", hide_input=True, confirmation_prompt=True)
     check_password(password)

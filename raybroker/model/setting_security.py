@@ -28,8 +28,8 @@ SECURITY_SETTINGS: Final[tuple[Setting, ...]] = (
             "Where basic looks passwords up: the file of users, or a directory server (ldap).",
             choices=("file", "ldap")),
     Setting("raybroker.authentication.unencrypted", "bool", False, "broker",
-            "Take passwords of basic, and tokens, also over connections that are not encrypted and come from other "
-            "machines, where others may read them."),
+            "Take passwords of basic, and tokens, and what STOMP and HTTP clients send, also over connections that are "
+            "not encrypted and come from other machines, where others may read them."),
     Setting("raybroker.authentication.threads", "int", 2, "broker",
             "Threads that check password hashes and tokens; they have a lower priority than messages.",
             unit="threads", low=1, high=64),

@@ -12,29 +12,40 @@ from raybroker.model.setting import INT_MAX, Setting
 
 SERVICE_KINDS: Final = {
     "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
-    "ssladmin": "ADMIN", "stomp": "NORMAL",
+    "ssladmin": "ADMIN", "stomp": "NORMAL", "sslstomp": "NORMAL",
 }  # fmt: skip
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
     "jms": "tcp", "ssljms": "tls", "httpjms": "http", "httpsjms": "https", "admin": "tcp", "ssladmin": "tls",
-    "stomp": "stomp",
+    "stomp": "stomp", "sslstomp": "stomps",
 }  # fmt: skip
+_TRANSPORTS: Final = {**SERVICE_PROTOCOLS, "stomp": "tcp", "sslstomp": "tls"}
+"""Service → the word in the names of its properties: imq.jms.tcp.port, imq.httpjms.http.port."""
 TLS: Final = "tls"
+WITH_TLS: Final = frozenset({TLS, "https", "stomps"})
+"""Protocols whose connections are encrypted."""
 NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
 _THREADS: Final = {
     "jms": (10, 1000), "ssljms": (10, 500), "httpjms": (10, 500), "httpsjms": (10, 500), "admin": (4, 10),
-    "ssladmin": (4, 10), "stomp": (10, 1000),
+    "ssladmin": (4, 10), "stomp": (10, 1000), "sslstomp": (10, 500),
 }  # fmt: skip
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
 PORT_MAX: Final = 65_535
 
+
+def address_property(service: str, what: str) -> str:
+    """The name of the property for the ``port`` or ``hostname`` of a service."""
+    return f"imq.{service}.{_TRANSPORTS[service]}.{what}"
+
+
+
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
             "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp and httpjms, "
-            "ssljms, ssladmin and httpsjms with TLS, with commas between. MQ's default is jms,admin; here nothing "
-            "listens unless it is asked for."),
+            "ssljms, ssladmin, sslstomp and httpsjms with TLS, with commas between. MQ's default is jms,admin; here "
+            "nothing listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
     Setting("imq.portmapper.port", "int", 7676, "broker",
@@ -62,17 +73,14 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
             "Directory of the users and access rules; empty: security, beside the stores of the cluster's brokers."),
     Setting("raybroker.http.body_bytes_max", "size", 4 << 20, "broker",
             "Largest body of a request to the services httpjms and httpsjms.", unit="bytes", low=1024, high=64 << 20),
-    Setting("raybroker.http.clear_passwords", "bool", False, "broker",
-            "Whether the service httpjms takes passwords without TLS from other machines. false: from this machine "
-            "alone, since HTTP sends them as they are; others use httpsjms."),
     *(
         setting
         for name, (least, most) in _THREADS.items()
         for setting in (
-            Setting(f"imq.{name}.{SERVICE_PROTOCOLS[name]}.port", "int", 0, "broker",
+            Setting(address_property(name, "port"), "int", 0, "broker",
                     f"Port of the service {name}; 0: any free one, which the port mapper tells.",
                     unit="port", low=0, high=PORT_MAX),
-            Setting(f"imq.{name}.{SERVICE_PROTOCOLS[name]}.hostname", "string", "", "broker",
+            Setting(address_property(name, "hostname"), "string", "", "broker",
                     f"Address of the service {name} alone; empty: imq.hostname."),
             Setting(f"imq.{name}.min_threads", "int", least, "broker",
                     "Taken for MQ's sake: connections are served by event loops, which need no idle threads.",

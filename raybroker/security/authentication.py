@@ -14,7 +14,17 @@ from raybroker.security.digest import Digest
 from raybroker.security.file_repository import FileRepository
 from raybroker.security.ldap_repository import LdapRepository, LdapRules, servers_of
 from raybroker.security.lockout import Lockout
-from raybroker.security.mechanism import BASIC, DIGEST, MECHANISMS, TOKEN, Exchange, Mechanism, Peer, Repository
+from raybroker.security.mechanism import (
+    BASIC,
+    DIGEST,
+    MECHANISMS,
+    TOKEN,
+    UNENCRYPTED,
+    Exchange,
+    Mechanism,
+    Peer,
+    Repository,
+)
 from raybroker.security.token import ALGORITHMS, KeyFile, Token, TokenRules, require_library
 from raybroker.security.user_file import UserFile
 from raybroker.system import entropy
@@ -40,7 +50,7 @@ class Authentication:
     ) -> None:  # fmt: skip
         offered = {name: offered_by(config, name) for name in services}
         wanted = {kind for kinds in offered.values() for kind in kinds}
-        unencrypted = bool(config["raybroker.authentication.unencrypted"])
+        unencrypted = bool(config[UNENCRYPTED])
         lockout = Lockout(now_s)
         self._checks = Checks(config["raybroker.authentication.threads"])
         self._ldap_checks: Checks | None = None

@@ -6,10 +6,10 @@ few threads (:mod:`raybroker.security.checks`), because a check takes tens of mi
 
 from __future__ import annotations
 
-from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.model.errors import ProtocolError
 from raybroker.security.checks import Checks
-from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, Lockout
-from raybroker.security.mechanism import WRONG, Identity, Peer, RefusedError, Repository
+from raybroker.security.lockout import CountedExchange, Lockout
+from raybroker.security.mechanism import Identity, Peer, RefusedError, Repository, require_safe
 from raybroker.security.user_file import NAME_CHARS_MAX, PASSWORD_CHARS_MAX
 
 
@@ -23,47 +23,32 @@ class Basic:
         self._unencrypted = unencrypted
 
     def exchange(self, peer: Peer) -> BasicExchange:
-        if not (self._unencrypted or peer.secrets_are_safe):
-            raise SecurityError(
-                "this service takes no passwords over a connection that is not encrypted; connect to one with TLS"
-            )
+        require_safe(peer, "passwords", self._unencrypted)
         return BasicExchange(self._repository, self._lockout, self._checks, peer.address)
 
 
-class BasicExchange:
+class BasicExchange(CountedExchange):
     """One login: ``first`` is the user's name, ``final`` the password."""
 
     def __init__(self, repository: Repository, lockout: Lockout, checks: Checks, address: str) -> None:
+        super().__init__(lockout, address)
         self._repository = repository
-        self._lockout = lockout
         self._checks = checks
-        self._address = address
-        self.name = ""
-        self.why = ""
-        self.locked = False
 
     def begin(self, first: str) -> str:
         if not 1 <= len(first) <= NAME_CHARS_MAX:
             raise ProtocolError(f"a user's name has 1 to {NAME_CHARS_MAX} characters")
         self.name = first
-        self._require_unlocked()
+        self.require_unlocked()
         return ""
 
-    def _require_unlocked(self) -> None:
-        if self._lockout.locked(self.name, self._address):
-            self.locked = True
-            self.why = f"user {self.name!r:.140} has failed {FAILURES_MAX} times; it waits {LOCKED_S:g} s"
-            raise SecurityError(f"too many failed logins; wait {LOCKED_S:g} s and try again")
-
     async def finish(self, final: str) -> tuple[Identity, str]:
-        self._require_unlocked()  # Others of the same name may have failed meanwhile.
+        self.require_unlocked()  # Others of the same name may have failed meanwhile.
         try:
             if not 1 <= len(final) <= PASSWORD_CHARS_MAX:
                 raise RefusedError(f"sent a password of {len(final)} characters")
             user = await self._checks.run(self._address, self._repository.check, self.name, final)
         except RefusedError as refused:
-            count = self._lockout.failed(self.name, self._address)
-            self.why = f"user {self.name!r:.140} {refused} ({count} in a row)"
-            raise SecurityError(WRONG) from None
-        self._lockout.succeeded(self.name, self._address)
+            raise self.wrong(str(refused)) from None
+        self.right()
         return Identity(user), ""

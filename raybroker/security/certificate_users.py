@@ -1,4 +1,4 @@
-"""Which user a client's certificate stands for.
+"""Users that clients' certificates stand for.
 
 The file of certificates has lines of ``user: subject`` or ``user: sha256:fingerprint``::
 

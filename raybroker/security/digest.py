@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.security.access_rules import User
-from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, Lockout
-from raybroker.security.mechanism import WRONG, Identity, Peer
+from raybroker.security.lockout import CountedExchange, Lockout
+from raybroker.security.mechanism import Identity, Peer
 from raybroker.security.user_file import Entry, is_verifier
 from raybroker.wire.scram import ScramServer, Verifier
 
@@ -34,28 +34,21 @@ class Digest:
         )
 
 
-class DigestExchange:
-    """One login of a client at ``address``; see security.mechanism.Exchange."""
+class DigestExchange(CountedExchange):
+    """One login of a client at ``address``."""
 
     def __init__(
         self, users: Mapping[str, Entry], lockout: Lockout, *, address: str, nonce: str, secret: bytes
     ) -> None:
+        super().__init__(lockout, address)
         self._users = users
-        self._lockout = lockout
-        self._address = address
         self._secret = secret
         self._scram = ScramServer(nonce)
         self._verifiable = True
-        self.name = ""
-        self.why = ""
-        self.locked = False
 
     def begin(self, first: str) -> str:
         self.name = self._scram.begin(first)
-        if self._lockout.locked(self.name, self._address):
-            self.locked = True
-            self.why = f"user {self.name!r:.140} has failed {FAILURES_MAX} times; it waits {LOCKED_S:g} s"
-            raise SecurityError(f"too many failed logins; wait {LOCKED_S:g} s and try again")
+        self.require_unlocked()
         entry = self._users.get(self.name)
         self._verifiable = entry is not None and is_verifier(entry.verifier)
         return self._scram.challenge(
@@ -70,7 +63,6 @@ class DigestExchange:
             if entry is None or not entry.active:
                 raise SecurityError
         except (SecurityError, ProtocolError) as error:
-            count = self._lockout.failed(self.name, self._address)
             if isinstance(error, ProtocolError):
                 what = "sent a malformed proof"
             elif entry is None:
@@ -81,7 +73,6 @@ class DigestExchange:
                 what = "has a password for basic alone"
             else:
                 what = "has a wrong password"
-            self.why = f"user {self.name!r:.140} {what} ({count} in a row)"
-            raise SecurityError(WRONG) from None
-        self._lockout.succeeded(self.name, self._address)
+            raise self.wrong(what) from None
+        self.right()
         return Identity(User(self.name, frozenset({entry.group}))), signature

@@ -1,10 +1,13 @@
-"""Wrong proofs are counted by user and address: who has failed too often has to wait."""
+"""Lock-out: wrong proofs are counted by user and address, and who has failed too often has to wait."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
+
+from raybroker.model.errors import SecurityError
+from raybroker.security.mechanism import WRONG
 
 FAILURES_MAX: Final = 5
 """Wrong proofs of one user from one address in a row, after which that pair has to wait."""
@@ -39,3 +42,31 @@ class Lockout:
     def succeeded(self, user: str, address: str) -> None:
         """It starts from nothing again."""
         self._failed.pop((user, address), None)
+
+
+class CountedExchange:
+    """One login whose wrong proofs are counted; see security.mechanism.Exchange. ``address``: the client's."""
+
+    def __init__(self, lockout: Lockout, address: str) -> None:
+        self._lockout = lockout
+        self._address = address
+        self.name = ""
+        self.why = ""
+        self.locked = False
+
+    def require_unlocked(self) -> None:
+        """Raises SecurityError for a user who has to wait."""
+        if self._lockout.locked(self.name, self._address):
+            self.locked = True
+            self.why = f"user {self.name!r:.140} has failed {FAILURES_MAX} times; it waits {LOCKED_S:g} s"
+            raise SecurityError(f"too many failed logins; wait {LOCKED_S:g} s and try again")
+
+    def wrong(self, what: str) -> SecurityError:
+        """A proof is not right; ``what`` is for the log. Returns what the client is told."""
+        count = self._lockout.failed(self.name, self._address)
+        self.why = f"user {self.name!r:.140} {what} ({count} in a row)"
+        return SecurityError(WRONG)
+
+    def right(self) -> None:
+        """The proof is right: counting begins anew."""
+        self._lockout.succeeded(self.name, self._address)

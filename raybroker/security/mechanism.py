@@ -1,4 +1,4 @@
-"""How a client proves who it is: a mechanism, of which a service offers one or several.
+"""Mechanisms by which a client proves who it is: a service offers one or several.
 
 A login has two steps for every mechanism: the client names the mechanism and says something first, the broker answers
 with a challenge, the client proves, and the broker says who that is.  A mechanism makes one ``Exchange`` a login.
@@ -6,14 +6,16 @@ with a challenge, the client proves, and the broker says who that is.  A mechani
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final, NamedTuple, Protocol
 
+from raybroker.model.addresses import is_loopback
+from raybroker.model.errors import SecurityError
 from raybroker.security.access_rules import User
 
 DIGEST: Final = "digest"
 BASIC: Final = "basic"
 TOKEN: Final = "token"
+UNENCRYPTED: Final = "raybroker.authentication.unencrypted"
 MECHANISMS: Final = (DIGEST, BASIC, TOKEN)
 WRONG: Final = "wrong user or password, or the user may not connect now"
 """What every client is told that was not let in: whether there is such a user is nobody's business."""
@@ -28,12 +30,7 @@ class Peer(NamedTuple):
     @property
     def secrets_are_safe(self) -> bool:
         """Whether nobody else can read what the client sends."""
-        if self.encrypted:
-            return True
-        try:
-            return ipaddress.ip_address(self.address.strip("[]").partition("%")[0]).is_loopback
-        except ValueError:
-            return False
+        return self.encrypted or is_loopback(self.address)
 
 
 class Identity(NamedTuple):
@@ -66,6 +63,24 @@ class Exchange(Protocol):
         out now.
         """
         ...
+
+
+def require_safe(peer: Peer, what: str, unencrypted: bool) -> None:
+    """Raises SecurityError for a client whose ``what`` others could read, unless that is allowed."""
+    if not (unencrypted or peer.secrets_are_safe):
+        raise SecurityError(
+            f"this service takes no {what} over a connection that is not encrypted; connect to one with TLS"
+        )
+
+
+def require_private(address: str, allowed: bool, secure: str) -> None:
+    """Raises SecurityError for a client of a gateway that sends its password in clear from another machine, unless that
+    is ``allowed``; ``secure``: the service with TLS that it can use."""
+    if not allowed and not is_loopback(address):
+        raise SecurityError(
+            f"a password would go over the network in clear: use the service {secure}, or set"
+            f" {UNENCRYPTED}=true where the network is trusted"
+        )
 
 
 class Mechanism(Protocol):

@@ -28,9 +28,6 @@ CLIENT_KEY: Final = "raybroker.client.tls.password"
 FILE_BYTES_MAX: Final = 1 << 20
 _NAMES: Final = (KEYSTORE, LDAP, COMMAND, CLIENT_KEY)
 _DATABASE: Final = re.compile(r"imq\.persist\.jdbc\.\w+\.password", re.ASCII)
-__all__ = [
-    "CLIENT_KEY", "COMMAND", "KEYSTORE", "LDAP", "Passwords", "passwords_of", "read_passfile", "read_private",
-]
 
 
 class Passwords:

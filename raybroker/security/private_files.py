@@ -16,9 +16,18 @@ BYTES_MAX: Final = 1 << 20
 
 def read_private(path: Path, what: str, bytes_max: int = BYTES_MAX) -> bytes:
     """Its bytes; raises ConfigError, naming ``what`` it is, for a file that is too long or that others may read."""
+    return _read(path, what, bytes_max, private=True)
+
+
+def read_public(path: Path, what: str, bytes_max: int = BYTES_MAX) -> bytes:
+    """As :meth:`read_private`, of a file that others may read."""
+    return _read(path, what, bytes_max, private=False)
+
+
+def _read(path: Path, what: str, bytes_max: int, *, private: bool) -> bytes:
     try:
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & OTHERS:
+            if private and os.fstat(file.fileno()).st_mode & OTHERS:
                 raise ConfigError(f"{what} {path} may be read by others than its owner; chmod 600 {path}")
             data = file.read(bytes_max + 1)
     except FileNotFoundError:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from raybroker.model.errors import ConfigError, IllegalStateError, ProtocolError, SecurityError
 from raybroker.security.access_rules import User
 from raybroker.security.checks import Checks
-from raybroker.security.mechanism import Identity, Peer, RefusedError
+from raybroker.security.mechanism import Identity, Peer, RefusedError, require_safe
 from raybroker.security.user_file import NAME_CHARS_MAX
 
 ALGORITHMS: Final = ("RS256", "EdDSA")
@@ -136,7 +136,8 @@ def identity_of(token: str, keys: Mapping[str, Any], rules: TokenRules) -> Ident
 
 
 class Token:
-    """``now_s`` is not asked: PyJWT reads the clock. ``keys``: of the identity provider."""
+    """``keys``: of the identity provider; ``unencrypted``: tokens are taken also where others can read them. PyJWT
+    reads the clock itself."""
 
     def __init__(self, keys: KeyFile, rules: TokenRules, checks: Checks, *, unencrypted: bool = False) -> None:
         self._keys = keys
@@ -145,10 +146,7 @@ class Token:
         self._unencrypted = unencrypted
 
     def exchange(self, peer: Peer) -> TokenExchange:
-        if not (self._unencrypted or peer.secrets_are_safe):
-            raise SecurityError(
-                "this service takes no tokens over a connection that is not encrypted; connect to one with TLS"
-            )
+        require_safe(peer, "tokens", self._unencrypted)
         return TokenExchange(self._keys.keys, self._rules, self._checks, peer.address)
 
 

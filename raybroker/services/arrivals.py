@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -44,24 +43,3 @@ class Arrivals:
     def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-
-async def first_byte(taken: socket.socket) -> int:
-    """The first byte that a non-blocking socket has, which stays there; -1 at its end."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            data = taken.recv(1, socket.MSG_PEEK)
-            return data[0] if data else -1
-        except BlockingIOError:
-            readable: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(taken.fileno(), _tell, readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(taken.fileno())
-
-
-def _tell(readable: asyncio.Future[None]) -> None:
-    if not readable.done():
-        readable.set_result(None)

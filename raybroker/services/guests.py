@@ -8,7 +8,6 @@ the two without anybody in the middle.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
 from raybroker.security.access_rules import Request
 from raybroker.security.tls import ServerTls
+from raybroker.services.accepting import take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.native import NativeService
 
@@ -29,7 +29,6 @@ EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
 EXPECTED_MAX: Final = 16_384
 """Secrets that are not used yet; the oldest goes first."""
-TLS_SHUTDOWN_S: Final = 5.0
 
 _FREE: Final = frozenset({
     "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
@@ -104,14 +103,9 @@ class Guests:
             protocol = SERVICE_PROTOCOLS.get(service)
             if protocol is None:
                 raise ProtocolError(f"there is no service {service!r:.40}")
-            options: dict[str, Any] = {}
-            if protocol == TLS:
-                options = {
-                    "ssl": self._context(security), "ssl_handshake_timeout": self._service.handshake_s,
-                    "ssl_shutdown_timeout": TLS_SHUTDOWN_S,
-                }  # fmt: skip
+            context = self._context(security) if protocol == TLS else None
             link = self._service.accept(_Guest(self.redeem, self._access_of, self._audit_of))
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: link, taken, **options)
+            await take_over(lambda: link, taken, context, self._service.handshake_s)
         except (OSError, BrokerError) as error:
             taken.close()
             self._service.refused_at(peer, f"service {service}: {error}")

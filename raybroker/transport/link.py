@@ -7,11 +7,11 @@ The same class serves both ends and both kinds of transport, a TCP socket and th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from raybroker.model.addresses import is_loopback
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
 from raybroker.model.record import Buffer
 from raybroker.transport.direct import DirectSockets
@@ -71,15 +71,13 @@ class Link(asyncio.BufferedProtocol):
     @property
     def private(self) -> bool:
         """Whether nobody else can read what is sent: it is encrypted, or does not leave this machine."""
-        if self._transport is None or self._transport.get_extra_info("ssl_object") is not None:
-            return self._transport is not None
-        name = self._transport.get_extra_info("peername")
-        if not isinstance(name, tuple) or not name:
-            return True  # A pipe, or a Unix socket.
-        try:
-            return ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback
-        except ValueError:
+        transport = self._transport
+        if transport is None:
             return False
+        if transport.get_extra_info("ssl_object") is not None:
+            return True
+        name = transport.get_extra_info("peername")
+        return is_loopback(str(name[0])) if isinstance(name, tuple) and name else True  # A pipe, or a Unix socket.
 
     # ---- called by the transport -----------------------------------------------------------------------------------
 

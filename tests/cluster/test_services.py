@@ -67,6 +67,7 @@ def free_port() -> int:
 
 @pytest.mark.timeout(300)
 def test_the_way_in_from_outside(shell: Shell) -> None:
+    (shell.folder / "pw").touch(0o600)
     (shell.folder / "pw").write_text("secret\n")
     for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
         shell.output("usermgr", "add", "-u", name, "-g", group, "--passfile", "pw")
@@ -139,6 +140,7 @@ assert "ray" not in sys.modules and "cryptography" not in sys.modules
 @pytest.mark.timeout(300)
 def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
     """Hosts are processes of their own, which read the keystore with the password of the passfile."""
+    (shell.folder / "pw").touch(0o600)
     (shell.folder / "pw").write_text("secret\n")
     security = shell.folder / "security"
     security.mkdir(mode=0o700)

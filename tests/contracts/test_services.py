@@ -24,7 +24,7 @@ from raybroker.errors import (
     SecurityError,
 )
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.connection_services import ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map

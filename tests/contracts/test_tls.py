@@ -326,3 +326,24 @@ def test_services_that_cannot_have_tls_are_refused_at_the_start(tmp_path: Path, 
     Authority(tmp_path).issue("keystore", last=-1)
     with pytest.raises(ConfigError, match="has expired at"):
         rb.loopback(properties=properties)
+
+
+def test_stomp_clients_come_in_over_tls_and_not_without(tmp_path: Path, opened: ExitStack) -> None:
+    stomp = pytest.importorskip("stomp")
+    secured = Secured(tmp_path, opened, **{"imq.service.activelist": "sslstomp"})
+    assert (secured.row("sslstomp")["protocol"], secured.row("sslstomp")["state"]) == ("stomps", "RUNNING")
+    place = ("127.0.0.1", secured.ports["sslstomp"])
+    client = stomp.Connection12([place], reconnect_attempts_max=1)
+    client.set_ssl([place], ca_certs=str(secured.authority.file))
+    client.connect("ann", "secret", wait=True)
+    client.send("/queue/q", "over TLS", receipt="r")
+    session = secured.inside.session()
+    secured.inside.start()
+    assert session.receive("q", timeout=20).body == b"over TLS"
+    assert [row["user"] for row in secured.admin.list_connections("sslstomp")] == ["ann"]
+    client.disconnect()
+
+    clear = secured.socket("sslstomp")
+    clear.sendall(b"CONNECT\naccept-version:1.2\nlogin:ann\npasscode:secret\n\n\0")
+    assert ended(clear)
+    until(lambda: secured.admin.list_connections() == [])

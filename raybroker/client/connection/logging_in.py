@@ -1,4 +1,4 @@
-"""How a client proves to a connection service who it is."""
+"""Logins of a client at a connection service: it proves who it is by a password, a token or a certificate."""
 
 from __future__ import annotations
 

@@ -10,30 +10,28 @@ from raybroker.client.connection.channel import Channel
 from raybroker.client.consumer import unacknowledged_ranges
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
-from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction
+from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession
 from raybroker.model.errors import IllegalStateError, TransactionRolledBackError
 
 
 class JointTransactions(SessionTransactions):
     """Of one session; on the IO loop."""
 
+    def __init__(self, session: TransactionSession) -> None:
+        super().__init__(session)
+        self._joined: list[Message] = []
+        """What the open transaction acknowledges of other sessions."""
+
     def join(self, messages: list[Message]) -> None:
         """The open transaction acknowledges these, received in "client" sessions of the same connection."""
-        self._joined().extend(messages)
-
-    def leave(self) -> None:
-        """What has joined the open transaction is acknowledged by nobody."""
-        self._joined().clear()
-
-    def _joined(self) -> list[Message]:
-        found: list[Message] = self.__dict__.setdefault("_messages", [])
-        return found
+        self._joined.extend(messages)
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Raises TransactionRolledBackError for a message that went back meanwhile: somebody else may have it."""
         found = super().take_acks(transaction)
         tags: dict[tuple[ConsumerCore, int], list[int]] = {}
-        for message in self._joined():
+        joined, self._joined = self._joined, []
+        for message in joined:
             consumer = message._delivery.consumer
             if not isinstance(consumer, ConsumerCore):
                 raise IllegalStateError("a message that was only looked at is not acknowledged")
@@ -42,7 +40,6 @@ class JointTransactions(SessionTransactions):
                     f"the transaction was rolled back: message {message.id} that it acknowledges had gone back"
                 )
             tags.setdefault((consumer, message._delivery.epoch), []).append(message.tag)
-        self._joined().clear()
         for (consumer, epoch), of_consumer in tags.items():
             place = consumer.place
             if place is None:

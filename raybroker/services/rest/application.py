@@ -25,10 +25,12 @@ from raybroker.model.errors import (
     InvalidDestinationError,
     MessageFormatError,
     ResourceAllocationError,
+    SecurityError,
 )
 from raybroker.model.names import check_destination_name
+from raybroker.security.mechanism import require_private
 from raybroker.services.rest import models
-from raybroker.services.rest.credentials import require_private, who
+from raybroker.services.rest.credentials import who
 from raybroker.services.rest.openapi import OPERATIONS, Operation, description
 from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.services.rest.relay import Relay
@@ -52,12 +54,12 @@ Handler = Callable[[Request, UserConnection], Awaitable[Response]]
 
 
 class Terms(NamedTuple):
-    """What the service is run with. ``clear_passwords``: they may come without TLS from anywhere."""
+    """What the service is run with. ``unencrypted``: passwords may come without TLS from anywhere."""
 
     broker: str
     version: str
     body_bytes_max: int
-    clear_passwords: bool
+    unencrypted: bool
 
 
 class Application:
@@ -115,7 +117,7 @@ class Application:
         self._requests += 1
         try:
             host, port = request.client or ("", 0)
-            require_private(str(request.scope["scheme"]), host, self._terms.clear_passwords)
+            self._require_private(str(request.scope["scheme"]), host)
             given = who(request.headers.get("authorization"))
             if self._state() == PAUSED:
                 raise ResourceAllocationError("the service is paused; try later")
@@ -125,6 +127,13 @@ class Application:
                 return await handler(request, user)
         finally:
             self._requests -= 1
+
+    def _require_private(self, scheme: str, address: str) -> None:
+        """Raises RefusedError, 403, for a password that others could read on its way."""
+        try:
+            require_private(address, self._terms.unencrypted or scheme == "https", "httpsjms")
+        except SecurityError as error:
+            raise RefusedError(str(error), 403) from None
 
     # ---- operations ------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,10 @@
-"""Who asks: user and password of a request, by HTTP Basic (RFC 7617), and where they may be sent in clear."""
+"""Credentials of a request: user and password, by HTTP Basic (RFC 7617)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
-import ipaddress
 from typing import Final, NamedTuple
 
 from raybroker.services.rest.problems import REALM, RefusedError
@@ -55,23 +54,3 @@ def who(header: str | None) -> Credentials:
 def asked(text: str) -> RefusedError:
     """401, with what is asked for."""
     return RefusedError(text, 401, {"WWW-Authenticate": REALM})
-
-
-def require_private(scheme: str, address: str, allowed: bool) -> None:
-    """Passwords come over TLS or from this machine, unless that is ``allowed``; raises RefusedError, 403."""
-    if scheme == "https" or allowed or is_loopback(address):
-        return
-    raise RefusedError(
-        "a password would go over the network in clear: use the service httpsjms, or set"
-        " raybroker.http.clear_passwords=true where the network is trusted", 403,
-    )  # fmt: skip
-
-
-def is_loopback(address: str) -> bool:
-    """Whether that is this machine."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback

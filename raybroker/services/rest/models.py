@@ -1,4 +1,4 @@
-"""What requests and answers are made of: one model checks a request, and describes it.
+"""Models of requests and answers: one model checks a request, and describes it.
 
 A body is any value of JSON, or bytes as base64. What JSON does not have (a time, a decimal number, bytes inside of a
 map) comes as text.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NotRequired, Protocol
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, with_config
@@ -22,6 +21,7 @@ from raybroker.model.errors import MessageFormatError
 from raybroker.model.property_names import RESERVED_WORDS
 from raybroker.model.setting import OVERRIDE_MS_MAX, PRIORITY_MAX
 from raybroker.model.units import UNIT_CHARS_MAX
+from raybroker.services.received_message import ReceivedMessage
 
 ARRAY_MAX: Final = 1000
 """Messages of one request."""
@@ -284,40 +284,7 @@ def body_of(message: MessageIn) -> Any:
         raise MessageFormatError(f"body: it is no base64: {error}") from None
 
 
-class Readable(Protocol):
-    """A message as the client's handles give it."""
-
-    @property
-    def body(self) -> Any: ...
-    @property
-    def body_type(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def properties(self) -> Mapping[str, Any]: ...
-    @property
-    def correlation_id(self) -> str | None: ...
-    @property
-    def reply_to(self) -> str | None: ...
-    @property
-    def type(self) -> str | None: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def persistent(self) -> bool: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def expiration(self) -> int: ...
-    @property
-    def unit_of_order(self) -> str | None: ...
-    @property
-    def dedup_id(self) -> str | None: ...
-    @property
-    def delivery_count(self) -> int: ...
-
-
-def shown(message: Readable) -> MessageOut:
+def shown(message: ReceivedMessage) -> MessageOut:
     """A message for an answer; raises MessageFormatError for a body that cannot be read here."""
     body = message.body
     raw = isinstance(body, bytes | bytearray | memoryview)

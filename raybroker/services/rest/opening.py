@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from raybroker.model.settings import ConfigView
+from raybroker.security.mechanism import UNENCRYPTED
 from raybroker.services.native import RefusalLog
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.relay import Arrive, Relay
@@ -42,7 +43,7 @@ def http_server(
             now_s=lambda: clock.monotonic_ns() / 1e9,
         )  # fmt: skip
         terms = Terms(
-            broker, version, config["raybroker.http.body_bytes_max"], config["raybroker.http.clear_passwords"]
+            broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED]
         )
         application = Application(users, terms, gateway.state, Relay(gateway.arrive))
         guard = Guard(RefusalLog(clock.monotonic_ns).refused)

@@ -15,8 +15,9 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
 )
+from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.rest.leases import HELD_MAX, Lease, Leases
-from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, Readable, Settled, body_of, shown
+from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, Settled, body_of, shown
 from raybroker.system import entropy
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -30,7 +31,7 @@ ARRAYS_WAITING_MAX: Final = 64
 RECEIPT_BYTES: Final = 12
 
 
-class Message(Readable, Protocol):
+class Message(ReceivedMessage, Protocol):
     """A message that was received."""
 
     def acknowledge_this(self) -> Awaitable[Any]: ...
@@ -47,7 +48,7 @@ class Producer(Protocol):
 class Browser(Protocol):
     """What waits in a queue."""
 
-    def __aiter__(self) -> AsyncIterator[Readable]: ...
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]: ...
     async def close(self) -> None: ...
 
 

@@ -81,7 +81,7 @@ class StompConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(0)
+        self._transport.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
         self._deadline = self._loop.call_later(self._door.limits.handshake_s, self._too_slow)
         self._working = self._loop.create_task(self._work())
 

@@ -23,7 +23,9 @@ READ_BYTES_HIGH: Final = 256 << 10
 
 
 class Limits(NamedTuple):
-    """``body_bytes_max``: imq.message.max_size; ``handshake_s``: for the login."""
+    """``body_bytes_max``: imq.message.max_size; ``handshake_s``: for the login; ``unencrypted``: passcodes are taken
+    from other machines without TLS (raybroker.authentication.unencrypted)."""
 
     body_bytes_max: int
     handshake_s: float
+    unencrypted: bool

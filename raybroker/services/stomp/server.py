@@ -13,8 +13,9 @@ from typing import Final
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.settings import ConfigView
+from raybroker.security.mechanism import require_private
+from raybroker.services.accepting import accepting, take_over
 from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX
-from raybroker.services.connection_services import accepting
 from raybroker.services.gateway import Gateway
 from raybroker.services.native import RefusalLog
 from raybroker.services.stomp.connection import StompConnection
@@ -28,17 +29,23 @@ CLOSE_TIMEOUT_S: Final = 3.0
 TLS_TIMEOUT_S: Final = 10.0
 
 
-def stomp_server(config: ConfigView, version: str, now_ns: Callable[[], int]) -> Callable[[Gateway], StompServer]:
-    """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back."""
-    limits = Limits(message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000)
-    return lambda gateway: StompServer(gateway, limits, version, RefusalLog(now_ns).refused)
+def stomp_server(
+    config: ConfigView, version: str, now_ns: Callable[[], int], tls: Callable[[], ssl.SSLContext] | None = None
+) -> Callable[[Gateway], StompServer]:
+    """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
+    gives the context for a new client, None for a service without TLS."""
+    limits = Limits(
+        message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000,
+        config["raybroker.authentication.unencrypted"],
+    )  # fmt: skip
+    return lambda gateway: StompServer(gateway, limits, version, RefusalLog(now_ns).refused, tls)
 
 
 class StompServer:
     """``version``: of the broker; ``tls``: what holds for a new client, None for a service without TLS.
 
     Bounds: ARRIVING_MAX clients that have not logged in, of them ARRIVING_OF_ADDRESS_MAX from one address; the others
-    by imq.stomp.max_threads.
+    by imq.<service>.max_threads.
     """
 
     def __init__(
@@ -78,15 +85,9 @@ class StompServer:
         task.add_done_callback(self._arriving.discard)
 
     async def _take(self, taken: socket.socket, connection: StompConnection) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            if self._tls is None:
-                await loop.connect_accepted_socket(lambda: connection, taken)
-            else:
-                await loop.connect_accepted_socket(
-                    lambda: connection, taken, ssl=self._tls(), ssl_handshake_timeout=TLS_TIMEOUT_S
-                )
-        except (OSError, ssl.SSLError, BrokerError) as error:
+            await take_over(lambda: connection, taken, self._tls() if self._tls is not None else None, TLS_TIMEOUT_S)
+        except (OSError, BrokerError) as error:
             taken.close()
             self.gone(connection)
             self.refused(connection.peer, f"TLS failed: {error}" if self._tls is not None else str(error))
@@ -97,6 +98,8 @@ class StompServer:
         self, connection: StompConnection, user: str, password: str, client_id: str | None, version: Version,
         ended: Callable[[BrokerError], object],
     ) -> tuple[BrokerConnection, MakeSession]:  # fmt: skip
+        allowed = self._tls is not None or self.limits.unencrypted
+        require_private(connection.peer.rpartition(":")[0], allowed, "sslstomp")
         core = await self._gateway.core_as(
             user, password, peer=connection.peer, client_id=client_id, client=f"STOMP {version}", ended=ended
         )

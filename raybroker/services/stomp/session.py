@@ -1,4 +1,4 @@
-"""What the frames of a client that has logged in do: on the gateway's loop, one frame after another.
+"""The session of a STOMP client that has logged in: its frames are handled on the gateway's loop, one after another.
 
 A frame is answered by RECEIPT when it asks for one, once it is done: a SEND when its message is stored, or in a
 transaction handed over; an ACK when the broker has confirmed it.  SEND and ACK frames are not waited for before the

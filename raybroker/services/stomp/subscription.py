@@ -16,7 +16,8 @@ from typing import Final, Protocol
 from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.session.opening import AnyConsumer
 from raybroker.model.errors import MessageFormatError, ProtocolError
-from raybroker.services.stomp.handles import Received, ReceivingSession
+from raybroker.services.received_message import ReceivedMessage
+from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
 from raybroker.services.stomp.limits import BATCH_BYTES
 from raybroker.wire.stomp.frame import Frame, Version, encode
@@ -63,7 +64,7 @@ class Subscription:
         self._version = version
         self._text_of = text_of
         self._serials = itertools.count(1)
-        self._unacknowledged: dict[int, Received] = {}
+        self._unacknowledged: dict[int, ReceivedMessage] = {}
         self._by_id: dict[str, int] = {}
         """message-id → serial; before 1.2 messages are acknowledged by it."""
 
@@ -78,7 +79,7 @@ class Subscription:
             async with out.turn:
                 await self._write_batch(message, out)
 
-    async def _write_batch(self, message: Received | None, out: Out) -> None:
+    async def _write_batch(self, message: ReceivedMessage | None, out: Out) -> None:
         frames: list[bytes] = []
         size = 0
         while message is not None:
@@ -92,7 +93,7 @@ class Subscription:
         if self.ack == AUTO:
             self.session.flush_lazily()
 
-    def _frame(self, message: Received) -> bytes:
+    def _frame(self, message: ReceivedMessage) -> bytes:
         """Its MESSAGE frame; empty for one that cannot be written, which is dead."""
         kind = self._kind
         properties = message.properties
@@ -129,7 +130,7 @@ class Subscription:
         """Of an unacknowledged message, by its message-id."""
         return self._by_id.get(message_id)
 
-    def take(self, serial: int) -> dict[int, Received]:
+    def take(self, serial: int) -> dict[int, ReceivedMessage]:
         """What an ACK or NACK of that serial is about, which is not unacknowledged any more: with ack:client all
         messages up to it. Raises ProtocolError when there is none."""
         if serial not in self._unacknowledged:
@@ -146,14 +147,14 @@ class Subscription:
                 del self._by_id[known]
         return found
 
-    def restore(self, messages: dict[int, Received]) -> None:
+    def restore(self, messages: dict[int, ReceivedMessage]) -> None:
         """Their transaction was aborted: they are unacknowledged as before."""
         self.lent -= len(messages)
         for serial, message in messages.items():
             self._unacknowledged[serial] = message
             self._by_id[message.id or f"{self.number}-{serial}"] = serial
 
-    def acknowledge(self, messages: dict[int, Received]) -> Confirmations:
+    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Confirmations:
         """Returns what to wait for. Raises for a message that went back."""
         found: Confirmations = []
         if self.ack == CLIENT and not self.lent:
@@ -162,7 +163,7 @@ class Subscription:
             found += self.session.acknowledge_one(message)
         return found
 
-    def refuse(self, messages: dict[int, Received], *, dead: bool) -> Confirmations:
+    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Confirmations:
         """NACK: they come again, and are dead when they came too often, or at once."""
         found: Confirmations = []
         for message in messages.values():

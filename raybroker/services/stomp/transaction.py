@@ -7,7 +7,8 @@ from typing import Any
 
 from raybroker.client.producer.unnamed import UnnamedProducer
 from raybroker.model.errors import ResourceAllocationError
-from raybroker.services.stomp.handles import Received, Transactions
+from raybroker.services.received_message import ReceivedMessage
+from raybroker.services.stomp.handles import Transactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
 from raybroker.services.stomp.subscription import Subscription
 
@@ -20,8 +21,8 @@ class StompTransaction:
         self._transactions = transactions
         self.producer = producer
         self._count = itertools.count(1)
-        self._acknowledged: list[tuple[Subscription, dict[int, Received]]] = []
-        self._refused: list[tuple[Subscription, dict[int, Received], bool]] = []
+        self._acknowledged: list[tuple[Subscription, dict[int, ReceivedMessage]]] = []
+        self._refused: list[tuple[Subscription, dict[int, ReceivedMessage], bool]] = []
 
     def enter(self) -> None:
         """One more frame is part of it; raises ResourceAllocationError when there are too many."""
@@ -30,11 +31,11 @@ class StompTransaction:
                 f"transaction {self.name!r:.80} has more than {TRANSACTION_FRAMES_MAX} frames; COMMIT it more often"
             )
 
-    def acknowledge(self, subscription: Subscription, messages: dict[int, Received]) -> None:
+    def acknowledge(self, subscription: Subscription, messages: dict[int, ReceivedMessage]) -> None:
         subscription.lent += len(messages)
         self._acknowledged.append((subscription, messages))
 
-    def refuse(self, subscription: Subscription, messages: dict[int, Received], *, dead: bool) -> None:
+    def refuse(self, subscription: Subscription, messages: dict[int, ReceivedMessage], *, dead: bool) -> None:
         subscription.lent += len(messages)
         self._refused.append((subscription, messages, dead))
 

@@ -57,6 +57,7 @@ def test_keys_of_openssl_are_imported(tmp_path: Path) -> None:
          "-passout", "pass:theirs", "-days", "3"], check=True, capture_output=True,
     )  # fmt: skip
     secret = tmp_path / "secret"
+    secret.touch(0o600)
     secret.write_text("theirs\n")
     keytool("import", "--key", key, "--chain", chain, "--key-passfile", secret, "--file", store)
     assert "CN=theirs" in keytool("show", "--file", store)

@@ -15,6 +15,7 @@ from raybroker.security.user_file import UserFile, is_verifier
 @pytest.fixture
 def passfile(tmp_path: Path) -> Path:
     path = tmp_path / "secret"
+    path.touch(0o600)
     path.write_text("first password\nnot read\n")
     return path
 

@@ -18,7 +18,7 @@ from raybroker.services.rest.problems import CONTENT_TYPE, problem
 from raybroker.services.rest.users import Users
 from tests.unit.services.rest.rig import Broker, until
 
-TERMS = Terms("b1", "1.0", 100_000, clear_passwords=False)
+TERMS = Terms("b1", "1.0", 100_000, unencrypted=False)
 JSON = {"content-type": "application/json"}
 
 

@@ -34,7 +34,7 @@ def test_heart_beats_are_a_pair() -> None:
 class Closed:
     """A server whose broker lets nobody in."""
 
-    limits = Limits(1000, 30.0)
+    limits = Limits(1000, 30.0, unencrypted=False)
     version = "9"
 
     def __init__(self) -> None:
