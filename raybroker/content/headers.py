@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from io import BytesIO
 from itertools import pairwise
+from operator import sub
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -192,8 +194,35 @@ def unpack_fields(data: Buffer) -> dict[str, Any]:
     return fields
 
 
+SAMPLE: Final = 32
+"""Headers that are looked at to know whether a block repeats a few: programs say the same of many messages."""
+
+
 def unpack_column(view: memoryview, offsets: Sequence[int]) -> list[dict[str, Any]] | None:
-    """The headers of a block at once, message by message from one reader; None when anything is not as it should be."""
+    """The headers of a block at once; None when anything is not as it should be.
+
+    Headers of the same bytes are one dictionary, which nobody may change.
+    """
+    if len(set(_pieces(view, offsets[: SAMPLE + 1]))) > SAMPLE // 4:
+        return _unpack_each(view, offsets)
+    pieces = _pieces(view, offsets)
+    different = set(pieces)
+    if len(different) > len(pieces) // 4:
+        return _unpack_each(view, offsets)
+    try:
+        known = {piece: unpack_fields(piece) if piece else _NO_FIELDS for piece in different}
+    except ProtocolError:
+        return None
+    return list(map(known.__getitem__, pieces))
+
+
+def _pieces(view: memoryview, offsets: Sequence[int]) -> list[bytes]:
+    """The headers as they are encoded."""
+    return list(map(BytesIO(view[offsets[0] : offsets[-1]]).read, map(sub, offsets[1:], offsets)))
+
+
+def _unpack_each(view: memoryview, offsets: Sequence[int]) -> list[dict[str, Any]] | None:
+    """Message by message from one reader."""
     reader = msgpack.Unpacker(
         raw=False, max_array_len=0, max_ext_len=0, max_buffer_size=max(offsets[-1] - offsets[0], 1)
     )
@@ -239,20 +268,32 @@ class BlockContent:
     Whoever made them is not trusted: a message whose headers do not decode has none.
     """
 
-    __slots__ = ("_block", "_fields", "_offsets", "_properties")
+    __slots__ = ("_block", "_fields", "_offsets", "_properties", "_together")
 
     def __init__(self, block: Block) -> None:
         self._block = block
         self._offsets = block.header_offsets()
         self._fields: dict[int, dict[str, Any]] = {}
-        self._properties: dict[int, dict[str, Any]] = {}
+        self._together: list[dict[str, Any]] | None = None
+        """The headers of all messages, once they were decoded together."""
+        self._properties: list[dict[str, Any]] = []
+        """Their properties."""
 
     def properties(self, index: int) -> Mapping[str, Any]:
         """Properties of a message by name."""
-        if self._offsets is None:
-            return _NO_FIELDS
-        found = self._properties.get(index)
-        return self._decode(index).get("p", _NO_FIELDS) if found is None else found
+        if self._together is not None:
+            return self._properties[index]
+        found: dict[str, Any] = self.fields(index).get("p", _NO_FIELDS)
+        return found
+
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """A property of each of these messages, None where there is none."""
+        if self._together is None and rows:
+            self.fields(rows[0])
+        if self._together is None:
+            return [self.properties(row).get(name) for row in rows]
+        properties = self._properties
+        return [properties[row].get(name) for row in rows]
 
     def header(self, index: int, name: str) -> Any:
         """A header by its name in JMS, or None when the message has none such; JMSX… are properties."""
@@ -272,13 +313,15 @@ class BlockContent:
         """The headers of a message by their one-letter keys."""
         if self._offsets is None:
             return _NO_FIELDS
+        if self._together is not None:
+            return self._together[index]
         found = self._fields.get(index)
         return self._decode(index) if found is None else found
 
     def dedup_ids(self) -> list[str | None] | None:
         """The deduplication id of each message; None when no message has one."""
         offsets, block = self._offsets, self._block
-        if offsets is None or _DEDUP_KEY not in bytes(block.view[offsets[0] : offsets[-1]]):
+        if offsets is None or _DEDUP_KEY not in bytes(block.front[offsets[0] : offsets[-1]]):
             return None
         ids = [self._dedup_id(self.fields(index)) for index in range(block.count)]
         return ids if any(ids) else None
@@ -291,20 +334,19 @@ class BlockContent:
     def _decode(self, index: int) -> dict[str, Any]:
         assert self._offsets is not None
         if self._block.count > TOGETHER_MIN and not self._fields:
-            column = unpack_column(self._block.view, self._offsets)
+            column = unpack_column(self._block.front, self._offsets)
             if column is not None:
-                self._fields = dict(enumerate(column))
-                self._properties = {i: fields.get("p", _NO_FIELDS) for i, fields in enumerate(column)}
-                return self._fields[index]
+                self._together = column
+                self._properties = [fields.get("p", _NO_FIELDS) for fields in column]
+                return column[index]
         start, end = self._offsets[index], self._offsets[index + 1]
         fields = _NO_FIELDS
         if start < end:
             try:
-                fields = unpack_fields(self._block.view[start:end])
+                fields = unpack_fields(self._block.front[start:end])
             except ProtocolError:
                 fields = _NO_FIELDS
         self._fields[index] = fields
-        self._properties[index] = fields.get("p", _NO_FIELDS)
         return fields
 
 

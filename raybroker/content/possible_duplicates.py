@@ -12,12 +12,16 @@ from itertools import pairwise
 from raybroker.content.headers import DELIVERIES_MAX, DOUBTFUL, pack_fields, times, unpack_fields
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError, ProtocolError
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 
 
-def in_doubt(data: bytes) -> bytes:
-    """An encoded block whose messages may be second copies; the same one when there is no room for saying so."""
-    return _with(data, lambda before: before or 1)
+def in_doubt(data: bytes, *, front: bool = False) -> bytes:
+    """An encoded block whose messages may be second copies; the same one when there is no room for saying so.
+
+    ``front``: it is the front of a large block.
+    """
+    return _with(data, lambda before: before or 1, front=front)
 
 
 def delivered(data: bytes, count: int) -> bytes:
@@ -25,12 +29,12 @@ def delivered(data: bytes, count: int) -> bytes:
     return _with(data, lambda before: min(before + count, DELIVERIES_MAX))
 
 
-def _with(data: bytes, change: Callable[[int], int]) -> bytes:
-    block = Block(data)
+def _with(data: bytes, change: Callable[[int], int], *, front: bool = False) -> bytes:
+    block = LargeBlock.promised(data) if front else Block(data)
     offsets = block.header_offsets()
-    headers: list[Buffer] = [b""] * block.count if offsets is None else [block.view[a:b] for a, b in pairwise(offsets)]
+    headers: list[Buffer] = [b""] * block.count if offsets is None else [block.front[a:b] for a, b in pairwise(offsets)]
     try:
-        return bytes(block.with_headers([_marked(header, change) for header in headers]).view)
+        return bytes(block.with_headers([_marked(header, change) for header in headers]).front)
     except BrokerError:
         return data
 

@@ -32,7 +32,7 @@ def units_of(block: Block) -> UnitNames | None:
     offsets = block.header_offsets()
     if offsets is None:
         return None
-    data = bytes(block.view[: offsets[-1]])
+    data = bytes(block.front[: offsets[-1]])
     if data.find(_KEY, offsets[0]) < 0:
         return None
     headers = [data[start:end] for start, end in pairwise(offsets)]
@@ -51,7 +51,7 @@ def _decoded(block: Block, offsets: list[int], headers: list[bytes]) -> UnitName
             found.append(known[header])
             continue
         if column is None:
-            column = unpack_column(block.view, offsets) or [_fields(one) for one in headers]
+            column = unpack_column(block.front, offsets) or [_fields(one) for one in headers]
         name = _one_object(column[index].get(UNIT))
         found.append(name)
         if len(header) <= HEADER_BYTES_MAX:
@@ -86,7 +86,7 @@ def in_unit(block: Block, unit: str) -> Block:
         return block.with_headers([own] * block.count)
     headers: list[Buffer] = []
     for start, end in pairwise(offsets):
-        header: Buffer = block.view[start:end]
+        header: Buffer = block.front[start:end]
         fields = _fields(bytes(header))
         headers.append(header if is_unit_name(fields.get(UNIT)) else pack_fields({**fields, UNIT: unit}))
     return block.with_headers(headers)

@@ -36,9 +36,9 @@ def works_of(block: Block) -> tuple[Key | None, ...] | None:
     Without the name of a unit the other two properties mean nothing.
     """
     offsets = block.header_offsets()
-    if offsets is None or _NAME not in bytes(block.view[offsets[0] : offsets[-1]]):
+    if offsets is None or _NAME not in bytes(block.front[offsets[0] : offsets[-1]]):
         return None
-    content, view = BlockContent(block), block.view
+    content, view = BlockContent(block), block.front
     keys = tuple([
         _key(content.properties(index)) if _NAME in bytes(view[start:end]) else None
         for index, (start, end) in enumerate(pairwise(offsets))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
+from typing import Final
+
+KNOWN_MAX: Final = 1024
 
 
+@lru_cache(KNOWN_MAX)
 def is_loopback(address: str) -> bool:
     """Whether an address without a port, such as ``127.0.0.1`` or ``[::1]``, is that of this machine to itself."""
     try:

@@ -69,18 +69,23 @@ _U32: Final = struct.Struct("<I")
 class Block:
     """A read-only view of an encoded block; columns are decoded when first asked for.
 
-    ``view`` is the whole encoding. ``count`` messages of producer ``producer`` have the sequence numbers
+    ``view`` is the whole encoding, of ``nbytes`` bytes, and ``front`` what has everything but bodies, at least.
+    ``count`` messages of producer ``producer`` have the sequence numbers
     ``first_seq … first_seq + count - 1`` unless the block has ``gaps`` (see :meth:`seq_of`); ``timestamp_ms`` is when
     the block was opened.
     """
 
     __slots__ = (
         "_body_offset", "_flags", "_head_offsets", "_lengths", "_offsets", "bodies_bytes", "count", "first_seq",
-        "headers_bytes", "kind", "persistent", "plain", "priority", "producer", "timestamp_ms", "uniform", "view",
+        "front", "headers_bytes", "kind", "nbytes", "persistent", "plain", "priority", "producer", "timestamp_ms",
+        "uniform",
     )  # fmt: skip
 
-    def __init__(self, data: Buffer) -> None:
-        """Check the head and the sizes of all columns; raises ProtocolError for anything that does not add up."""
+    def __init__(self, data: Buffer, elsewhere_bytes: int = 0) -> None:
+        """Check the head and the sizes of all columns; raises ProtocolError for anything that does not add up.
+
+        ``elsewhere_bytes``: so much of the encoding is not in ``data``, see :mod:`raybroker.model.large_block`.
+        """
         view = memoryview(data)
         if view.nbytes < HEAD_BYTES:
             raise ProtocolError(f"a block of {view.nbytes} bytes is shorter than its head of {HEAD_BYTES} bytes")
@@ -102,15 +107,20 @@ class Block:
         if self.headers_bytes and not flags & HEADERS:
             raise ProtocolError("a block without a header column declares header bytes")
         self._body_offset = HEAD_BYTES + self.count * WIDTHS[flags] + self.headers_bytes
-        if view.nbytes != self._body_offset + self.bodies_bytes or view.nbytes > BLOCK_BYTES_MAX:
+        nbytes = self.nbytes = view.nbytes + elsewhere_bytes
+        if nbytes != self._body_offset + self.bodies_bytes or nbytes > BLOCK_BYTES_MAX:
             raise ProtocolError(
-                f"a block of {view.nbytes} bytes declares {self._body_offset + self.bodies_bytes} bytes"
+                f"a block of {nbytes} bytes declares {self._body_offset + self.bodies_bytes} bytes"
                 f" (at most {BLOCK_BYTES_MAX})"
             )
-        self.view = view
+        self.front = view
         self._lengths: tuple[int, ...] | None = None
         self._offsets: list[int] | None = None
         self._head_offsets: list[int] | None = None
+
+    @property
+    def view(self) -> memoryview:
+        return self.front
 
     @property
     def gaps(self) -> bool:
@@ -123,9 +133,9 @@ class Block:
         if self._lengths is None:
             lengths: tuple[int, ...]
             if self.count == 1:
-                lengths = _U32.unpack_from(self.view, HEAD_BYTES)
+                lengths = _U32.unpack_from(self.front, HEAD_BYTES)
             else:
-                lengths = struct.unpack_from(f"<{self.count}I", self.view, HEAD_BYTES)
+                lengths = struct.unpack_from(f"<{self.count}I", self.front, HEAD_BYTES)
             if sum(lengths) != self.bodies_bytes:
                 raise ProtocolError(f"body lengths of a block add up to {sum(lengths)}, not {self.bodies_bytes}")
             self._lengths = lengths
@@ -145,7 +155,7 @@ class Block:
         """A column that is there, as it is encoded."""
         before, width, _ = LAYOUTS[self._flags][flag]
         start = HEAD_BYTES + before * self.count
-        return self.view[start : start + width * self.count]
+        return self.front[start : start + width * self.count]
 
     def _place(self, flag: int, index: int) -> int:
         """Position of the value of a message in a column that is there."""
@@ -153,14 +163,14 @@ class Block:
         return HEAD_BYTES + before * self.count + width * index
 
     def kind_of(self, index: int) -> int:
-        return self.view[self._place(KINDS, index)] if self._flags & KINDS else self.kind
+        return self.front[self._place(KINDS, index)] if self._flags & KINDS else self.kind
 
     def kinds(self) -> bytes | None:
         """The column of kinds, or None when ``kind`` holds for all."""
         return self._bytes(KINDS)
 
     def priority_of(self, index: int) -> int:
-        return self.view[self._place(PRIORITIES, index)] if self._flags & PRIORITIES else self.priority
+        return self.front[self._place(PRIORITIES, index)] if self._flags & PRIORITIES else self.priority
 
     def priorities(self) -> bytes | None:
         """The column of priorities, or None when ``priority`` holds for all."""
@@ -183,7 +193,7 @@ class Block:
         return self._u64s(DELIVER_AT)
 
     def _u64(self, flag: int, index: int) -> int:
-        return int(_U64.unpack_from(self.view, self._place(flag, index))[0]) if self._flags & flag else 0
+        return int(_U64.unpack_from(self.front, self._place(flag, index))[0]) if self._flags & flag else 0
 
     def _u64s(self, flag: int) -> array[int] | None:
         return native(array("Q", bytes(self._column(flag)))) if self._flags & flag else None
@@ -194,7 +204,7 @@ class Block:
     def seq_of(self, index: int) -> int:
         """The sequence number of a message."""
         if self._flags & SEQS:
-            index = _U32.unpack_from(self.view, self._place(SEQS, index))[0]
+            index = _U32.unpack_from(self.front, self._place(SEQS, index))[0]
         return self.first_seq + index
 
     def header_offsets(self) -> list[int] | None:
@@ -203,7 +213,7 @@ class Block:
             return None
         if self._head_offsets is None:
             at = self._place(HEADERS, 0)
-            lengths = struct.unpack_from(f"<{self.count}I", self.view, at)
+            lengths = struct.unpack_from(f"<{self.count}I", self.front, at)
             if sum(lengths) != self.headers_bytes:
                 raise ProtocolError(f"header lengths of a block add up to {sum(lengths)}, not {self.headers_bytes}")
             self._head_offsets = list(accumulate(lengths, initial=at + 4 * self.count))
@@ -214,7 +224,7 @@ class Block:
         offsets = self.header_offsets()
         if offsets is None or offsets[index] == offsets[index + 1]:
             return None
-        return self.view[offsets[index] : offsets[index + 1]]
+        return self.front[offsets[index] : offsets[index + 1]]
 
     def check(self) -> None:
         """Decode every column; raises ProtocolError.  After this no accessor raises."""
@@ -227,7 +237,7 @@ class Block:
         if priority > PRIORITY_MAX:
             raise ProtocolError(f"a message of priority {priority}; allowed are 0 to {PRIORITY_MAX}")
         if flags & SEQS:
-            steps = struct.unpack_from(f"<{self.count}I", self.view, self._place(SEQS, 0))
+            steps = struct.unpack_from(f"<{self.count}I", self.front, self._place(SEQS, 0))
             if steps[0] or any(a >= b for a, b in pairwise(steps)):
                 raise ProtocolError("the sequence numbers of a block do not ascend from its first one")
             if self.first_seq + steps[-1] >= SEQ_MAX:
@@ -314,7 +324,7 @@ class Block:
 
     def _headers(self) -> tuple[memoryview, ...]:
         offsets = self.header_offsets()
-        return () if offsets is None else (self.view[offsets[0] : offsets[-1]],)
+        return () if offsets is None else (self.front[offsets[0] : offsets[-1]],)
 
     def _changed(
         self, columns: dict[int, Buffer], headers: Sequence[Buffer], priority: int | None = None,
@@ -363,10 +373,12 @@ def encode_block(
     priorities: bytes | None = None,
     expires: array[int] | None = None,
     deliver_at: array[int] | None = None,
+    front: bool = False,
 ) -> bytes:
     """Encode 1 to BLOCK_MESSAGES_MAX messages. ``kinds`` is one kind for all, or one byte for each message.
 
     Columns that say for every message what holds anyway are left out; ``expires`` and ``deliver_at`` are of type "Q".
+    ``front``: only what stands before the bodies.
     """
     count = len(bodies)
     assert 1 <= count <= BLOCK_MESSAGES_MAX
@@ -392,4 +404,4 @@ def encode_block(
     prefix = encode_prefix(
         columns, headers or (), persistent, kind, priority, producer, first_seq, timestamp_ms, sum(lengths)
     )
-    return b"".join((prefix, *bodies))
+    return prefix if front else b"".join((prefix, *bodies))

@@ -34,6 +34,12 @@ CLUSTER: Final[tuple[Setting, ...]] = (
     Setting("imq.cluster.clusterid", "string", "", "broker",
             "Identifies the cluster: a broker with another id is refused, and a table of another cluster. Empty: the "
             "name of the cluster."),
+    Setting("imq.cluster.transport", "enum", "tcp", "broker",
+            "How messages go inside the Ray cluster, between hosts and whoever sends and receives there, also when "
+            "they are forwarded. ssl: with TLS and the keystore of each broker's machine (imq.keystore.*), whose "
+            "certificate brokers tell their clients; a broker without a key does not start. Ray's own calls, by which "
+            "programs administer and brokers talk to each other, are Ray's to encrypt (RAY_USE_TLS); heartbeats are "
+            "authenticated, and carry no messages.", choices=("tcp", "ssl")),
     Setting("imq.cluster.dynamicChangeMasterBrokerEnabled", "bool", False, "broker",
             "Whether 'changemaster cls' may move the configuration change record to another broker while brokers run."),
     Setting("raybroker.cluster.heartbeat_ms", "millis", 500, "broker",

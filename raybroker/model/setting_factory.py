@@ -167,7 +167,9 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Calls of a listener that may share one transaction; it ends earlier when no next message is at hand.",
             unit="messages", low=1, high=INT_MAX),
     Setting("raybroker.producer.linger_ms", "millis", 1, "factory",
-            "How long an asynchronous send may wait for company in its block.", unit="ms", low=0, high=60000),
+            "How long an asynchronous send may wait for company in its block while what its producer sent before is "
+            "not confirmed, or is not going to be (non-persistent messages, transactions).",
+            unit="ms", low=0, high=60000),
     Setting("raybroker.producer.buffer_bytes", "size", 16 * MIB, "factory",
             "Bodies a producer holds that are not acknowledged yet; one more send waits.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
@@ -186,6 +188,10 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "When a password (of basic) or a token is sent as it is to a connection service. private: over TLS, or "
             "within the machine. Passwords for digest are never sent. What the cluster says does not count here.",
             choices=("private", "always", "never")),
+    Setting("raybroker.client.http.carrier", "enum", "auto", "factory",
+            "What carries the native protocol to http:// and https:// addresses. websocket: a WebSocket. poll: plain "
+            "requests, for proxies that let no WebSocket pass. auto: a WebSocket, and plain requests where that is "
+            "refused or does not begin within 4 s.", choices=("auto", "websocket", "poll")),
     Setting("raybroker.client.direct", "bool", True, "factory",
             "Whether a thread that waits in a blocking call serves the connections of its process itself (on Linux), "
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "

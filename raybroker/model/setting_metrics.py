@@ -31,8 +31,13 @@ METRICS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.metrics.ports", "ports", PortRange(0, 0), "broker",
             "TCP ports for the endpoints, one a broker; 0: any free port. raybroker discover writes down which."),
     Setting("raybroker.metrics.address", "string", "", "broker",
-            "Address that the endpoint listens on; empty: the address of the node. It needs no password: let only "
-            "Prometheus reach it."),
+            "Address that the endpoint listens on; empty: the address of the node."),
+    Setting("raybroker.metrics.authentication", "enum", "services", "broker",
+            "When the endpoint asks who wants metrics: services, where imq.service.activelist names a service; always; "
+            "none, nobody is asked. A scraper sends the token in the file metrics.token of raybroker.security.dir "
+            "(Authorization: Bearer); users of the group admin may send their password from the broker's machine. "
+            "/healthy asks nobody.",
+            choices=("services", "always", "none")),
     Setting("raybroker.metrics.timing", "bool", True, "broker",
             "Whether hosts keep histograms of times and sizes. While there are few batches each is observed; of many "
             "small ones, below 2000 messages, one of eight, which counts eight times: it costs a microsecond a batch."),

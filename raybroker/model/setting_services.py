@@ -40,6 +40,10 @@ def address_property(service: str, what: str) -> str:
     return f"imq.{service}.{_TRANSPORTS[service]}.{what}"
 
 
+def pull_property(service: str) -> str:
+    """The name of the property for the time between polls of httpjms or httpsjms."""
+    return f"imq.{service}.{_TRANSPORTS[service]}.pullPeriod"
+
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
@@ -59,6 +63,9 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.service.advertised", "string", "", "broker",
             "Name or address by which clients outside reach this broker's services, which other brokers tell their "
             "clients; empty: that of the machine in the Ray cluster."),
+    Setting("raybroker.shutdown.delivery", "seconds", 10, "broker",
+            "How long consumers have to acknowledge what they were given before a broker that is shut down by "
+            "raybroker shutdown bkr or restart bkr ends.", unit="s", low=0, high=3600, reload="live"),
     Setting("imq.authentication.client.response.timeout", "seconds", 180, "broker",
             "How long a client may take to prove its password.", unit="s", low=1, high=3600),
     Setting("imq.accesscontrol.enabled", "bool", True, "broker",
@@ -73,6 +80,14 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
             "Directory of the users and access rules; empty: security, beside the stores of the cluster's brokers."),
     Setting("raybroker.http.body_bytes_max", "size", 4 << 20, "broker",
             "Largest body of a request to the services httpjms and httpsjms.", unit="bytes", low=1024, high=64 << 20),
+    *(
+        Setting(pull_property(name), "int", -1, "broker",
+                "Seconds between polls of clients whose way lets no WebSocket pass, while they get nothing and send "
+                "nothing. -1: they poll again at once, and the answer waits until there is something, for 20 s at "
+                "most. A longer period saves requests, and messages come later; it has to be shorter than "
+                "imq.ping.interval.", unit="s", low=1, high=3600, unlimited=True)
+        for name in ("httpjms", "httpsjms")
+    ),
     *(
         setting
         for name, (least, most) in _THREADS.items()

@@ -28,6 +28,7 @@ from raybroker.model.setting_metrics import OBSERVING
 from raybroker.model.setting_security import SECURITY_SETTINGS
 from raybroker.model.setting_services import SERVICE_SETTINGS
 from raybroker.model.setting_store import STORE
+from raybroker.model.setting_thresholds import THRESHOLDS
 from raybroker.model.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
@@ -400,8 +401,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
 )
 
 ALL: Final[tuple[Setting, ...]] = (
-    BROKER + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + SECURITY_SETTINGS + TLS_SETTINGS + OBSERVING + DESTINATION
-    + FACTORY
+    BROKER + THRESHOLDS + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + SECURITY_SETTINGS + TLS_SETTINGS + OBSERVING
+    + DESTINATION + FACTORY
 )
 
 LATER: Final = frozenset({
@@ -409,7 +410,6 @@ LATER: Final = frozenset({
     "imqDefaultUsername",
     "imqDefaultPassword",
     "imq.shared.connectionMonitor_limit",
-    "imq.httpjms.http.pullPeriod",
     "imq.persist.file.newTxnLog.enabled",
     "imq.persist.file.transaction.memorymappedfile.enabled",
     "imq.persist.file.txnLog.groupCommit",
@@ -417,7 +417,6 @@ LATER: Final = frozenset({
     "imq.persist.file.txnLog.logNonTransactedMsgAck",
     "imq.cluster.url",
     "imq.cluster.port",
-    "imq.cluster.transport",
     "imq.cluster.hostname",
     "imq.txn.reapInterval",
     "StoreMessageCompressionEnabled",

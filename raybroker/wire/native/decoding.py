@@ -15,6 +15,7 @@ import msgpack
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import ProtocolError
+from raybroker.model.large_block import LargeBlock
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.frames import Frame
 
@@ -68,7 +69,9 @@ def _ranged(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Deco
     return decode
 
 
-def _sending(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Decoder:
+def _sending(
+    frame: Callable[..., Frame], head: struct.Struct, what: str, block_of: Callable[[memoryview], Block] = Block
+) -> Decoder:
     """Reads a frame that is a packed head and a block as its producer made it.
 
     A block with gaps would slip past the producer's numbers.
@@ -78,7 +81,7 @@ def _sending(frame: Callable[..., Frame], head: struct.Struct, what: str) -> Dec
         if body.nbytes < head.size:
             raise ProtocolError(f"a {what} frame of {body.nbytes} bytes is too short")
         numbers = head.unpack_from(body)
-        block = Block(body[head.size :])
+        block = block_of(body[head.size :])
         block.check()
         if block.gaps:
             raise ProtocolError("a producer's block has gaps in its sequence numbers")
@@ -95,6 +98,12 @@ def _send_tx(handle: int, floor: int, txn: int, block: Block) -> Frame:
     if not 1 <= txn <= wire.U32_MAX:
         raise ProtocolError(f"a SEND_TX frame names transaction {txn}; allowed are 1 to {wire.U32_MAX}")
     return wire.SendTx(handle, floor, txn, block)
+
+
+def _send_large(handle: int, floor: int, txn: int, body: int, block: LargeBlock) -> Frame:
+    if txn > wire.U32_MAX:
+        raise ProtocolError(f"a SEND_LARGE frame names transaction {txn}; allowed are 0 to {wire.U32_MAX}")
+    return wire.SendLarge(handle, floor, txn, body, block)
 
 
 def _call(body: memoryview) -> Iterable[Frame]:
@@ -140,6 +149,15 @@ def _deliver(body: memoryview) -> Iterable[Frame]:
     return (wire.Deliver(handle, epoch, tag, attempt, block),)
 
 
+def _deliver_large(body: memoryview) -> Iterable[Frame]:
+    if body.nbytes < wire.DELIVER_LARGE_HEAD.size:
+        raise ProtocolError(f"a DELIVER_LARGE frame of {body.nbytes} bytes is too short")
+    block = LargeBlock.promised(body[wire.DELIVER_LARGE_HEAD.size :])
+    block.check()
+    handle, epoch, tag, attempt, ordinal = wire.DELIVER_LARGE_HEAD.unpack_from(body)
+    return (wire.DeliverLarge(handle, epoch, tag, attempt, ordinal, block),)
+
+
 def _settle(body: memoryview) -> Iterable[Frame]:
     handle, epoch, request, outcome, delay_ms, reason, rows = _unpack(
         body, (int, int, int, str, int, str, list), "SETTLE"
@@ -176,6 +194,7 @@ TO_HOST: Final[Decoders] = {
     wire.CALL: _call,
     wire.SEND: _sending(wire.Send, wire.SEND_HEAD, "SEND"),
     wire.SEND_TX: _sending(_send_tx, wire.SEND_TX_HEAD, "SEND_TX"),
+    wire.SEND_LARGE: _sending(_send_large, wire.SEND_LARGE_HEAD, "SEND_LARGE", LargeBlock.promised),
     wire.ACK: _ranged(wire.Ack, wire.ACK_HEAD, "an ACK"),
     wire.SETTLE: _settle,
     wire.BEGUN: _fixed(wire.Begun, wire.BEGUN_BODY, "BEGUN"),
@@ -191,6 +210,7 @@ TO_CLIENT: Final[Decoders] = {
     wire.SENT: _sent,
     wire.REFUSED: _refused,
     wire.DELIVER: _deliver,
+    wire.DELIVER_LARGE: _deliver_large,
     wire.ACKED: _fixed(wire.Acked, wire.ACKED_BODY, "ACKED"),
     wire.RELEASED: _fixed(wire.Released, wire.RELEASED_BODY, "RELEASED"),
     wire.PROMOTED: _fixed(wire.Promoted, wire.HANDLE, "PROMOTED"),

@@ -20,6 +20,7 @@ import msgpack
 from raybroker.model import failure
 from raybroker.model.block import BLOCK_BYTES_MAX, Block
 from raybroker.model.errors import ProtocolError
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 
 FRAME_BYTES_MAX: Final = BLOCK_BYTES_MAX + 64
@@ -32,7 +33,8 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
-MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER))
+SEND_LARGE, DELIVER_LARGE = 25, 26
+MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
 OUTCOMES: Final = frozenset(("reject", "release", "unseen", "fail", "expired"))
@@ -44,6 +46,8 @@ DELAY_MS_MAX: Final = (1 << 53) - 1
 
 SEND_HEAD: Final = struct.Struct("<IQ")
 SEND_TX_HEAD: Final = struct.Struct("<IQQ")
+SEND_LARGE_HEAD: Final = struct.Struct("<IQQI")
+DELIVER_LARGE_HEAD: Final = struct.Struct("<IQQIQ")
 SENT_ROW: Final = struct.Struct("<IQI")
 DELIVER_HEAD: Final = struct.Struct("<IQQI")
 ACK_HEAD: Final = struct.Struct("<IQI")
@@ -108,6 +112,16 @@ class SendTx(NamedTuple):
     block: Block
 
 
+class SendLarge(NamedTuple):
+    """Like Send or, with ``txn``, SendTx: one message whose body came ahead under the number ``body``."""
+
+    handle: int
+    floor: int
+    txn: int
+    body: int
+    block: LargeBlock
+
+
 class Sent(NamedTuple):
     """``messages`` from ``first_seq`` on are settled."""
 
@@ -133,6 +147,17 @@ class Deliver(NamedTuple):
     tag: int
     attempt: int
     block: Block
+
+
+class DeliverLarge(NamedTuple):
+    """Like Deliver: one message, whose body is to be read by the number of its block, ``ordinal``."""
+
+    handle: int
+    epoch: int
+    tag: int
+    attempt: int
+    ordinal: int
+    block: LargeBlock
 
 
 class Ack(NamedTuple):
@@ -257,7 +282,7 @@ class Event(NamedTuple):
 
 Frame = (
     Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
-    | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn
+    | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn | SendLarge | DeliverLarge
 )  # fmt: skip
 
 
@@ -297,6 +322,12 @@ def send_tx(handle: int, floor: int, txn: int, block: Buffer) -> tuple[bytes, Bu
     return FRAME_HEAD.pack(size + 1, SEND_TX) + SEND_TX_HEAD.pack(handle, floor, txn), block
 
 
+def send_large(handle: int, floor: int, txn: int, body: int, front: Buffer) -> tuple[bytes, Buffer]:
+    """``txn`` 0: in no transaction; ``front``: the block up to its body."""
+    size = SEND_LARGE_HEAD.size + memoryview(front).nbytes
+    return FRAME_HEAD.pack(size + 1, SEND_LARGE) + SEND_LARGE_HEAD.pack(handle, floor, txn, body), front
+
+
 def sent(rows: Sequence[tuple[int, int, int]]) -> bytes:
     """Rows of (handle, first_seq, count)."""
     if len(rows) == 1:
@@ -314,6 +345,14 @@ def deliver(handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buf
     for part in block:
         size += part.nbytes if isinstance(part, memoryview) else len(part)
     return (_DELIVER_START.pack(size + 1, DELIVER, handle, epoch, tag, attempt), *block)
+
+
+def deliver_large(
+    handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
+) -> tuple[bytes, Buffer]:
+    size = DELIVER_LARGE_HEAD.size + memoryview(front).nbytes
+    head = DELIVER_LARGE_HEAD.pack(handle, epoch, tag, attempt, ordinal)
+    return FRAME_HEAD.pack(size + 1, DELIVER_LARGE) + head, front
 
 
 def ack(handle: int, epoch: int, request: int, ranges: Sequence[tuple[int, int]]) -> bytes:

@@ -112,6 +112,48 @@ def test_nothing_leaves_the_content_of_random_headers(encoded: list[bytes]) -> N
     content.dedup_ids()
 
 
+many = st.lists(st.sampled_from(range(-2, 40)), min_size=9, max_size=90) | st.lists(
+    st.sampled_from((-2, -1, 0, 1)), min_size=9, max_size=90
+)
+"""Blocks whose headers are decoded together: messages by number, of few kinds or of many, and some without."""
+
+
+def _numbered(number: int) -> bytes:
+    return b"" if number == -2 else encode_header({"n": number}, f"c{number}", None, None)
+
+
+@given(many, st.none() | st.sampled_from((b"\xc1", b"\x81\xa1p\x01", b"\x91", b"\x80\x80")), st.randoms())
+def test_headers_decoded_together_are_those_of_each(numbers: list[int], damaged: bytes | None, rng: Any) -> None:
+    """``damaged``: bytes in the place of one header, which the others are not to suffer from."""
+    encoded = [_numbered(number) for number in numbers]
+    expected: list[int | None] = [None if number == -2 else number for number in numbers]
+    if damaged is not None:
+        encoded[at := rng.randrange(len(encoded))] = damaged
+        expected[at] = None
+    rows = rng.sample(range(len(encoded)), rng.randrange(1, len(encoded) + 1))
+    content, other = content_of(block_of(encoded)), content_of(block_of(encoded))
+    assert content.column("n", rows) == [expected[row] for row in rows]
+    assert content.column("m", rows) == [None] * len(rows)
+    assert [other.properties(index).get("n") for index in range(len(encoded))] == expected
+    texts = [None if number is None else f"c{number}" for number in expected]
+    assert [content.header(index, "JMSCorrelationID") for index in range(len(encoded))] == texts
+
+
+def test_headers_that_move_the_bounds_of_others_are_none() -> None:
+    """A header that is half of a map with the next one is not the headers of anybody."""
+    whole = encode_header({"n": 1}, None, None, None)
+    halves = [whole[:3], whole[3:]]
+    for filling in ([whole] * 10, [encode_header({"n": n}, None, None, None) for n in range(20)]):
+        content = content_of(block_of([*halves, *filling]))
+        assert content.column("n", range(3)) == [None, None, content.properties(2)["n"]]
+
+
+def test_a_column_of_a_block_without_headers_or_of_no_message_has_nothing() -> None:
+    content = content_of(Block(encode_block([b""], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0)))
+    assert content.column("n", [0]) == [None]
+    assert content_of(block_of([_numbered(1)] * 9)).column("n", []) == []
+
+
 def test_host_and_client_make_the_same_message_ids() -> None:
     assert of_client is message_id
     assert message_id(0xAB, 12) == "ID:00000000000000ab-12"

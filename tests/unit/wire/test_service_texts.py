@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.client.connection.service_address import ServiceAddress, service_address, service_addresses
-from raybroker.errors import ConfigError, NotSupportedError, ProtocolError
+from raybroker.errors import ConfigError, ProtocolError
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of, preamble
 from raybroker.wire.port_map import Door, port_map, read_map
 
@@ -56,6 +56,8 @@ def test_what_is_no_map_is_refused(text: bytes) -> None:
         ("mqs://h", ("h", 7676, "ssljms", True)), ("mqssl://h:9/ssladmin", ("h", 9, "ssladmin", False)),
         ("mqssl://h", ("h", 7676, "ssljms", False)), ("mq://h/ssljms", ("h", 7676, "ssljms", True)),
         ("http://h:8080/", ("h", 8080, "httpjms", False)), ("http://[::1]", ("::1", 80, "httpjms", False)),
+        ("https://h", ("h", 443, "httpsjms", False)), ("https://h:8443/", ("h", 8443, "httpsjms", False)),
+        ("mqs://h/httpsjms", ("h", 7676, "httpsjms", True)),
     ],
 )  # fmt: skip
 def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, found: tuple[object, ...]) -> None:
@@ -70,7 +72,8 @@ def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, foun
         ("h:1", ConfigError), ("ftp://h", ConfigError), ("mq://h:x", ConfigError), ("mq://h:0", ConfigError),
         ("mq://h:65536", ConfigError), ("mq://h/a/b", ConfigError), ("mq://u@h", ConfigError),
         ("mq://[::1", ConfigError), ("mqssl://h/jms", ConfigError), ("mqs://h/admin", ConfigError),
-        ("mqtcp://h/ssljms", ConfigError), ("http://h/jms", ConfigError), ("https://h", NotSupportedError),
+        ("mqtcp://h/ssljms", ConfigError), ("http://h/jms", ConfigError), ("https://h/jms", ConfigError),
+        ("mqtcp://h/httpsjms", ConfigError), ("mqs://h/httpjms", ConfigError),
     ],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(text: str, error: type[Exception]) -> None:
