@@ -116,6 +116,33 @@ def test_a_rule_that_is_switched_off_is_noticed(
         run("FIFO", range(SEEDS))
 
 
+def _overtakes(share: PoolShare, messages: int, nbytes: int, key: int) -> bool:
+    return not share.fits(messages, nbytes)
+
+
+WAITING = [
+    pytest.param({(PoolShare, "must_wait"): _overtakes}, id="blocks of one producer stay in order"),
+    pytest.param({(PoolShare, "_over"): lambda *args: False}, id="waiting ends by time"),
+    pytest.param({(Account, "close"): _nothing}, id="a destination that is charged elsewhere is charged there alone"),
+    pytest.param({(BlockedSends, "turn_away"): _nothing}, id="who waits for room of another quota is refused"),
+    pytest.param(
+        {(BlockedSends, "gone"): _nothing, (BlockedSends, "left"): _nothing}, id="who is gone waits no longer"
+    ),
+    pytest.param({(BlockedSends, "puts_off"): lambda *args: False}, id="a commit waits for what was sent before it"),
+]
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+@pytest.mark.parametrize("wrong", WAITING)
+def test_a_rule_of_waiting_that_is_switched_off_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[tuple[type, str], Callable[..., Any]], policy: str
+) -> None:
+    for (owner, name), instead in wrong.items():
+        monkeypatch.setattr(owner, name, instead)
+    with pytest.raises(AssertionError):
+        run_quotas(policy, True, range(SEEDS))
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "wrong"),
     [*RULES, pytest.param(BlockedSends, "serve", _nothing, id="who waits is let in")],

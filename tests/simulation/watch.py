@@ -176,6 +176,12 @@ class Watch:
         charged = all((home.policy.account is None) == (home.name == DMQ) for home in homes)
         assert charged, "a destination is not charged"
         assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
+        for waiter in share.waiting:
+            producer = waiter.what.attachment
+            assert producer.number in self.world.host.attachments.by_number, "a block waits whose producer is gone"
+            account = producer.home.policy.account
+            own = None if account is None else account.share
+            assert own is share, "a block waits for room that its destination does not use"
         if isinstance(command, cmd.Send) and command.attachment:
             most = share.limits.messages
             assert held <= max(most, before), f"{held} messages are held of {most}"

@@ -81,13 +81,18 @@ def admit(
     return admitted, refused
 
 
+def largest_exceeded(name: str, limits: Limits, size: int) -> str:
+    """Why a message with a body of ``size`` bytes is too large for destination ``name``; "" when it is not."""
+    if not 0 <= limits.message_bytes_max < size:
+        return ""
+    return (
+        f"a message of {size} bytes exceeds {limits.message_bytes_from}={limits.message_bytes_max}"
+        f" of destination {name}; send it smaller or raise the limit"
+    )
+
+
 def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
-    if 0 <= limits.message_bytes_max < size:
-        too_large = (
-            f"a message of {size} bytes exceeds {limits.message_bytes_from}={limits.message_bytes_max}"
-            f" of destination {name};"
-            " send it smaller or raise the limit"
-        )
+    if too_large := largest_exceeded(name, limits, size):
         return "message_too_large", too_large
     if 0 <= limits.messages_max <= messages:
         return (

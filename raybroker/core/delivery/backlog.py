@@ -22,6 +22,7 @@ from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.run import PackedRuns, Run, position
+from raybroker.model.block import BLOCK_MESSAGES_MAX
 
 ANY: Final = -1
 """The consumer has no selector."""
@@ -407,12 +408,15 @@ class Backlog:
         return (priority, UNSORTED) in self.buckets
 
     def sort_some(self, most: int, classify: Callable[[Run], Iterable[tuple[int, int]]]) -> bool:
-        """Compare up to about ``most`` messages with the selectors; True when some are left unsorted."""
+        """Compare about ``most`` messages with the selectors; True when some are left unsorted.
+
+        A run is not divided, so that the headers of its block are decoded once: the last one may go beyond ``most``.
+        """
         for priority in sorted((p for p, signature in self.buckets if signature == UNSORTED), reverse=True):
             whole = self.buckets[priority, UNSORTED]
             while most > 0 and whole:
                 given_back = whole._returned_next()
-                run = whole.take(most)
+                run = whole.take(BLOCK_MESSAGES_MAX)
                 size = run.mask.bit_count()
                 most -= size
                 self.count -= size

@@ -6,13 +6,14 @@ with one signature share a bucket of the backlog.  Consumers with the same selec
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.run import Run
 from raybroker.core.selector import Selector, compile_selector
 from raybroker.core.selector.content import Content
+from raybroker.core.selector.names import PRIORITY
 from raybroker.model.errors import ResourceAllocationError
 
 SELECTORS_MAX: Final = 64
@@ -43,6 +44,27 @@ class Contents:
                 del self._kept[next(iter(self._kept))]
             self._kept[ordinal] = self._peek(ordinal)
         return self._kept[ordinal]
+
+
+class RunContent:
+    """What a delivery queue knows of the messages of a run without opening their block, for selectors of that alone."""
+
+    __slots__ = ("_priority",)
+
+    def __init__(self, priority: int) -> None:
+        self._priority = priority
+
+    def properties(self, index: int) -> Mapping[str, Any]:
+        return {}
+
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        return [None] * len(rows)
+
+    def header(self, index: int, name: str) -> Any:
+        return self._priority if name == PRIORITY else None
+
+    def dedup_ids(self) -> None:
+        return None
 
 
 class SelectorIndex:
@@ -99,7 +121,8 @@ class SelectorIndex:
         if not self.selectors:
             return [(0, run.mask)]
         if content is None:
-            content = self.peek(run.ordinal)
+            known = all(selector.known_of_run for selector in self.selectors.values())
+            content = RunContent(run.priority) if known else self.peek(run.ordinal)
         if content is None:
             return [(0, run.mask)]
         groups = [(0, run.mask)]

@@ -11,7 +11,7 @@ that are still undecided, which is the short cut from left to right.
 from __future__ import annotations
 
 import operator as operators
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.core.selector.check import is_constant
@@ -48,6 +48,9 @@ class _Nothing:
 
     def properties(self, index: int) -> Mapping[str, Any]:
         return {}
+
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        return [None] * len(rows)
 
     def header(self, index: int, name: str) -> Any:
         return None
@@ -274,12 +277,7 @@ def _named(name: str) -> Column:
     if name == REDELIVERED:
         return lambda content, attempts, rows: [attempts > 0] * len(rows)
     if is_property(name):
-
-        def properties(content: Content, attempts: int, rows: Rows) -> list[Any]:
-            of_message = content.properties
-            return [of_message(row).get(name) for row in rows]
-
-        return properties
+        return lambda content, attempts, rows: content.column(name, rows)
     if not name.startswith("JMSX"):
 
         def headers(content: Content, attempts: int, rows: Rows) -> list[Any]:

@@ -13,6 +13,10 @@ class Content(Protocol):
         """The application's properties: bool, int, float, str, bytes or None by name."""
         ...
 
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        """One property of many messages: its value for each of ``rows``, None where there is none."""
+        ...
+
     def header(self, index: int, name: str) -> Any:
         """A header by its JMS name, None when the message has none.
 

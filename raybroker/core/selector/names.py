@@ -17,6 +17,10 @@ DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 REDELIVERED: Final = "JMSRedelivered"
 OF_DELIVERY: Final = frozenset({DELIVERY_COUNT, REDELIVERED})
 """Names whose value depends on the delivery rather than on the message."""
+PRIORITY: Final = "JMSPriority"
+KNOWN_OF_RUN: Final = frozenset({*OF_DELIVERY, PRIORITY})
+"""Names whose value a delivery queue knows of messages that wait, without opening their block."""
+
 
 def is_property(name: str) -> bool:
     """Whether the value is a property of the message, never a header."""

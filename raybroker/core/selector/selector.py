@@ -11,7 +11,7 @@ from raybroker.core.selector.check import check, names
 from raybroker.core.selector.compile import Sieve, sieve
 from raybroker.core.selector.content import Content
 from raybroker.core.selector.faults import Fault, refusal
-from raybroker.core.selector.names import OF_DELIVERY, may_be_property
+from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY, may_be_property
 from raybroker.core.selector.tokens import SELECTOR_CHARS_MAX
 
 SELECTOR_CACHE_MAX: Final = 128
@@ -29,15 +29,17 @@ class Selector:
     text              as given
     identifiers       the names used: headers, and properties of the application
     reads_properties  whether properties of messages are needed, or their headers are enough
+    known_of_run      whether a delivery queue knows everything that is used without opening the block
     volatile          whether the answer may change when a message is delivered again
     """
 
-    __slots__ = ("_sieve", "identifiers", "reads_properties", "text", "volatile")
+    __slots__ = ("_sieve", "identifiers", "known_of_run", "reads_properties", "text", "volatile")
 
     def __init__(self, text: str, identifiers: frozenset[str], passes: Sieve) -> None:
         self.text = text
         self.identifiers = identifiers
         self.reads_properties = any(map(may_be_property, identifiers))
+        self.known_of_run = identifiers <= KNOWN_OF_RUN
         self.volatile = not OF_DELIVERY.isdisjoint(identifiers)
         self._sieve = passes
 

@@ -37,6 +37,9 @@ class Rows:
     def properties(self, index: int) -> Mapping[str, Any]:
         return self.rows[index]
 
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        return [self.rows[row].get(name) for row in rows]
+
     def header(self, index: int, name: str) -> Any:
         return self.headers.get(name)
 

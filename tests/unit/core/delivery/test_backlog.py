@@ -198,10 +198,10 @@ def test_what_comes_while_a_backlog_is_sorted_stays_behind_it() -> None:
     assert not backlog.has_unsorted(5)
     backlog.append(run(2, 1), UNSORTED)
     assert backlog.sort_some(1, lambda one: [(1, one.mask)])
-    assert backlog.take(9, 0) == run(1, 0b01)
+    assert backlog.take(9, 0) == run(1, 0b11), "a run is compared as a whole, however little one step may do"
     assert backlog.take(9, 0) is None
     assert not backlog.sort_some(9, lambda one: [(1, one.mask)])
-    assert [backlog.take(9, 0), backlog.take(9, 0)] == [run(1, 0b10), run(2, 1)]
+    assert backlog.take(9, 0) == run(2, 1)
 
 
 # ---- back to the old place -----------------------------------------------------------------------------------------

@@ -133,6 +133,24 @@ def test_headers_at_hand_are_not_read_again_and_without_selectors_none_are() -> 
     assert waiting.read == 1
 
 
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [("JMSPriority > 4", [2, 3]), ("NOT JMSRedelivered", [2, 1]), ("JMSXDeliveryCount = 2 AND JMSPriority = 5", [3])],
+)
+def test_selectors_of_priority_and_deliveries_open_no_message(selector: str, found: list[int]) -> None:
+    waiting = Waiting()
+    waiting.pending.append(run(1))
+    waiting.pending.append(run(2, priority=5))
+    waiting.pending.put_back(run(3, attempts=1, priority=5))
+    waiting.consumer(7, 99, selector)
+    assert not waiting.pending.sort_some()
+    assert sorted(waiting.dispatch()) == sorted((7, ordinal, 0b1111) for ordinal in found)
+    assert waiting.read == 0
+    waiting.consumer(8, 0, "a = 1")
+    assert not waiting.pending.sort_some()
+    assert waiting.read == 3 - len(found), "one that asks for a property has every message opened that waits"
+
+
 def test_whoever_reads_headers_otherwise_says_how() -> None:
     waiting = Waiting()
     waiting.consumer(7, 0, "a = 1")
@@ -159,7 +177,17 @@ def test_while_a_new_selector_has_not_seen_all_what_comes_waits_behind_the_rest(
     unsorted = waiting.pending.backlog.buckets[4, UNSORTED]
     assert [one.ordinal for one in unsorted.runs()] == [1, 3, 4]
     assert (5, UNSORTED) not in waiting.pending.backlog.buckets, "its priority is compared already"
+    assert [waiting.pending.sort_some() for _ in range(2)] == [True, False]
+
+
+def test_the_headers_of_a_block_are_read_once_for_a_new_selector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "SORT_MESSAGES_MAX", 3)
+    waiting = Waiting()
+    for ordinal in (1, 2, 3):
+        waiting.pending.append(run(ordinal))
+    waiting.consumer(7, 0, "a = 0")
     assert [waiting.pending.sort_some() for _ in range(3)] == [True, True, False]
+    assert waiting.read == 3
 
 
 def test_a_selector_that_nobody_had_finds_everything_that_waits_unsorted() -> None:

@@ -20,6 +20,9 @@ class Messages:
         self.looks.append((index, "properties"))
         return self.rows[index]
 
+    def column(self, name: str, rows: Sequence[int]) -> list[Any]:
+        return [self.properties(row).get(name) for row in rows]
+
     def header(self, index: int, name: str) -> Any:
         self.looks.append((index, name))
         return self.headers[index].get(name) if self.headers else None
