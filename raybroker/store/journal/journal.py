@@ -23,18 +23,12 @@ from typing import Final
 
 from raybroker.model.block import BLOCK_BYTES_MAX
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun, StoreStats
+from raybroker.model.large_block import LargeBlock
+from raybroker.model.record import CHECKPOINT, Entry, EntryRun, StoreStats
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO, read_exact
-from raybroker.store.journal.format import (
-    OWN_FILE,
-    SECTOR_BYTES,
-    SEGMENT_BYTES_MAX,
-    Packed,
-    pack_entries,
-    padded,
-    with_flag,
-)
+from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, Packed, pack_entries, padded
+from raybroker.store.journal.large_files import NewBody, StoredBody, has_large, keep_bodies, put_out
 from raybroker.store.journal.locations import Locations, location_parts
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
@@ -160,7 +154,7 @@ class Journal:
             return
         packed = pack_entries(entries)
         references: dict[tuple[int, int], Reference] = {}
-        if packed.payload_bytes > self._record_bytes:
+        if packed.payload_bytes > self._record_bytes or self._own.claimed:
             packed, references = self._put_out(entries, packed)
         blocks, index = packed.blocks, self._index
         for block in blocks:
@@ -172,6 +166,8 @@ class Journal:
             raise
         for key, reference in references.items():
             self._own.put(key, reference)
+        if references:
+            keep_bodies(entries)
         if blocks:
             prefix = segment.number << 96
             with self._lock:
@@ -222,6 +218,23 @@ class Journal:
             return self._recovery.payload(segment, destination, ordinal, offset, nbytes, crc, fd)
         finally:
             self._files.unpin(segment.slot)
+
+    @property
+    def bodies(self) -> Journal | None:
+        """Where large bodies may come in pieces: here, unless no block is to have a file of its own."""
+        return self if self._record_bytes < BLOCK_BYTES_MAX else None
+
+    def large(self, destination: int, ordinal: int) -> LargeBlock | None:
+        """A live block whose body came in pieces, which is not read yet; None for any other block."""
+        reference = self._own.get((destination, ordinal))
+        if reference is None or not reference.front:
+            return None
+        return LargeBlock(reference.front, StoredBody(self._own, reference))
+
+    def begin_body(self, nbytes: int) -> NewBody:
+        """The file of a body that comes in pieces, in any thread; raises StoreFullError and StoreError."""
+        self._check()
+        return NewBody(self._own, self._io, nbytes)
 
     def salvage(self, destination: int, ordinal: int) -> bytes:
         """The present bytes in the place of a live block, not verified; as many as can be read.
@@ -408,34 +421,18 @@ class Journal:
     def _put_out(
         self, entries: Sequence[Entry], packed: Packed
     ) -> tuple[Packed, dict[tuple[int, int], Reference]]:
-        """Write large payloads of a batch to files of their own: the batch with references instead, and those."""
+        """The batch with references to files of their own in the place of large payloads, and those."""
         references: dict[tuple[int, int], Reference] = {}
-        if all(row.nbytes <= self._record_bytes for row in packed.blocks):
+        if not has_large(entries, packed, self._record_bytes):
             return packed, references
         self._log.declare_own_files()
-        rows = iter(packed.blocks)
-        changed = list(entries)
-        at: list[int] = []
-        among_blocks: list[int] = []
-        blocks = 0
         try:
-            for place, entry in enumerate(entries):
-                if entry.kind != BLOCK:
-                    continue
-                row = next(rows)
-                if row.nbytes > self._record_bytes:
-                    reference = self._own.write(entry.payload, row.nbytes, row.crc)
-                    references[entry.destination, entry.ordinal] = reference
-                    changed[place] = entry._replace(payload=(reference.encode(),))
-                    at.append(place)
-                    among_blocks.append(blocks)
-                blocks += 1
+            return put_out(entries, packed, self._own, self._record_bytes, references), references
         except StoreFullError:
             self._give_up(references)
             raise
         except OSError as error:
             raise self._log.died(error) from error
-        return with_flag(pack_entries(changed), at, among_blocks, OWN_FILE), references
 
     def _drop_own_pool(self) -> bool:
         """Give up the free own files, whose room is needed; true when there were any."""
@@ -445,9 +442,9 @@ class Journal:
             raise self._log.died(error) from error
 
     def _give_up(self, references: Mapping[tuple[int, int], Reference]) -> None:
-        """Own files that were written, and that nothing will refer to, are free."""
+        """Own files that were written, and that nothing will refer to, are free; bodies that came in pieces wait."""
         try:
-            self._own.give_up(references.values())
+            self._own.give_up([reference.number for reference in references.values() if not reference.crcs])
         except OSError as error:
             raise self._log.died(error) from error
 

@@ -4,6 +4,9 @@ A reference is the payload of a block's row with the flag OWN_FILE: number of th
 it.  The file is written and synced before the reference is appended, so that group commit and recovery keep their
 logic: a block is there when its row is.  Copies of a row, when space is reclaimed, copy the reference only.
 
+A body that came in pieces was written to its file as it came (``large_files``): such a file has the body alone, and
+its reference what stands before the body in the block, with a checksum of each piece.
+
     body-NNNNNNNNNNNNNNNN   the payload of one block; numbers are never used again
     free-NNNNNNNNNNNNNNNN   a file of the pool: kept allocated, to be renamed and written over
 
@@ -19,12 +22,14 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
+from raybroker.model.large_block import PIECE_BYTES, piece_bytes, pieces_of
 from raybroker.model.record import Buffer
 from raybroker.model.settings import ConfigView
 from raybroker.model.sizes import MIB
@@ -34,6 +39,7 @@ from raybroker.store.journal.reserve import FULL_ERRNOS
 BODY_PREFIX: Final = "body-"
 FREE_PREFIX: Final = "free-"
 _REFERENCE: Final = struct.Struct("<QQI")
+_CRC: Final = struct.Struct("<I")
 _INCARNATION_BITS: Final = 32
 
 Key = tuple[int, int]
@@ -65,18 +71,32 @@ class OwnFileOptions(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Where a payload is: the number of its file, and size and CRC-32 of what is in it."""
+    """Where a payload is: the number of its file, and size and CRC-32 of what is in it.
+
+    crcs   of a body that came in pieces: the CRC-32 of each, four bytes after four
+    front  and what stands before the body in its block
+    """
 
     number: int
     nbytes: int
     crc: int
+    crcs: bytes = b""
+    front: bytes = b""
 
     def encode(self) -> bytes:
-        return _REFERENCE.pack(*self)
+        return b"".join((_REFERENCE.pack(*self[:3]), self.crcs, self.front))
 
     @classmethod
     def decode(cls, data: bytes) -> Reference:
-        return cls(*_REFERENCE.unpack(data))
+        number, nbytes, crc = _REFERENCE.unpack_from(data)
+        if len(data) == _REFERENCE.size:
+            return cls(number, nbytes, crc)
+        end = _REFERENCE.size + _CRC.size * pieces_of(nbytes)
+        return cls(number, nbytes, crc, data[_REFERENCE.size : end], data[end:])
+
+    def crc_of(self, piece: int) -> int:
+        """The CRC-32 of a piece."""
+        return int(_CRC.unpack_from(self.crcs, _CRC.size * piece)[0])
 
 
 def number_of(name: str, prefix: str) -> int | None:
@@ -99,6 +119,8 @@ class OwnFiles:
         self._directory = directory
         self._options = options
         self._lock = threading.Lock()
+        self._pool_lock = threading.RLock()
+        """Files are taken from the pool and put into it by more than one thread."""
         self._references: dict[Key, Reference] = {}
         self._freed: list[tuple[int, Reference]] = []
         """(where the log ended when it was freed, what)."""
@@ -111,6 +133,8 @@ class OwnFiles:
         """Files became free, and their directory was not synced since."""
         self.freed_bytes = 0
         """Of files that wait for the next checkpoint."""
+        self.claimed = 0
+        """Bodies that came in pieces, and whose blocks are on their way into the log."""
 
     def __bool__(self) -> bool:
         """There are own files that are in use, or were until the next checkpoint."""
@@ -152,17 +176,24 @@ class OwnFiles:
 
         StoreFullError: there is no room, and nothing of it is left.
         """
-        self._next += 1
-        number = self._next
-        path = self._path(BODY_PREFIX, number)
-        fd = self._take(path, nbytes)
+        number, fd = self.begin(nbytes)
         try:
             write_all(self._io, fd, buffers, 0, nbytes)
-            self._io.fdatasync(fd)
-            self._io.fsync_dir(self._directory)
+            self.sync(fd)
         finally:
             self._io.close(fd)
         return Reference(number, nbytes, crc)
+
+    def begin(self, nbytes: int) -> tuple[int, int]:
+        """Number and descriptor of a file with room for a payload, in any thread; StoreFullError: there is no room."""
+        with self._pool_lock:
+            self._next += 1
+            return self._next, self._take(self._path(BODY_PREFIX, self._next), nbytes)
+
+    def sync(self, fd: int) -> None:
+        """Make what was written to a file durable, with its name."""
+        self._io.fdatasync(fd)
+        self._io.fsync_dir(self._directory)
 
     def _take(self, path: Path, nbytes: int) -> int:
         """An allocated file with that name: the smallest free one that is large enough, else the largest, else new."""
@@ -200,11 +231,12 @@ class OwnFiles:
             raise
         return fd
 
-    def give_up(self, references: Iterable[Reference]) -> None:
-        """Files that were written and will not be referred to are free."""
-        for reference in references:
-            self._to_pool(reference.number)
-        self._trim()
+    def give_up(self, numbers: Iterable[int]) -> None:
+        """Files that were written and will not be referred to are free; in any thread."""
+        with self._pool_lock:
+            for number in numbers:
+                self._to_pool(number)
+            self._trim()
 
     def put(self, key: Key, reference: Reference) -> None:
         """The reference is in the log."""
@@ -216,31 +248,47 @@ class OwnFiles:
     def get(self, key: Key) -> Reference | None:
         return self._references.get(key)
 
+    def read_piece(self, reference: Reference, piece: int) -> bytes:
+        """A verified piece of a body; StoreDamagedError, StoreError as :meth:`read`, and when the file is free."""
+        number, nbytes = reference.number, reference.nbytes
+        path = self._path(BODY_PREFIX, number)
+        with self._open(number, str(path)) as fd:
+            data = read_exact(self._io, fd, piece_bytes(nbytes, piece), piece * PIECE_BYTES)
+        if crc32(data) != reference.crc_of(piece):
+            raise StoreDamagedError(f"{path}: piece {piece} of a body is damaged: its checksum is wrong")
+        return data
+
     def read(self, key: Key, reference: Reference, *, verified: bool = True) -> bytes:
         """The payload; StoreDamagedError if it is not what was written, StoreError if its file cannot be read."""
-        number, nbytes, crc = reference
+        number, nbytes, crc = reference[:3]
         path = self._path(BODY_PREFIX, number)
+        with self._open(number, f"{path} (destination {key[0]}, block {key[1]})", verified=verified) as fd:
+            data = read_exact(self._io, fd, nbytes, 0)
+        if verified and (len(data) != nbytes or crc32(data) != crc):
+            raise StoreDamagedError(
+                f"{path}: {nbytes} bytes (destination {key[0]}, block {key[1]}) are damaged: their checksum is wrong"
+            )
+        return reference.front + data if reference.front else data
+
+    @contextmanager
+    def _open(self, number: int, what: str, *, verified: bool = True) -> Iterator[int]:
+        """The descriptor of a file, which stays what it is for so long; ``what`` is written into errors."""
         with self._lock:
             self._reading[number] = self._reading.get(number, 0) + 1
         try:
-            fd = self._io.open(path, write=False)
+            fd = self._io.open(self._path(BODY_PREFIX, number), write=False)
             try:
-                data = read_exact(self._io, fd, nbytes, 0)
+                yield fd
             finally:
                 self._io.close(fd)
         except OSError as error:
             kind = StoreDamagedError if verified and isinstance(error, FileNotFoundError) else StoreError
-            raise kind(f"{path} (destination {key[0]}, block {key[1]}) cannot be read: {error}") from error
+            raise kind(f"{what} cannot be read: {error}") from error
         finally:
             with self._lock:
                 self._reading[number] -= 1
                 if not self._reading[number]:
                     del self._reading[number]
-        if verified and (len(data) != nbytes or crc32(data) != crc):
-            raise StoreDamagedError(
-                f"{path}: {nbytes} bytes (destination {key[0]}, block {key[1]}) are damaged: their checksum is wrong"
-            )
-        return data
 
     # ---- freeing
 
@@ -259,10 +307,8 @@ class OwnFiles:
             gone = {reference.number for _, reference in ready}
             self._freed = [item for item in self._freed if item[1].number not in gone]
             self.freed_bytes = sum(reference.nbytes for _, reference in self._freed)
-        for number in sorted(gone):
-            self._to_pool(number)
         if gone:
-            self._trim()
+            self.give_up(sorted(gone))
 
     def _to_pool(self, number: int) -> None:
         free = self._path(FREE_PREFIX, number)
@@ -296,11 +342,12 @@ class OwnFiles:
 
     def drop_pool(self) -> bool:
         """Remove all free files; true when there were any."""
-        found = bool(self._pool)
-        for number in list(self._pool):
-            self._io.unlink(self._path(FREE_PREFIX, number))
-            del self._pool[number]
-        return found
+        with self._pool_lock:
+            found = bool(self._pool)
+            for number in list(self._pool):
+                self._io.unlink(self._path(FREE_PREFIX, number))
+                del self._pool[number]
+            return found
 
     def close(self) -> None:
         """What a clean end does with the pool."""
