@@ -13,8 +13,9 @@ from collections.abc import Collection
 from typing import Final
 
 from raybroker.engine.pager import Pager
-from raybroker.engine.ports import Store
+from raybroker.engine.ports import BodyStore, Store
 from raybroker.model.block import Block
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 
 OPENED_MAX: Final = 64
@@ -23,11 +24,17 @@ OPENED_BYTES_MAX: Final = 32 << 20
 
 
 class BlockCache:
-    """``budget_bytes``: how much of persistent blocks is kept in memory; ``pager``: keeps those that are not stored."""
+    """``budget_bytes``: how much of persistent blocks is kept in memory; ``pager``: keeps those that are not stored;
+    ``bodies``: where large bodies are, None: nowhere."""
 
-    def __init__(self, store: Store, budget_bytes: int, pager: Pager | None = None) -> None:
+    def __init__(
+        self, store: Store, budget_bytes: int, pager: Pager | None = None, bodies: BodyStore | None = None
+    ) -> None:
         self._store = store
         self.pager = pager
+        self._bodies = bodies
+        self._large: dict[tuple[int, int], LargeBlock] = {}
+        """Blocks whose bodies are in files that the store does not know, or does not know yet."""
         self.budget_bytes = self._given_bytes = budget_bytes
         self._kept: dict[tuple[int, int], Buffer] = {}
         """Blocks that are in no store, or may not be there yet."""
@@ -48,11 +55,14 @@ class BlockCache:
         """
         key = destination, ordinal
         self._newest = key, block
+        if type(block) is LargeBlock:
+            self._large[key] = block
+            return stored
         if not stored and self.pager is not None:
             self.pager.put(key, block.view, topic=topic, fixed=staged)
             return False
         (self._copies if stored else self._kept)[key] = block.view
-        self.kept_bytes += block.view.nbytes
+        self.kept_bytes += block.nbytes
         return stored and self.kept_bytes > self.budget_bytes
 
     def get(self, destination: int, ordinal: int) -> Block:
@@ -61,6 +71,8 @@ class BlockCache:
         if self._newest is not None and self._newest[0] == key:
             return self._newest[1]
         block = self._opened.get(key)
+        if block is None and self._bodies is not None:
+            block = self._large.get(key) or self._bodies.large(destination, ordinal)
         if block is None:
             data = self._copies.get(key) or self._kept.get(key)
             if data is None and self.pager is not None:
@@ -76,7 +88,7 @@ class BlockCache:
     def check(self, destination: int, ordinal: int) -> None:
         """Read the block if that has to be done; raises as :meth:`get`."""
         key = destination, ordinal
-        if key in self._copies or key in self._kept or key in self._opened:
+        if key in self._copies or key in self._kept or key in self._opened or key in self._large:
             return
         if self.pager is not None and self.pager.check(key):
             return
@@ -85,6 +97,8 @@ class BlockCache:
     def demote(self, destination: int, ordinal: int) -> None:
         """The store has this block by now: it stays only if there is room."""
         key = destination, ordinal
+        if self._large.pop(key, None) is not None:
+            return
         if self.pager is not None:
             data = self.pager.take(key)
             if data is not None:
@@ -118,7 +132,7 @@ class BlockCache:
             self._let_go(key)
             block = self._opened.pop(key, None)
             if block is not None:
-                self._opened_bytes -= block.view.nbytes
+                self._opened_bytes -= block.nbytes
         if stored:
             self._store.free(destination, ordinals)
 
@@ -128,6 +142,10 @@ class BlockCache:
 
     def _let_go(self, key: tuple[int, int]) -> None:
         """The bytes of a block leave, as they came."""
+        if self._large and self._large.pop(key, None) is not None:
+            if self._newest is not None and self._newest[0] == key:
+                self._newest = None
+            return
         data = self._copies.pop(key, None)
         if data is None:
             data = self._kept.pop(key, None)
@@ -140,7 +158,7 @@ class BlockCache:
 
     def _open(self, key: tuple[int, int], block: Block) -> None:
         self._opened[key] = block
-        self._opened_bytes += block.view.nbytes
+        self._opened_bytes += block.nbytes
         while len(self._opened) > 1 and (len(self._opened) > OPENED_MAX or self._opened_bytes > OPENED_BYTES_MAX):
             _, oldest = self._opened.popitem(last=False)
-            self._opened_bytes -= oldest.view.nbytes
+            self._opened_bytes -= oldest.nbytes

@@ -33,7 +33,7 @@ class BlockIntake:
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
         codec, attributes, memory = self._codec, home.policy.attributes, self._memory
         memory.left -= block.count
-        memory.left_bytes -= block.view.nbytes
+        memory.left_bytes -= block.nbytes
         if memory.left < 0 or memory.left_bytes < 0:
             memory.used_up(attachment)
         if overrides(attributes):
@@ -46,7 +46,7 @@ class BlockIntake:
             attachment, block.producer, block.first_seq, block.lengths,
             persistent=block.persistent and self._definitions[home.number].owner is None,
             floor=floor,
-            room=not block.persistent or self._has_room(block.view.nbytes),
+            room=not block.persistent or self._has_room(block.nbytes),
             columns=columns_of(codec, block, parts),
             content=codec.content(block) if home.kind == "topic" or home.selective or txn else None,
             origin=origin,

@@ -39,11 +39,16 @@ class BlockReader:
         """The block; None when it cannot be read, and then its destination is halted or the host has stopped."""
         try:
             return self._cache.get(home.number, ordinal)
-        except StoreDamagedError as error:
-            self.halt(home, error)
         except StoreError as error:
-            self._executor.fail(error)
+            self.unreadable(home, error)
         return None
+
+    def unreadable(self, home: Destination, error: StoreError) -> None:
+        """A held block, or its body, cannot be read: a damaged one halts its destination, anything else the host."""
+        if isinstance(error, StoreDamagedError):
+            self.halt(home, error)
+        else:
+            self._executor.fail(error)
 
     def headers(self, home: Destination, ordinal: int) -> Content | None:
         """Headers of a held block; None when the store cannot return it, without any other consequence."""

@@ -175,7 +175,7 @@ class BlockedSends:
         if number and not send.transactions.takes(number):
             pass  # It was rolled back, which tells the client more than a refusal.
         elif send.attachment.number in self._live:
-            room = not send.block.persistent or self._executor.has_room(send.block.view.nbytes)
+            room = not send.block.persistent or self._executor.has_room(send.block.nbytes)
             outcome = self._perform(send._replace(command=send.command._replace(room=room)), text)
             if outcome is not None and number:
                 send.transactions.refused(number, outcome)

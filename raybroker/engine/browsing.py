@@ -51,7 +51,7 @@ class Browser:
         codec: Codec,
         now_ms: Callable[[], int],
     ) -> None:
-        self._home = home
+        self.home = home
         self._registry = registry
         self._blocks = blocks
         self._codec = codec
@@ -67,9 +67,9 @@ class Browser:
 
     def next(self, most: int) -> Iterator[tuple[Seen, Block]]:
         """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
-        if not self._registry.has(self._home):
-            raise InvalidDestinationError(f"{self._home.kind} {self._home.name} was destroyed")
-        held = self._home.block_index.held
+        if not self._registry.has(self.home):
+            raise InvalidDestinationError(f"{self.home.kind} {self.home.name} was destroyed")
+        held = self.home.block_index.held
         while self._todo and most > 0:
             seen = self._todo.pop()
             block_held = held.get(seen.ordinal)
@@ -79,7 +79,7 @@ class Browser:
             mask &= ~block_held.expired(mask, self._now_ms())
             if not mask:
                 continue
-            block = self._blocks.read(self._home, seen.ordinal)  # A damaged one is left out.
+            block = self._blocks.read(self.home, seen.ordinal)  # A damaged one is left out.
             if block is None:
                 continue
             if self._selector is not None:

@@ -24,8 +24,8 @@ from raybroker.core.outcome import (
 from raybroker.engine.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.executor import Executor
-from raybroker.engine.memory_protection import LOW_MEMORY
 from raybroker.model.block import Block
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 
 
@@ -40,12 +40,12 @@ class Usage(Protocol):
 class ClientEffects:
     """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped.
 
-    ``holds``: whether a producer, by attachment, is to wait although its destination would let it send.
+    ``holds``: what a producer, by attachment, is told that is to wait although its destination would let it send.
     """
 
     def __init__(
         self, executor: Executor, attachments: Attachments, blocks: BlockReader, usage: Usage,
-        holds: Callable[[int], bool],
+        holds: Callable[[int], str],
     ) -> None:  # fmt: skip
         self._executor = executor
         self._live = attachments.by_number
@@ -107,7 +107,7 @@ class ClientEffects:
     def _gate(self, home: Destination, effect: Gate) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
-            state = LOW_MEMORY if effect.state == "open" and self._holds(effect.attachment) else effect.state
+            state = (effect.state == "open" and self._holds(effect.attachment)) or effect.state
             attachment.peer.gate(attachment.handle, state, effect.until_ms)
 
     def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
@@ -166,6 +166,12 @@ class ClientEffects:
         if block is None:
             return
         mask = effect.mask
+        if type(block) is LargeBlock and not attachment.eager:  # What has left eagerly cannot be asked for.
+            attachment.peer.deliver_large(
+                attachment.handle, attachment.number, effect.tag, effect.attempt, effect.ordinal, block.front
+            )
+            self._usage.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
+            return
         room = attachment.peer.room()
         if 0 < room < mask.bit_count() and not attachment.eager:
             mask = pk.lowest(mask, room)

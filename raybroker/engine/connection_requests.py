@@ -26,7 +26,7 @@ SKEW_MS_MAX: Final = 2_000
 
 class ConnectionRequests:
     """``found``: called with the id of a connection that is open, perhaps repeatedly; ``armed``: whether producers of a
-    destination are to slow down."""
+    destination are to slow down; ``pieces``: large bodies may come in pieces."""
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class ConnectionRequests:
         *,
         armed: Callable[[Destination], bool],
         incarnation: int,
+        pieces: bool = False,
     ) -> None:
         self._armed = armed
+        self._pieces = pieces
         self._sessions = sessions
         self._registry = registry
         self._attachments = attachments
@@ -76,7 +78,8 @@ class ConnectionRequests:
         session.start(bool(args.get("started", True)))
         if connection:
             self._found(connection)
-        session.peer.reply(request, {"incarnation": self._incarnation})
+        can = {"pieces": True} if self._pieces else {}
+        session.peer.reply(request, {"incarnation": self._incarnation, **can})
 
     def _open_producer(self, session: Session, request: int, args: Arguments) -> None:
         handle, producer = session.new_handle(args), int(args["producer"])

@@ -21,6 +21,7 @@ from raybroker.engine.session import Arguments, Operation, Session
 from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from raybroker.model.failure import REASON_CHARS_MAX
+from raybroker.model.large_block import LargeBlock
 
 BROWSE_MESSAGES_MAX: Final = 10_000
 """Messages that a browser gets at a time."""
@@ -183,7 +184,11 @@ def _browse(session: Session, request: int, args: Arguments) -> None:
         raise IllegalStateError("the browser is closed")
     tag = 1
     for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
-        session.peer.deliver(int(args["handle"]), 0, tag, seen.attempts, block.pick(seen.mask))
+        handle = int(args["handle"])
+        if type(block) is LargeBlock:
+            session.peer.deliver_large(handle, 0, tag, seen.attempts, seen.ordinal, block.front)
+        else:
+            session.peer.deliver(handle, 0, tag, seen.attempts, block.pick(seen.mask))
         tag += seen.mask.bit_count()
     session.peer.reply(request, {"more": browser.more})
 

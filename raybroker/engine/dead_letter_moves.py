@@ -74,7 +74,7 @@ class DeadLetterMoves:
             refused(effect, f"queue {name} does not exist")
 
     def _here(self, home: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
-        if not self._executor.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.nbytes):
             return False
         if not target.admission.would_take(block.lengths, home.policy.account):
             return False

@@ -25,6 +25,7 @@ from raybroker.engine.runner import Runner
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
+from raybroker.model.large_block import payload_of
 from raybroker.model.record import BLOCK, NOTE, Entry
 
 Done = Callable[[], None]
@@ -251,16 +252,16 @@ class Executor:
         if len(outcome.records) == 1:
             only = outcome.records[0]
             if only.kind == BLOCK:
-                return (Entry(BLOCK, only.destination, ordinal, only.meta, (block.view,)),), crowded
+                return (Entry(BLOCK, only.destination, ordinal, only.meta, payload_of(block)),), crowded
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, (block.view,)) if e.kind == BLOCK else e
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, payload_of(block)) if e.kind == BLOCK else e
             for e in outcome.records
         ], crowded  # fmt: skip
 
     def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
         """Records of blocks that came before and waited for their transaction."""
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, (self._cache.get(home.number, e.ordinal).view,))
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, payload_of(self._cache.get(home.number, e.ordinal)))
             if e.kind == BLOCK
             else e
             for e in records

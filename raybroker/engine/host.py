@@ -40,6 +40,7 @@ from raybroker.engine.destination_removal import DestinationRemoval
 from raybroker.engine.effect_dispatcher import EffectDispatcher
 from raybroker.engine.executor import Executor, unawaited
 from raybroker.engine.inspection import Inspection
+from raybroker.engine.large_bodies import LargeBodies
 from raybroker.engine.life_cycle import LifeCycle
 from raybroker.engine.live_settings import LiveSettings
 from raybroker.engine.memory_protection import MemoryProtection
@@ -51,7 +52,7 @@ from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
 from raybroker.engine.pools import Pools
-from raybroker.engine.ports import Clock, Codec, Committer, Forward, Memory, Peer, Store
+from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Forward, Memory, Peer, Store, Worker
 from raybroker.engine.producer_signals import ProducerSignals
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.schedule_requests import ScheduleRequests
@@ -82,6 +83,7 @@ class Host:
     report    takes a line for the log
     paging    where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
     memory    what is protected by memory levels; None: nothing is
+    bodies    where large bodies are, and ``worker`` who writes and reads them; None: they come whole
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class Host:
         paging: PageFiles | None = None,
         buffer_bytes: int = 0,
         memory: Memory | None = None,
+        bodies: BodyStore | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -118,12 +122,12 @@ class Host:
         self.sessions = Sessions()
         self.signals = ProducerSignals(self.attachments)
         self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report)
-        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"], self.pager)
+        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"], self.pager, bodies)
         self.own = OwnSends(self.registry, codec, identity)
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
-        self._compose_executor()
+        self._compose_executor(bodies, worker)
         self._compose_pools()
         self._compose_memory(memory)
         self._compose_messages()
@@ -132,7 +136,7 @@ class Host:
 
     # ---- composition -----------------------------------------------------------------------------------------------
 
-    def _compose_executor(self) -> None:
+    def _compose_executor(self, bodies: BodyStore | None, worker: Worker | None) -> None:
         """What carries commands out, and what is counted of them."""
         life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
         timing = self.config["raybroker.metrics.timing"]
@@ -147,6 +151,7 @@ class Host:
             failed=self._tell_failure, report=self.report,
         )  # fmt: skip
         self.blocks = BlockReader(self.executor, self.registry, self.attachments, self.cache, self.codec)
+        self._bodies = LargeBodies(self.registry, self.blocks, bodies, worker)
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
@@ -235,7 +240,7 @@ class Host:
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
             self.sessions, self.registry, self.attachments, self.clock, self.temporary.found, self.report,
-            self.memory, armed=self.meters.thresholds.armed, incarnation=self.incarnation,
+            self.memory, armed=self.meters.thresholds.armed, incarnation=self.incarnation, pieces=self._bodies.taken,
         )  # fmt: skip
         consumers = ConsumerRequests(
             self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
@@ -246,11 +251,12 @@ class Host:
             **TransactionRequests(self.transactions, self.meters).operations(),
             **ScheduleRequests(self.schedules, self.attachments, self.clock).operations(),
             **WatchRequests(self.registry, self.watch).operations(),
+            **self._bodies.operations(),
         }
         intake = BlockIntake(self.executor, self.registry, self.codec, self.clock, self.memory)
         self._session_parts = SessionParts(
             self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
-            self._blocked, operations, self.watch.left, self.temporary.lost,
+            self._blocked, operations, self._bodies, self.watch.left, self.temporary.lost,
         )  # fmt: skip
 
     # ---- life ------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ LOOK_PARTS: Final = 100
 UNBOUNDED: Final = 1 << 62
 LOW_MEMORY: Final = "low_memory"
 """What a producer is told that is to wait."""
+ENDING: Final = "ending"
+"""The same, while the host is about to end."""
 
 
 class MemoryProtection:
@@ -77,6 +79,7 @@ class MemoryProtection:
         self._producers = producers
         self._gate_of = gate_of
         self._report = report
+        self._ending = False
         self._held: set[int] = set()
         """Producers that were told to wait, by attachment."""
         self._look_at_ms = self._free_at_ms = 0
@@ -111,6 +114,8 @@ class MemoryProtection:
 
     def used_up(self, number: int) -> None:
         """As many messages have come in as the level allows, the last of them from the producer ``number``."""
+        if self._ending:
+            return
         throttled = self._actions.throttles
         if not self._held:
             self._measure()
@@ -133,7 +138,7 @@ class MemoryProtection:
 
     def _grant(self) -> None:
         """A new batch may come in."""
-        if self._memory is None:
+        if self._memory is None or self._ending:
             return
         if self._actions.bars:
             begins, self.barred = not self.barred, self._refusal()
@@ -180,17 +185,30 @@ class MemoryProtection:
         if attachment is not None and number not in self._held:
             self._held.add(number)
             if self._gate_of(attachment)[0] == "open":
-                attachment.peer.gate(attachment.handle, LOW_MEMORY, 0)
+                attachment.peer.gate(attachment.handle, self._word, 0)
+
+    @property
+    def _word(self) -> str:
+        return ENDING if self._ending else LOW_MEMORY
+
+    def end(self) -> None:
+        """All producers wait from now on, also those that come: the host is about to end."""
+        if self._ending:
+            return
+        self._ending, self._held = True, set()
+        for number in self._producers():
+            self._hold(number)
 
     # ---- what others ask -------------------------------------------------------------------------------------------
 
-    def holds(self, number: int) -> bool:
-        """Whether the producer was told to wait for memory: then its destination does not tell it to go on."""
-        return number in self._held
+    def holds(self, number: int) -> str:
+        """What the producer was told that waits for memory, or for the end: then its destination does not tell it to
+        go on. "" for one that was not."""
+        return self._word if number in self._held else ""
 
     def attached(self, number: int) -> None:
         """A producer is there."""
-        if self.barred:
+        if self.barred or self._ending:
             self._hold(number)
 
     def require(self, what: str) -> None:

@@ -87,7 +87,7 @@ class MessageMoves:
             raise ResourceAllocationError(
                 f"{target.kind} {target.name} does not take more messages now; the rest was not moved"
             )
-        if not self._executor.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.nbytes):
             raise ResourceAllocationError("the store's disk is full; free space there; the rest was not moved")
         self._executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
         found = [(one.number, one.dead_letters.masks) for one in home.queues.values()]

@@ -22,10 +22,10 @@ from raybroker.engine.meters import NS, Meters
 from raybroker.engine.ports import Clock, Committer, Store
 from raybroker.engine.samplers import Sampling
 from raybroker.engine.schedules import Schedules
-from raybroker.engine.thresholds import OF
 from raybroker.engine.transactions import Transactions
 from raybroker.model import histogram as h
 from raybroker.model.names import is_metrics_topic
+from raybroker.model.setting_thresholds import OF
 
 Value = Any
 Row = dict[str, Value]

@@ -12,12 +12,14 @@ from typing import Any, Protocol
 from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
 from raybroker.model.block import Block
+from raybroker.model.errors import BrokerError
+from raybroker.model.large_block import LargeBlock, LargeBody
 from raybroker.model.record import Buffer, Entry, EntryRun, StoreStats
 from raybroker.model.settings import DestinationAttributes
 
 __all__ = [
-    "Clock", "Codec", "Committer", "Death", "Forward", "Governed", "Memory", "Named", "Notice", "Peer", "Refused",
-    "Store",
+    "BodyStore", "Clock", "Codec", "Committer", "Death", "Forward", "Governed", "IncomingBody", "Memory", "Named",
+    "Notice", "Peer", "Refused", "Store", "Worker",
 ]
 
 
@@ -116,6 +118,39 @@ class Store(Protocol):
     def stats(self) -> StoreStats: ...
 
     def close(self) -> None: ...
+
+
+class IncomingBody(LargeBody, Protocol):
+    """A large body that comes piece by piece; one thread at a time writes it."""
+
+    def write(self, data: bytes) -> None:
+        """The next piece, of the size that it has to have; raises StoreFullError and StoreError."""
+        ...
+
+    def finish(self) -> None:
+        """All pieces are there: make it durable; raises StoreError."""
+        ...
+
+
+class BodyStore(Protocol):
+    """Where large bodies are, outside of memory. One that no block has claimed goes with the last reference to it."""
+
+    def begin_body(self, nbytes: int) -> IncomingBody:
+        """A body that will come, in any thread; raises StoreFullError and StoreError."""
+        ...
+
+    def large(self, destination: int, ordinal: int) -> LargeBlock | None:
+        """A stored block whose body came in pieces, without its body; None for any other block."""
+        ...
+
+
+class Worker(Protocol):
+    """Does one thing after the other outside of the engine's thread, because it waits for a disk."""
+
+    def run(self, job: Callable[[], bytes | None], done: Callable[[bytes | None, BrokerError | None], None]) -> None:
+        """Call ``job``, then ``done`` in the engine's thread, with what it returned or the BrokerError that it
+        raised."""
+        ...
 
 
 class Committer(Protocol):
@@ -276,6 +311,12 @@ class Peer(Protocol):
     def sent(self, handle: int, first_seq: int, count: int, refused: Sequence[Refused]) -> None: ...
 
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None: ...
+
+    def deliver_large(
+        self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
+    ) -> None:
+        """A message whose body the client asks for, piece by piece, by the number of its block."""
+        ...
 
     def acked(self, request: int, unknown: int) -> None: ...
 

@@ -116,7 +116,7 @@ class Schedules:
             raise ResourceAllocationError(
                 f"{home.kind} {home.name} has its maxNumSchedules={most} schedules; destroy some or raise the limit"
             )
-        if not self._executor.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.nbytes):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
         row.number, row.destination = self.log.next_number, home.number
         self.log.next_number += 1
@@ -133,9 +133,9 @@ class Schedules:
 
     def _check(self, home: Destination, row: Row, block: Block) -> None:
         """Whether the message could be sent; raises what is wrong with it."""
-        if block.view.nbytes > SCHEDULED_BYTES_MAX:
+        if block.nbytes > SCHEDULED_BYTES_MAX:
             raise MessageTooLargeError(
-                f"a message of {block.view.nbytes} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}"
+                f"a message of {block.nbytes} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}"
             )
         if not home.admission.would_ever_take(block.lengths):
             raise MessageTooLargeError(
@@ -303,7 +303,7 @@ class Schedules:
     def _not_taken(self, home: Destination, block: Block) -> str:
         if home.number in self._registry.halted:
             return "is halted"
-        if not self._executor.has_room(block.view.nbytes):
+        if not self._executor.has_room(block.nbytes):
             return "has no room on the disk"
         if self._memory.barred:
             return "has no memory left"

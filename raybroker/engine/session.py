@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.window import CREDIT_MAX
@@ -35,6 +35,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     TransactionRolledBackError,
 )
+from raybroker.model.large_block import LargeBlock, LargeBody
 
 HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
@@ -44,11 +45,22 @@ Operation = Callable[["Session", int, Arguments], None]
 """Carries out a request of a session; it answers, or raises a BrokerError, or what malformed arguments cause."""
 
 
+class Bodies(Protocol):
+    """Bodies that come ahead of their messages, see ``large_bodies``."""
+
+    def take(self, session: ClientSession, number: int, nbytes: int, /) -> LargeBody: ...
+
+    def writable(self, session: ClientSession, /) -> None: ...
+
+    def left(self, session: ClientSession, /) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class SessionParts:
     """What the sessions of a host share.
 
     operations  name of a request → who carries it out
+    bodies      large bodies that came ahead
     leaving     called with a session that has ended, before its producers and consumers go
     lost        called with the id of a connection that has no session any more
     """
@@ -62,6 +74,7 @@ class SessionParts:
     transactions: Transactions
     blocked: BlockedSends
     operations: Mapping[str, Operation]
+    bodies: Bodies
     leaving: Callable[[ClientSession], None]
     lost: Callable[[str], None]
 
@@ -153,6 +166,11 @@ class Session:
         if number and outcome is not None:
             self._parts.transactions.refused(number, outcome)
 
+    def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
+        """As :meth:`send`, for a message whose body came ahead under the number ``body``."""
+        block.large = self._parts.bodies.take(self, body, block.large.nbytes)
+        self.send(handle, floor, block, txn_number)
+
     def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:
         """Whether a block may be sent in a transaction; its producer is told if not."""
         if transaction.state not in OPEN:
@@ -231,12 +249,14 @@ class Session:
     def writable(self) -> None:
         """The connection can take more."""
         self._parts.outgoing.writable(self.outbox)
+        self._parts.bodies.writable(self)
 
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back, its producers may come back."""
         parts = self._parts
         parts.sessions.open.pop(self, None)
         parts.leaving(self)
+        parts.bodies.left(self)
         self.browsers.clear()
         if self.blocked:
             parts.blocked.gone(self)

@@ -1,6 +1,8 @@
 """Destinations that hold more than their thresholds: since when, for how long in all, and a line when that begins and
 ends.
 
+Those of the whole broker are over or not as the broker says, which adds up what its hosts hold.
+
 One is *over* from the first time that it holds more than its High, until it holds less than its Low.  The log hears of
 it at once, but of one destination at most once a second; what it heard last is the truth a second later.  So do the
 producers: a destination is *armed* while what they heard last is that it is over either threshold.
@@ -11,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from raybroker.core.admission.threshold import is_over
 from raybroker.core.destination import Destination
+from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Notice
+from raybroker.model.names import is_metrics_topic
+from raybroker.model.setting_thresholds import OF
 
 TOLD_EVERY_MS: Final = 1000
-OF: Final = ("messages", "bytes")
 
 
 class _Threshold:
@@ -48,6 +53,7 @@ class Thresholds:
         self._now_ms = now_ms
         self._observers = observers
         self._report = report
+        self._broker_over = False
         self._known: dict[int, dict[str, _Threshold]] = {}
         """Destinations that have thresholds, or had some."""
 
@@ -70,7 +76,7 @@ class Thresholds:
             (known["messages"], block_index.messages, attributes.messagesHigh, attributes.messagesLow),
             (known["bytes"], block_index.bytes_held, attributes.bytesHigh, attributes.bytesLow),
         ):
-            over = high >= 0 and (held >= low if threshold.over else held > high)
+            over = is_over(held, high, low, was=threshold.over)
             if over != threshold.over:
                 now_ms = self._now_ms()
                 if threshold.over:
@@ -104,11 +110,21 @@ class Thresholds:
     def armed(self, home: Destination) -> bool:
         """Whether producers have heard, or hear when they come, that they are to slow down."""
         known = self._known.get(home.number)
-        return known is not None and any(threshold.told for threshold in known.values())
+        return self._broker_over or (known is not None and any(threshold.told for threshold in known.values()))
+
+    def broker_is(self, *, over: bool, destinations: Iterable[Destination]) -> None:
+        """All destinations of the broker together are over its thresholds, or not: producers of all of them hear it."""
+        if over == self._broker_over:
+            return
+        before = [(home, self.armed(home)) for home in destinations]
+        self._broker_over = over
+        for home, armed in before:
+            if self.armed(home) != armed:
+                self._signals.tell(home, armed=not armed)
 
     def slowed(self, home: Destination) -> int:
         """Producers that were told to slow down."""
-        return self._signals.count(home) if self._known and self.armed(home) else 0
+        return self._signals.count(home) if self.armed(home) else 0
 
     def over(self, home: Destination) -> dict[str, int]:
         """messages and bytes → 1 when it is over, 0 when not."""
@@ -126,6 +142,12 @@ class Thresholds:
         """It is destroyed."""
         self._known.pop(home.number, None)
         self._observers.remove(home.number, self.look)
+
+
+def held_of(destinations: Iterable[Destination]) -> dict[str, int]:
+    """messages and bytes → what of them counts for the thresholds of the broker."""
+    counted = [home.block_index for home in destinations if home.name != DMQ and not is_metrics_topic(home.name)]
+    return {"messages": sum(one.messages for one in counted), "bytes": sum(one.bytes_held for one in counted)}
 
 
 def _highs(home: Destination) -> tuple[int, int]:

@@ -135,7 +135,7 @@ class Transfer:
         if self._transactions.log.outcome(key) is not None:
             raise IllegalStateError("the transaction that hands the messages over has ended")
         sizes = [size for block in blocks for size in block.lengths]
-        nbytes = sum(block.view.nbytes for block in blocks)
+        nbytes = sum(block.nbytes for block in blocks)
         if not home.admission.would_take(sizes) or not self._executor.has_room(nbytes):
             raise ResourceAllocationError(f"{home.kind} {home.name} does not take {len(sizes)} more messages now")
         transaction = self._transactions.begin(None, key)

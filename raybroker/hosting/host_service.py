@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,10 +26,12 @@ from raybroker.engine.disk_alarm import DiskAlarm
 from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
 from raybroker.engine.pager import PageFiles
-from raybroker.engine.ports import Clock, Committer, Notice, Store
+from raybroker.engine.ports import BodyStore, Clock, Committer, Notice, Store
 from raybroker.engine.slow_store import SlowStoreLog
+from raybroker.engine.thresholds import held_of
 from raybroker.engine.unit_figures import live_units
 from raybroker.hosting.block_codec import WireCodec
+from raybroker.hosting.disk_worker import DiskWorker
 from raybroker.hosting.host_memory import HostMemory, memory_limit
 from raybroker.hosting.host_port import Row
 from raybroker.hosting.message_administration import HostMessages
@@ -76,6 +79,7 @@ Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 class HostService(HostMessages):
     """Everything here runs on the loop on which :meth:`start` was awaited.
 
+    bodies  where large bodies are that come in pieces; None: they come whole
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     hosts   how many hosts share the memory
     quotas  those there are, until the broker says it
@@ -98,6 +102,7 @@ class HostService(HostMessages):
         disk: Path | None = None,
         lease: Lease | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        bodies: BodyStore | None = None,
     ) -> None:
         super().__init__()
         self._forgotten = forgotten
@@ -110,12 +115,13 @@ class HostService(HostMessages):
         self._hosts = hosts
         self._paging = None if paging is None else paging(self._post)
         self._memory = HostMemory(self._config)
+        self._worker = DiskWorker(self._post)
         self.host = Host(
             store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
             identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
             alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
             paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
-            memory=self._memory,
+            memory=self._memory, bodies=bodies, worker=self._worker,
         )  # fmt: skip
         self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self)
         self._lease = lease
@@ -167,8 +173,10 @@ class HostService(HostMessages):
         self.host.start(committer)
         self._ticker = asyncio.create_task(self._tick())
 
-    async def listen(self, ip: str, ports: PortRange) -> tuple[str, int]:
-        return await self.service.listen(ip, ports)
+    async def listen(
+        self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> tuple[str, int]:
+        return await self.service.listen(ip, ports, tls)
 
     async def close(self) -> None:
         """Stop cleanly: connections end, what was submitted becomes durable, the store is closed."""
@@ -184,6 +192,7 @@ class HostService(HostMessages):
         await asyncio.sleep(0)
         if self._committer is not None:
             await asyncio.to_thread(self._committer.close)
+        await asyncio.to_thread(self._worker.close)
         if self._paging is not None:
             await asyncio.to_thread(self._paging.close)
         self._store.close()
@@ -347,6 +356,9 @@ class HostService(HostMessages):
     async def guests(self) -> list[Row]:
         return self.guests_in.rows()
 
+    async def guest_traffic(self) -> dict[str, dict[str, int]]:
+        return self.guests_in.traffic()
+
     async def close_guest(self, connection: str, reason: str) -> int:
         return self.guests_in.close(connection, reason)
 
@@ -403,6 +415,9 @@ class HostService(HostMessages):
     async def pools(self) -> list[Row]:
         return self.host.pools.rows()
 
+    async def stop_intake(self) -> None:
+        self.host.memory.end()
+
     async def configure(self, changed: Row) -> None:
         self._config.replace(changed)
         self.host.reconfigured()
@@ -411,6 +426,11 @@ class HostService(HostMessages):
     async def memory_elsewhere(self, nbytes: int) -> None:
         self._memory.elsewhere_bytes = nbytes
         self.host.memory.look()
+
+    async def thresholds(self, over: bool) -> Row:
+        homes = list(self.host.registry.destinations.values())
+        self.host.meters.thresholds.broker_is(over=over, destinations=homes)
+        return held_of(homes)
 
     async def metrics(self, names: str | None) -> Row:
         """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""

@@ -125,7 +125,7 @@ class HostMessages(Durable):
         sizes = [size for block in found for size in block.lengths]
         if sizes and not home.admission.would_take(sizes) and not await self._room_for(home, sizes):
             raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
-        if not self.host.executor.has_room(sum(block.view.nbytes for block in found)):
+        if not self.host.executor.has_room(sum(block.nbytes for block in found)):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
         only = None
         for block in found if subscription else ():

@@ -52,7 +52,8 @@ class Telling(Desk):
         self.one: Attachment = self.attachments.attach(self.home, self.peer, HANDLE, Outbox(), eager=eager)
         self.held: set[int] = set()
         self.effects = ClientEffects(
-            self.executor, self.attachments, self.executor, self, self.held.__contains__  # type: ignore[arg-type]
+            self.executor, self.attachments, self.executor, self,  # type: ignore[arg-type]
+            lambda number: "low_memory" if number in self.held else "",
         )  # fmt: skip
         self.handlers: dict[type[Effect], Callable[..., None]] = self.effects.handlers()
 

@@ -10,7 +10,14 @@ import pytest
 from raybroker.core.memory_level import Level
 from raybroker.engine.attachments import Attachments, Outbox
 from raybroker.engine.block_cache import BlockCache
-from raybroker.engine.memory_protection import LOOK_MS, LOW_MEMORY, THROTTLE_MS, UNBOUNDED, MemoryProtection
+from raybroker.engine.memory_protection import (
+    ENDING,
+    LOOK_MS,
+    LOW_MEMORY,
+    THROTTLE_MS,
+    UNBOUNDED,
+    MemoryProtection,
+)
 from raybroker.engine.ports import Notice
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.errors import MemoryLowError
@@ -182,7 +189,7 @@ def test_red_bars_and_refuses_and_green_undoes_all_of_it() -> None:
     assert world.use(850) is Level.YELLOW
     world.guard.require("x")
     assert (world.guard.barred, world.guard.left) == ("", 500)
-    assert (gates(peer), gates(late_peer), world.guard.holds(one)) == (["open"], ["open"], False)
+    assert (gates(peer), gates(late_peer), world.guard.holds(one)) == (["open"], ["open"], "")
     assert [type(line) is Notice for line in world.lines] == [False, True]
     assert world.guard.row() == {
         "memory_level": "YELLOW", "memory_used_bytes": 850 << 20, "memory_limit_bytes": 1000 << 20,
@@ -257,3 +264,23 @@ def test_the_bytes_that_stay_in_memory_are_those_of_volatile_messages() -> None:
     assert 800 < rig.host.cache.kept_bytes < 1500
     client.consumer()
     assert sorted(body[:8] for body in client.got()) == ["on its w", "storedst", "volatile"]
+
+
+@pytest.mark.parametrize("memory", [None, FakeMemory()], ids=["no limit", "a limit"])
+def test_all_producers_wait_for_the_end_whatever_the_memory_does(memory: FakeMemory | None) -> None:
+    world = Guard(memory)
+    one, peer = world.producer()
+    if memory is not None:
+        world.use(990)
+        assert gates(peer) == [LOW_MEMORY]
+    world.guard.end()
+    world.guard.end()
+    assert gates(peer) == [ENDING]
+    late, late_peer = world.producer()
+    world.guard.attached(late)
+    assert gates(late_peer) == [ENDING]
+    if memory is not None:
+        world.use(0)
+        world.guard.left = -1
+        world.guard.used_up(one)
+    assert (gates(peer), gates(late_peer), world.guard.holds(one), world.guard.holds(late)) == ([], [], ENDING, ENDING)

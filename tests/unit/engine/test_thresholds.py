@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.engine.ports import Notice
+from raybroker.engine.thresholds import held_of
 from tests.unit.engine.rig import Client, Rig
 
 
@@ -164,6 +165,34 @@ def test_producers_are_told_once_a_second_at_most_and_what_they_heard_last_is_tr
     rig.clock.ms += 1000
     rig.host.count()
     assert [row[2] for row in client.peer.take("event")] == [{"handle": n, "armed": False} for n in (1, 2)]
+
+
+def test_producers_of_every_destination_hear_that_the_broker_is_over_and_only_what_is_new_to_them() -> None:
+    queue = Filled(messagesHigh=3, messagesLow=2)
+    rig, client = queue.rig, Client(queue.rig)
+    rig.create("other")
+    of_rig = rig.host.meters.thresholds
+    homes = list(rig.host.registry.destinations.values())
+    for handle, name in ((1, "q"), (2, "other")):
+        client.ok("open_producer", handle=handle, name=name, type="queue", producer=8 + handle, obeys=True)
+    assert held_of(homes) == {"messages": 0, "bytes": 0}
+    rig.clock.ms += 1000
+    queue.send(4)
+    assert [row[2] for row in client.peer.take("event")] == [{"handle": 1, "armed": True}]
+    assert held_of(homes) == {"messages": 4, "bytes": 12}
+    for over in (True, True, False, False, True):
+        of_rig.broker_is(over=over, destinations=homes)
+    told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
+    assert told == [(2, True), (2, False), (2, True)]
+    assert rig.host.metrics.gauges(rig.home("other"))["slowed_producers"] == 1
+    answer = client.ok("open_producer", handle=3, name="other", type="queue", producer=20, obeys=True)
+    assert answer["armed"] is True
+    rig.clock.ms += 1000
+    queue.take(4)
+    assert client.peer.take("event") == [], "the broker is over its thresholds still"
+    of_rig.broker_is(over=False, destinations=homes)
+    told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
+    assert sorted(told) == [(1, False), (2, False), (3, False)]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 700)), max_size=40))

@@ -1,0 +1,310 @@
+"""Bodies in pieces, as the engine takes and gives them: alone, with a worker that works when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raybroker.core.policy import limits_of
+from raybroker.engine.large_bodies import BODIES_MAX, WAITING_MAX, LargeBodies
+from raybroker.model.block import encode_block
+from raybroker.model.errors import (
+    BrokerError,
+    IllegalStateError,
+    MessageTooLargeError,
+    ProtocolError,
+    ResourceAllocationError,
+    StoreDamagedError,
+    StoreFullError,
+)
+from raybroker.model.large_block import PIECE_BYTES, LargeBlock
+from raybroker.model.settings import DestinationAttributes
+
+DATA = b"0" * PIECE_BYTES + b"1" * PIECE_BYTES + b"end"
+PIECES = [DATA[:PIECE_BYTES], DATA[PIECE_BYTES : 2 * PIECE_BYTES], b"end"]
+
+
+class Body:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.data = b""
+        self.finished = False
+        self.failure: BrokerError | None = None
+
+    def write(self, data: bytes) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.data += data
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def piece(self, number: int) -> bytes:
+        if self.failure is not None:
+            raise self.failure
+        return self.data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+
+    def claim(self) -> bool:
+        return True
+
+
+class Store:
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+        self.failure: BrokerError | None = None
+
+    def begin_body(self, nbytes: int) -> Body:
+        if self.failure is not None:
+            raise self.failure
+        self.bodies.append(Body(nbytes))
+        return self.bodies[-1]
+
+    def large(self, destination: int, ordinal: int) -> LargeBlock | None:
+        return None
+
+
+class Worker:
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], bytes | None], Callable[[bytes | None, BrokerError | None], None]]] = []
+
+    def run(self, job: Any, done: Any) -> None:
+        self.jobs.append((job, done))
+
+    def work(self) -> None:
+        while self.jobs:
+            job, done = self.jobs.pop(0)
+            try:
+                result = job()
+            except BrokerError as error:
+                done(None, error)
+            else:
+                done(result, None)
+
+
+class Peer:
+    def __init__(self) -> None:
+        self.replies: dict[int, Any] = {}
+        self.failures: dict[int, tuple[str, str]] = {}
+        self.full = False
+
+    def reply(self, request: int, result: object) -> None:
+        self.replies[request] = result
+
+    def failed(self, request: int, code: str, text: str) -> None:
+        self.failures[request] = code, text
+
+    def congested(self) -> bool:
+        return self.full
+
+
+class Rig:
+    """A host's part, with one client, a queue ``q`` with a large block of number 3, and a consumer of handle 1."""
+
+    def __init__(self) -> None:
+        self.store, self.worker, self.peer = Store(), Worker(), Peer()
+        attributes = DestinationAttributes(maxBytesPerMsg=len(DATA) + 100)
+        policy = SimpleNamespace(limits=limits_of(attributes, -1))
+        self.body = Body(len(DATA))
+        self.body.data = DATA
+        front = encode_block(
+            [DATA], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True
+        )  # fmt: skip
+        self.block: Any = LargeBlock(front, self.body)
+        self.home: Any = SimpleNamespace(
+            name="q", number=1, policy=policy, block_index=SimpleNamespace(held={3: object()})
+        )
+        self.unreadable: list[BrokerError] = []
+        registry: Any = SimpleNamespace(find=lambda kind, name: self.home)
+        blocks: Any = SimpleNamespace(
+            read=lambda home, ordinal: self.block, unreadable=lambda home, error: self.unreadable.append(error)
+        )
+        self.part = LargeBodies(registry, blocks, self.store, self.worker)
+        self.session: Any = SimpleNamespace(
+            peer=self.peer, browsers={},
+            consumer=lambda handle, epoch: SimpleNamespace(home=self.home) if (handle, epoch) == (1, 9) else None,
+        )  # fmt: skip
+        self.session = _Hashable(self.session)
+        self.request = 0
+
+    def call(self, op: str, **args: Any) -> int:
+        self.request += 1
+        self.part.operations()[op](self.session, self.request, args)
+        return self.request
+
+    def begin(self, body: int = 1, nbytes: int = len(DATA)) -> int:
+        return self.call("begin_body", body=body, bytes=nbytes, type="queue", name="q")
+
+    def come(self, body: int = 1) -> None:
+        self.begin(body)
+        for piece in PIECES:
+            self.call("body_piece", body=body, data=piece)
+        self.worker.work()
+
+    def read(self, piece: int = 0, ordinal: int = 3, handle: int = 1, epoch: int = 9) -> int:
+        return self.call("read_body", handle=handle, epoch=epoch, ordinal=ordinal, piece=piece)
+
+
+class _Hashable:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+# ---- bodies that come ------------------------------------------------------------------------------------------------
+
+
+def test_a_body_is_there_for_its_message_once_its_last_piece_is_durable(rig: Rig) -> None:
+    rig.begin()
+    for piece in PIECES:
+        rig.call("body_piece", body=1, data=piece)
+    with pytest.raises(ProtocolError, match="body 1, which has not come"):
+        rig.part.take(rig.session, 1, len(DATA))
+    rig.come(2)
+    assert rig.peer.failures == {}
+    assert rig.store.bodies[1].finished
+    found = rig.part.take(rig.session, 2, len(DATA))
+    assert found is rig.store.bodies[1]
+    with pytest.raises(ProtocolError, match="which has not come"):
+        rig.part.take(rig.session, 2, len(DATA))
+
+
+def test_a_message_that_says_another_size_is_refused(rig: Rig) -> None:
+    rig.come()
+    with pytest.raises(ProtocolError, match="says that its body has 5 bytes"):
+        rig.part.take(rig.session, 1, 5)
+
+
+def test_a_body_that_its_destination_would_not_take_is_refused_before_it_comes(rig: Rig) -> None:
+    with pytest.raises(MessageTooLargeError, match=r"maxBytesPerMsg=\d+ of destination q"):
+        rig.begin(nbytes=len(DATA) + 101)
+    for nbytes in (0, -1):
+        with pytest.raises(MessageTooLargeError):
+            rig.begin(nbytes=nbytes)
+    assert rig.worker.jobs == []
+
+
+@pytest.mark.parametrize("data", [b"", b"0" * (PIECE_BYTES - 1), b"0" * (PIECE_BYTES + 1), "text", None, 5])
+def test_a_piece_has_the_size_that_it_has_to_have(rig: Rig, data: Any) -> None:
+    rig.begin()
+    with pytest.raises(ProtocolError, match=f"piece 0 of body 1 has {PIECE_BYTES} bytes"):
+        rig.call("body_piece", body=1, data=data)
+
+
+def test_pieces_of_nothing_and_too_many_pieces_are_refused(rig: Rig) -> None:
+    with pytest.raises(ProtocolError, match="not under way"):
+        rig.call("body_piece", body=1, data=b"x")
+    rig.come()
+    with pytest.raises(ProtocolError, match="has all its pieces"):
+        rig.call("body_piece", body=1, data=b"end")
+
+
+def test_bodies_and_pieces_under_way_are_bounded(rig: Rig) -> None:
+    for number in range(BODIES_MAX):
+        rig.begin(number)
+    with pytest.raises(ProtocolError, match="body 0 is under way already"):
+        rig.begin(0)
+    with pytest.raises(ResourceAllocationError, match=f"{BODIES_MAX} bodies"):
+        rig.begin(BODIES_MAX)
+    for number in range(WAITING_MAX):
+        rig.call("body_piece", body=number // 2, data=PIECES[number % 2])
+    with pytest.raises(ProtocolError, match="wait for their answers"):
+        rig.call("body_piece", body=15, data=b"end")
+    rig.worker.work()
+    rig.call("drop_body", body=0)
+    rig.begin(BODIES_MAX)
+
+
+def test_a_failure_is_told_for_each_piece_and_the_body_is_gone(rig: Rig) -> None:
+    rig.store.failure = StoreFullError("no room")
+    requests = [rig.begin(), *(rig.call("body_piece", body=1, data=piece) for piece in PIECES[:2])]
+    rig.worker.work()
+    assert {rig.peer.failures[request] for request in requests} == {(StoreFullError.code, "no room")}
+    assert rig.peer.replies == {}
+    with pytest.raises(ProtocolError, match="not under way"):
+        rig.call("body_piece", body=1, data=b"end")
+    rig.store.failure = None
+    rig.come()
+    assert rig.part.take(rig.session, 1, len(DATA)) is rig.store.bodies[0]
+
+
+def test_nothing_is_told_to_one_that_has_left(rig: Rig) -> None:
+    rig.begin()
+    rig.read()
+    rig.part.left(rig.session)
+    rig.worker.work()
+    assert (rig.peer.replies, rig.peer.failures) == ({2: PIECES[0]}, {})
+    with pytest.raises(ProtocolError):
+        rig.part.take(rig.session, 1, len(DATA))
+
+
+def test_a_host_without_files_takes_no_bodies_in_pieces() -> None:
+    nothing: Any = None
+    part = LargeBodies(nothing, nothing, None, None)
+    assert not part.taken
+    session: Any = _Hashable(SimpleNamespace())
+    with pytest.raises(IllegalStateError, match="takes no bodies in pieces"):
+        part.operations()["begin_body"](session, 1, {"body": 1, "bytes": 5, "type": "queue", "name": "q"})
+
+
+# ---- bodies that are read --------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_reads_its_message_piece_by_piece(rig: Rig) -> None:
+    requests = [rig.read(piece) for piece in range(3)]
+    rig.worker.work()
+    assert [rig.peer.replies[request] for request in requests] == PIECES
+
+
+def test_who_is_no_consumer_reads_nothing(rig: Rig) -> None:
+    with pytest.raises(IllegalStateError, match="not attached any more"):
+        rig.read(epoch=8)
+    rig.session.browsers[4] = SimpleNamespace(home=rig.home)
+    request = rig.read(handle=4, epoch=0)
+    rig.worker.work()
+    assert rig.peer.replies[request] == PIECES[0]
+
+
+def test_a_message_that_is_gone_or_has_no_such_piece_is_said_so(rig: Rig) -> None:
+    gone, beyond, before = rig.read(ordinal=4), rig.read(3), rig.read(-1)
+    assert rig.worker.jobs == []
+    assert "not there any more" in rig.peer.failures[gone][1]
+    assert {rig.peer.failures[request][0] for request in (beyond, before)} == {ProtocolError.code}
+
+
+def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig: Rig) -> None:
+    rig.peer.full = True
+    for _ in range(WAITING_MAX):
+        rig.read()
+    assert rig.worker.jobs == []
+    with pytest.raises(ProtocolError, match="take them first"):
+        rig.read()
+    rig.part.writable(rig.session)
+    assert rig.worker.jobs == []
+    rig.peer.full = False
+    rig.part.writable(rig.session)
+    assert len(rig.worker.jobs) == WAITING_MAX
+    rig.worker.work()
+    assert len(rig.peer.replies) == WAITING_MAX
+    rig.read()
+
+
+def test_a_damaged_body_is_told_to_the_host_unless_its_message_has_gone_meanwhile(rig: Rig) -> None:
+    rig.body.failure = StoreDamagedError("rotten")
+    request = rig.read()
+    rig.worker.work()
+    assert rig.peer.failures[request] == (StoreDamagedError.code, "rotten")
+    assert [str(error) for error in rig.unreadable] == ["rotten"]
+    rig.read()
+    rig.home.block_index.held.clear()
+    rig.worker.work()
+    assert len(rig.unreadable) == 1
